@@ -1,0 +1,114 @@
+"""chatstack: composable layers around any chat client.
+
+Names are imported when they are first asked for, so that ``import chatstack`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chatstack.client.fronts import ChatFronts as ChatFronts
+    from chatstack.client.protocol import ChatClient as ChatClient
+    from chatstack.client.protocol import ProviderInfo as ProviderInfo
+    from chatstack.client.protocol import find as find
+    from chatstack.client.stack import BuiltClient as BuiltClient
+    from chatstack.client.stack import ChatStack as ChatStack
+    from chatstack.client.stack import LayerOrderWarning as LayerOrderWarning
+    from chatstack.client.stack import LayerSpec as LayerSpec
+    from chatstack.client.stream import ChatStream as ChatStream
+    from chatstack.client.wiring import Layer as Layer
+    from chatstack.client.wiring import Resolver as Resolver
+    from chatstack.errors import AuthenticationError as AuthenticationError
+    from chatstack.errors import BrokenStreamError as BrokenStreamError
+    from chatstack.errors import ChatStackError as ChatStackError
+    from chatstack.errors import ContextOverflowError as ContextOverflowError
+    from chatstack.errors import InputError as InputError
+    from chatstack.errors import ProviderConnectionError as ProviderConnectionError
+    from chatstack.errors import ProviderError as ProviderError
+    from chatstack.errors import ProviderTimeoutError as ProviderTimeoutError
+    from chatstack.errors import RateLimitError as RateLimitError
+    from chatstack.errors import RequestRefusedError as RequestRefusedError
+    from chatstack.errors import ServerError as ServerError
+    from chatstack.errors import StreamClosedError as StreamClosedError
+    from chatstack.errors import ToolLoopError as ToolLoopError
+    from chatstack.errors import TurnTimeoutError as TurnTimeoutError
+    from chatstack.errors import WiringError as WiringError
+    from chatstack.telemetry.emission import Telemetry as Telemetry
+    from chatstack.telemetry.events import ProgressEvent as ProgressEvent
+    from chatstack.telemetry.tracer import ModelTracer as ModelTracer
+    from chatstack.values.messages import Message as Message
+    from chatstack.values.parts import File as File
+    from chatstack.values.parts import Image as Image
+    from chatstack.values.parts import Part as Part
+    from chatstack.values.parts import ProviderItem as ProviderItem
+    from chatstack.values.parts import Reasoning as Reasoning
+    from chatstack.values.parts import Text as Text
+    from chatstack.values.parts import ToolCall as ToolCall
+    from chatstack.values.parts import ToolResult as ToolResult
+    from chatstack.values.requests import ChatOptions as ChatOptions
+    from chatstack.values.requests import ChatRequest as ChatRequest
+    from chatstack.values.requests import OutputSchema as OutputSchema
+    from chatstack.values.requests import ToolDeclaration as ToolDeclaration
+    from chatstack.values.responses import CallDelta as CallDelta
+    from chatstack.values.responses import ChatResponse as ChatResponse
+    from chatstack.values.responses import ChatUpdate as ChatUpdate
+    from chatstack.values.responses import Usage as Usage
+
+_HOMES = {
+    "chatstack.client.fronts": ("ChatFronts",),
+    "chatstack.client.protocol": ("ChatClient", "ProviderInfo", "find"),
+    "chatstack.client.stack": ("BuiltClient", "ChatStack", "LayerOrderWarning", "LayerSpec"),
+    "chatstack.client.stream": ("ChatStream",),
+    "chatstack.client.wiring": ("Layer", "Resolver"),
+    "chatstack.errors": (
+        "AuthenticationError",
+        "BrokenStreamError",
+        "ChatStackError",
+        "ContextOverflowError",
+        "InputError",
+        "ProviderConnectionError",
+        "ProviderError",
+        "ProviderTimeoutError",
+        "RateLimitError",
+        "RequestRefusedError",
+        "ServerError",
+        "StreamClosedError",
+        "ToolLoopError",
+        "TurnTimeoutError",
+        "WiringError",
+    ),
+    "chatstack.telemetry.emission": ("Telemetry",),
+    "chatstack.telemetry.events": ("ProgressEvent",),
+    "chatstack.telemetry.tracer": ("ModelTracer",),
+    "chatstack.values.messages": ("Message",),
+    "chatstack.values.parts": (
+        "File",
+        "Image",
+        "Part",
+        "ProviderItem",
+        "Reasoning",
+        "Text",
+        "ToolCall",
+        "ToolResult",
+    ),
+    "chatstack.values.requests": ("ChatOptions", "ChatRequest", "OutputSchema", "ToolDeclaration"),
+    "chatstack.values.responses": ("CallDelta", "ChatResponse", "ChatUpdate", "Usage"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'chatstack' has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,84 @@
+"""What people call: two thin fronts over ``send``, and the check of what is passed to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from chatstack.client.stream import ChatStream
+from chatstack.errors import InputError
+from chatstack.values.messages import Message
+from chatstack.values.requests import ChatOptions, ChatRequest
+from chatstack.values.responses import ChatResponse
+
+_DEFAULT = ChatOptions()
+
+
+class ChatFronts:
+    """Mixin that gives a client its fronts. A client of your own needs nothing but ``send``; with this it has both."""
+
+    __slots__ = ()
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        """Answer one request. See ``ChatClient``."""
+        raise TypeError(f"{type(self).__name__} has no send(): every chat client needs one")
+
+    async def get_response(
+        self,
+        messages: str | Message | Sequence[Message],
+        *,
+        options: ChatOptions | None = None,
+        conversation_id: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> ChatResponse:
+        """Answer the conversation; returns when the turn is over, tool calls included.
+
+        Raises ``InputError`` for what cannot be sent, ``ProviderError`` when the model's side fails, and
+        ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out.
+        """
+        request = request_of(messages, options, conversation_id, stream=False)
+        async with self._opening(request, timeout_seconds) as stream:
+            return await stream.response()
+
+    def get_streaming_response(
+        self,
+        messages: str | Message | Sequence[Message],
+        *,
+        options: ChatOptions | None = None,
+        conversation_id: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> ChatStream:
+        """The same answer, as it comes. Bad input raises at once; nothing is sent until it is entered or iterated."""
+        request = request_of(messages, options, conversation_id, stream=True)
+        return self._opening(request, timeout_seconds)
+
+    def _opening(self, request: ChatRequest, timeout_seconds: float | None) -> ChatStream:
+        if timeout_seconds is not None and not timeout_seconds > 0:
+            raise InputError(f"timeout_seconds={timeout_seconds} must be greater than 0")
+        return ChatStream.opening(lambda: self.send(request), timeout_seconds=timeout_seconds)
+
+
+def request_of(
+    messages: object, options: object = None, conversation_id: object = None, *, stream: bool = False
+) -> ChatRequest:
+    """Check what was passed to a front; errors name position and type, never text."""
+    if isinstance(messages, str):
+        found: tuple[object, ...] = (Message.user(messages),)
+    elif isinstance(messages, Message):
+        found = (messages,)
+    elif isinstance(messages, (list, tuple)) or (
+        isinstance(messages, Sequence) and not isinstance(messages, (bytes, bytearray, memoryview))
+    ):
+        found = tuple(cast("Sequence[object]", messages))
+    else:
+        raise InputError(f"messages: expected text, a Message or a list of them, got {type(messages).__name__}")
+    if not found:
+        raise InputError("messages: empty; a request needs at least one message")
+    for position, message in enumerate(found):
+        if not isinstance(message, Message):
+            raise InputError(f"messages[{position}]: expected Message, got {type(message).__name__}")
+    if options is not None and not isinstance(options, ChatOptions):
+        raise InputError(f"options: expected ChatOptions, got {type(options).__name__}")
+    if conversation_id is not None and not isinstance(conversation_id, str):
+        raise InputError(f"conversation_id: expected text, got {type(conversation_id).__name__}")
+    return ChatRequest(cast("tuple[Message, ...]", found), options or _DEFAULT, conversation_id, stream)

@@ -1,0 +1,65 @@
+"""The one method that everything here is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+from chatstack.client.stream import ChatStream
+from chatstack.values.requests import ChatRequest
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class ChatClient(Protocol):
+    """Anything that answers a request. A class that has ``send`` is one; nothing needs to be imported or inherited.
+
+    ``send`` is *primed*: it returns once the model has begun to answer (or has answered nothing), and raises
+    if the request is refused before that. So whoever retries does it around ``await inner.send(...)``, and never
+    after a delta has reached the caller.
+    """
+
+    async def send(self, request: ChatRequest, /) -> ChatStream: ...
+
+
+class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider says about itself in its attribute ``info``: for spans, and to find the model's window.
+
+    ``name`` is a GenAI provider name (``openai``, ``anthropic``). ``window_tokens`` is None where nobody knows.
+    """
+
+    name: str
+    model: str = ""
+    server_address: str = ""
+    server_port: int | None = None
+    window_tokens: int | None = None
+
+
+def chain(client: object) -> Iterator[object]:
+    """The client itself, then what it wraps, down to the provider."""
+    seen: set[int] = set()
+    current: object | None = client
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = getattr(current, "inner", None)
+
+
+def find(client: object, kind: type[T]) -> T | None:
+    """The outermost layer of that type in a built client, or None."""
+    for layer in chain(client):
+        if isinstance(layer, kind):
+            return layer
+    return None
+
+
+def provider_info(client: object) -> ProviderInfo | None:
+    """What the provider at the bottom says about itself, if it does."""
+    for layer in chain(client):
+        info = getattr(layer, "info", None)
+        if isinstance(info, ProviderInfo):
+            return info
+    return None

@@ -1,0 +1,213 @@
+"""The recipe: layers around a provider, immutable, built as often as wanted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field, replace
+from types import MappingProxyType, TracebackType
+from typing import Self, TypeAlias, cast
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient
+from chatstack.client.services import SharedServices, StackService, SupportsLayer
+from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import Layer, Resolver, name_of, nearest, wire
+from chatstack.errors import WiringError
+from chatstack.telemetry.tracer import ModelTracer
+from chatstack.values.requests import ChatRequest
+
+LayerSource: TypeAlias = Layer | SupportsLayer | type[SupportsLayer]
+"""What ``use`` takes: a layer's class or factory, a strategy, or a strategy's class."""
+
+
+class LayerOrderWarning(UserWarning):
+    """A stack whose order is allowed, but hardly meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """One entry of a recipe."""
+
+    name: str
+    source: LayerSource
+    options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        called = f", name={self.name!r}" if self.name != name_of(self.source) else ""
+        return f"use({name_of(self.source)}{called}{options})"
+
+    def factory(self) -> tuple[Layer, Mapping[str, object]]:
+        """The layer's factory, and the options that are left for it."""
+        source = self.source
+        if isinstance(source, type) and hasattr(source, "as_layer"):
+            strategy = cast("type[SupportsLayer]", source)
+            try:
+                return strategy(**self.options).as_layer(), {}
+            except TypeError as error:
+                raise WiringError(f"layer {self.name!r}: {error}", layer=self.name) from error
+        if not isinstance(source, type) and hasattr(source, "as_layer"):
+            return cast("SupportsLayer", source).as_layer(), self.options
+        return cast("Layer", source), self.options
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ChatStack:
+    """An immutable recipe of layers around a provider. The first layer used is the outermost.
+
+    Every ``use``, ``override`` and ``without`` gives a new recipe; all of them share the services that keep what has
+    been decided and learnt (the context memory among them), so decisions outlive a built client.
+    """
+
+    provider: ChatClient
+    _: KW_ONLY
+    memory: StackService | None = None
+    trace_model_calls: bool = True
+    layers: tuple[LayerSpec, ...] = ()
+    services: SharedServices = field(default_factory=SharedServices)
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.provider, "send", None)):
+            kind = name_of(self.provider)
+            raise WiringError(f"ChatStack: provider is a {kind}, which has no send(); pass a chat client")
+        if self.memory is not None:
+            self.services.add(self.memory)
+
+    def use(self, source: LayerSource, *, name: str | None = None, **options: object) -> ChatStack:
+        """The recipe with one more layer, inside those before it."""
+        if not callable(source) and not hasattr(source, "as_layer"):
+            raise WiringError(f"use: {source!r} is not a layer: pass its class, a factory, or a strategy")
+        called = name or name_of(source)
+        if any(spec.name == called for spec in self.layers):
+            raise WiringError(
+                f"layer {called!r}: there is one of that name already; pass name='...' to tell them apart",
+                layer=called,
+                parameter="name",
+            )
+        return self._with((*self.layers, LayerSpec(called, source, MappingProxyType(options))))
+
+    def override(self, name: str, source: LayerSource | None = None, **options: object) -> ChatStack:
+        """The recipe with one layer changed: other options, or something else in its place."""
+        position = self._position(name, "override")
+        old = self.layers[position]
+        kept = dict(old.options) if source is None or source is old.source else {}
+        new = LayerSpec(name, source or old.source, MappingProxyType({**kept, **options}))
+        return self._with((*self.layers[:position], new, *self.layers[position + 1 :]))
+
+    def without(self, name: str) -> ChatStack:
+        """The recipe with one layer left out."""
+        position = self._position(name, "without")
+        return self._with(self.layers[:position] + self.layers[position + 1 :])
+
+    def build(self, resolve: Resolver | None = None) -> BuiltClient:
+        """A client: the layers made anew around the provider. ``resolve`` gives them what their type hints ask for.
+
+        Raises ``WiringError``, naming layer and parameter, for whatever cannot work.
+        """
+        resolver = self.services.behind(resolve)
+        specs = self._specs()
+        made: list[object] = []
+        client = self.provider
+        for spec in reversed(specs):
+            factory, options = spec.factory()
+            client = wire(factory, client, options, name=spec.name, resolve=resolver, has_resolver=resolve is not None)
+            made.append(client)
+        made.reverse()
+        names = [spec.name for spec in specs]
+        _check_order(names, made)
+        return BuiltClient(client, tuple(made), tuple(names), self.provider)
+
+    @asynccontextmanager
+    async def open(self, resolve: Resolver | None = None) -> AsyncGenerator[BuiltClient, None]:
+        """Fresh layers for one conversation, closed at the end. The provider stays open."""
+        async with self.build(resolve) as client:
+            yield client
+
+    def __repr__(self) -> str:
+        return "".join([f"ChatStack({self.provider!r})", *(f"\n    .{spec!r}" for spec in self.layers)])
+
+    def _specs(self) -> tuple[LayerSpec, ...]:
+        has_tracer = any(spec.source is ModelTracer for spec in self.layers)
+        if has_tracer or not self.trace_model_calls:
+            return self.layers
+        return (*self.layers, LayerSpec("ModelTracer", ModelTracer))
+
+    def _position(self, name: str, verb: str) -> int:
+        for position, spec in enumerate(self.layers):
+            if spec.name == name:
+                return position
+        hint = nearest(name, (spec.name for spec in self.layers))
+        raise WiringError(f"{verb}: no layer {name!r} in this stack; {hint}", layer=name)
+
+    def _with(self, layers: tuple[LayerSpec, ...]) -> ChatStack:
+        return replace(self, layers=layers)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BuiltClient(ChatFronts):
+    """What ``build`` returns: the whole stack as one client, with both fronts.
+
+    Closing it ends the layers' background work, never the provider.
+    """
+
+    inner: ChatClient
+    layers: tuple[object, ...]
+    names: tuple[str, ...]
+    provider: ChatClient
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.inner.send(request)
+
+    async def aclose(self) -> None:
+        """End what the layers do in the background."""
+        async with AsyncExitStack() as closing:
+            for layer in reversed(self.layers):
+                close = getattr(layer, "aclose", None)
+                if close is not None:
+                    closing.push_async_callback(close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        lines = [layer_repr(layer) for layer in (*self.layers, self.provider)]
+        return "\n".join(f"{'  ' * depth}{'└ ' if depth else ''}{line}" for depth, line in enumerate(lines))
+
+
+def layer_repr(layer: object) -> str:
+    """A layer by itself, without what it wraps; a value of its own kind of repr is left to it."""
+    fields = getattr(type(layer), "__dataclass_fields__", None)
+    if fields is None:
+        return repr(layer) if getattr(layer, "inner", None) is None else type(layer).__name__
+    shown = [
+        f"{name}={value!r}"
+        for name, each in fields.items()
+        if each.repr and name != "inner" and (value := getattr(layer, name)) != each.default and value is not None
+    ]
+    return f"{type(layer).__name__}({', '.join(shown)})"
+
+
+def _check_order(names: list[str], layers: list[object]) -> None:
+    """One tool loop, one reporter; context layers inside the tool loop."""
+    kinds = [getattr(layer, "kind", "") for layer in layers]
+    for kind, word in (("tool_loop", "tool loops"), ("reporter", "progress reporters")):
+        found = [name for name, each in zip(names, kinds, strict=True) if each == kind]
+        if len(found) > 1:
+            raise WiringError(f"two {word} in one stack: {' and '.join(found)}; leave one out", layer=found[1])
+    if "tool_loop" not in kinds:
+        return
+    loop = kinds.index("tool_loop")
+    for name in (name for name, kind in zip(names[:loop], kinds, strict=False) if kind == "context"):
+        warnings.warn(
+            f"layer {name!r} is outside the tool loop {names[loop]!r}: it sees a turn's first request only, "
+            f"so a long loop can still overflow; move it behind {names[loop]!r}",
+            LayerOrderWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,293 @@
+"""The one stream class: an answer on its way.
+
+``ChatStream`` is an async iterator of updates, an async context manager, and folds what goes by into the whole
+answer, so that a layer that only looks at the request hands its inner stream on untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+from chatstack.errors import ChatStackError, StreamClosedError, TurnTimeoutError
+from chatstack.values.messages import Message
+from chatstack.values.responses import ChatResponse, ChatUpdate, FinishReason, Usage
+
+T = TypeVar("T")
+
+
+class UpdateSource(Protocol):
+    """What a stream reads from: any async generator of updates is one."""
+
+    async def __anext__(self) -> ChatUpdate: ...
+
+    async def aclose(self) -> object: ...
+
+
+class StreamWatch(Protocol):
+    """Looks on while a stream is read: ``enter`` and ``leave`` around every step, ``ended`` exactly once.
+
+    ``ended`` gets what had arrived in whole messages, and what ended it: None for the regular end, GeneratorExit
+    for a stream that was closed or dropped early.
+    """
+
+    def enter(self) -> object: ...
+
+    def leave(self, token: object, /) -> None: ...
+
+    def ended(self, answer: ChatResponse | None, error: BaseException | None, /) -> None: ...
+
+
+class ChatStream:
+    """An answer on its way: iterate it, ``await response()`` for the whole, and close it (or use ``async with``)."""
+
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_ended",
+        "_failure",
+        "_fold",
+        "_head",
+        "_owned",
+        "_source",
+    )
+
+    def __init__(self, source: UpdateSource, *, owns: ChatStream | None = None) -> None:
+        """A stream over a source; ``owns`` is closed with it, also when the source never got to run."""
+        self._source = source
+        self._owned = owns
+        self._head: deque[ChatUpdate] = deque()
+        self._fold = _Fold()
+        self._ended = False
+        self._closed = False
+        self._failure: BaseException | None = None
+
+    @classmethod
+    async def primed(cls, source: UpdateSource) -> ChatStream:
+        """For providers: read until the model has begun to answer; what it raises before that is raised here."""
+        stream = cls(source)
+        try:
+            while True:
+                update = await source.__anext__()
+                stream._head.append(update)
+                if update.has_content or update.message_done is not None:
+                    break
+        except StopAsyncIteration:
+            pass
+        except BaseException:
+            await source.aclose()
+            raise
+        return stream
+
+    @classmethod
+    def opening(
+        cls, opener: Callable[[], Awaitable[ChatStream]], *, timeout_seconds: float | None = None
+    ) -> ChatStream:
+        """A stream that sends nothing until it is entered or iterated. The time limit is for all of it."""
+        return cls(_Opening(opener, timeout_seconds))
+
+    @classmethod
+    def watched(cls, inner: ChatStream, watch: StreamWatch) -> ChatStream:
+        """The same stream with somebody looking on, who is told of its end even if it is dropped."""
+        return cls(_Watched(inner, watch))
+
+    @property
+    def so_far(self) -> ChatResponse:
+        """What has arrived in whole messages up to now."""
+        return self._fold.response()
+
+    async def __aenter__(self) -> Self:
+        if isinstance(self._source, _Opening) and self._failure is None and not self._closed:
+            try:
+                await self._source.open()
+            except BaseException as error:
+                self._fail(error)
+                raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChatUpdate:
+        if self._head and not self._closed:
+            update = self._head.popleft()
+        else:
+            update = await self._next()
+        self._fold.add(update)
+        return update
+
+    async def _next(self) -> ChatUpdate:
+        if self._ended:
+            raise StopAsyncIteration
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise StreamClosedError("this stream was closed before its end: its answer is not complete")
+        try:
+            return await self._source.__anext__()
+        except StopAsyncIteration:
+            self._ended = True
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        # A cancelled source is exhausted: to read on would look like a regular end, and give half an answer.
+        if isinstance(error, Exception):
+            self._failure = error
+        else:
+            self._failure = StreamClosedError("reading this stream was cancelled: its answer is not complete")
+
+    async def response(self) -> ChatResponse:
+        """Read what is left, and return the whole answer. May be asked again."""
+        async for _ in self:
+            pass
+        await self.aclose()
+        return self._fold.response()
+
+    async def aclose(self) -> None:
+        """Stop, and free what is below. May be called again and again."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._source.aclose()
+        finally:
+            if self._owned is not None:
+                await self._owned.aclose()
+
+
+class _Fold:
+    """Adds up updates to the whole answer."""
+
+    __slots__ = ("finish", "id", "messages", "model", "overhead", "raw", "rounds", "usage")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.usage = Usage()
+        self.overhead = Usage()
+        self.finish: FinishReason | None = None
+        self.id = self.model = ""
+        self.rounds = 0
+        self.raw: object = None
+
+    def add(self, update: ChatUpdate) -> None:
+        if update.message_done is not None:
+            self.messages.append(update.message_done)
+            self.rounds = update.round
+        if update.usage is not None:
+            self.usage = self.usage + update.usage
+        if update.overhead_usage is not None:
+            self.overhead = self.overhead + update.overhead_usage
+        if update.finish_reason is not None:
+            self.finish = update.finish_reason
+            self.id, self.model, self.raw = update.response_id, update.model, update.raw
+
+    def response(self) -> ChatResponse:
+        return ChatResponse(
+            messages=tuple(self.messages),
+            usage=self.usage,
+            overhead_usage=self.overhead,
+            finish_reason=self.finish,
+            id=self.id,
+            model=self.model,
+            rounds=self.rounds + 1,
+            raw=self.raw,
+        )
+
+
+class _Opening:
+    """The source of a stream that has not been sent yet."""
+
+    __slots__ = ("_deadline", "_opener", "_stream", "_timeout_seconds")
+
+    def __init__(self, opener: Callable[[], Awaitable[ChatStream]], timeout_seconds: float | None) -> None:
+        self._opener = opener
+        self._stream: ChatStream | None = None
+        self._timeout_seconds = timeout_seconds
+        self._deadline: float | None = None
+
+    async def open(self) -> ChatStream:
+        if self._stream is None:
+            if self._timeout_seconds is not None:
+                self._deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+            self._stream = await self._in_time(self._opener)
+        return self._stream
+
+    async def __anext__(self) -> ChatUpdate:
+        stream = self._stream or await self.open()
+        if self._deadline is None:
+            return await stream.__anext__()
+        return await self._in_time(stream.__anext__)
+
+    async def aclose(self) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    async def _in_time(self, step: Callable[[], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout_at(self._deadline) as limit:
+                return await step()
+        except TimeoutError as error:
+            if limit.expired() and not isinstance(error, ChatStackError):
+                await self.aclose()
+                raise TurnTimeoutError(
+                    f"the turn took longer than timeout_seconds={self._timeout_seconds:g}"
+                ) from error
+            raise
+
+
+class _Watched:
+    """The source of a stream that somebody looks on at.
+
+    A class, not a generator: each step enters and leaves the watch within one coroutine, so nothing is held across a
+    yield, and what runs lazily below (later rounds, tools) still runs inside it.
+    """
+
+    __slots__ = ("__weakref__", "_finalizer", "_inner", "_watch")
+
+    def __init__(self, inner: ChatStream, watch: StreamWatch) -> None:
+        self._inner = inner
+        self._watch = watch
+        self._finalizer = weakref.finalize(self, watch.ended, None, GeneratorExit())
+
+    async def __anext__(self) -> ChatUpdate:
+        token = self._watch.enter()
+        try:
+            update = await self._inner.__anext__()
+        except StopAsyncIteration:
+            self._end(None)
+            self._watch.leave(token)
+            raise
+        except GeneratorExit as error:
+            # Thrown in by the collector, maybe from another context: there is nothing to leave.
+            self._end(error)
+            raise
+        except BaseException as error:
+            self._end(error)
+            self._watch.leave(token)
+            raise
+        self._watch.leave(token)
+        return update
+
+    async def aclose(self) -> None:
+        token = self._watch.enter()
+        try:
+            await self._inner.aclose()
+        finally:
+            self._end(GeneratorExit())
+            self._watch.leave(token)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._finalizer.detach() is not None:
+            self._watch.ended(self._inner.so_far, error)

@@ -1,0 +1,171 @@
+"""How a layer gets what its constructor asks for: the pure part of building a stack."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from chatstack.client.protocol import ChatClient
+from chatstack.errors import WiringError
+
+Resolver: TypeAlias = Callable[[type], object]
+"""From a type to an instance: all that a container has to offer. What it has not, it says by a ``LookupError`` whose
+argument is the type itself, as ``{...}.__getitem__`` does; any other error comes from inside, and surfaces."""
+
+Layer: TypeAlias = Callable[..., ChatClient]
+"""A layer, as a type: a callable ``(inner, **services) -> ChatClient``. Most are classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    name: str
+    hint: object
+    has_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Blueprint:
+    parameters: tuple[_Parameter, ...]
+    open_ended: bool
+
+
+@functools.lru_cache(maxsize=512)
+def _blueprint(factory: Layer) -> _Blueprint:
+    """The parameters of a factory behind ``inner``, with their hints; read once."""
+    parameters = list(inspect.signature(factory).parameters.values())
+    if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise WiringError(
+            f"{name_of(factory)}: takes no inner client; a layer's first parameter is what it wraps",
+            layer=name_of(factory),
+        )
+    source: object = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
+    try:
+        hints = typing.get_type_hints(source)
+    except (NameError, TypeError):  # a hint that cannot be evaluated cannot be resolved either
+        hints = {}
+    rest = parameters[1:]
+    return _Blueprint(
+        tuple(
+            _Parameter(each.name, hints.get(each.name), each.default is not inspect.Parameter.empty)
+            for each in rest
+            if each.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        ),
+        any(each.kind is inspect.Parameter.VAR_KEYWORD for each in rest),
+    )
+
+
+def wire(
+    factory: Layer,
+    inner: ChatClient,
+    options: Mapping[str, object],
+    *,
+    name: str,
+    resolve: Resolver,
+    has_resolver: bool = True,
+) -> ChatClient:
+    """Make one layer: ``inner``, then options by name, then what the type hints ask for, then defaults."""
+    blueprint = _blueprint(factory)
+    _check_options(blueprint, options, name)
+    given = dict(options)
+    for parameter in blueprint.parameters:
+        if parameter.name in given:
+            continue
+        kind = service_type(parameter.hint)
+        if parameter.hint is not None and _is_resolver(parameter.hint):
+            given[parameter.name] = resolve
+        elif kind is not None and (found := ask(resolve, kind)) is not _UNBOUND:
+            given[parameter.name] = found
+        elif not parameter.has_default:
+            raise _nothing_for(name, parameter, kind, has_resolver)
+    try:
+        return factory(inner, **given)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise
+        raise WiringError(f"layer {name!r}: {error}", layer=name) from error
+
+
+def service_type(hint: object) -> type | None:
+    """The class that a hint asks a container for; None for plain values such as ``int`` or ``Literal``."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
+        return service_type(kinds[0]) if len(kinds) == 1 else None
+    if isinstance(hint, type) and hint.__module__ != "builtins":
+        return hint
+    return None
+
+
+_UNBOUND = object()
+
+
+def ask(resolve: Resolver, kind: type) -> object:
+    """What the resolver has for that type, or ``_UNBOUND``. Errors from inside a service are not swallowed."""
+    try:
+        return resolve(kind)
+    except LookupError as error:
+        if error.args == (kind,):
+            return _UNBOUND
+        raise
+
+
+def is_bound(found: object) -> bool:
+    """Whether ``ask`` found something."""
+    return found is not _UNBOUND
+
+
+def name_of(factory: object) -> str:
+    """What a layer is called when nobody names it: its class or function name."""
+    name = getattr(factory, "__name__", None)
+    return name if isinstance(name, str) else type(factory).__name__
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: the nearest one, or the list."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(names)}" if names else "there are none"
+
+
+def _is_resolver(hint: object) -> bool:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(kind == Resolver for kind in typing.get_args(hint))
+    return hint == Resolver
+
+
+def _check_options(blueprint: _Blueprint, options: Mapping[str, object], name: str) -> None:
+    if blueprint.open_ended:
+        return
+    known = [parameter.name for parameter in blueprint.parameters]
+    for option in options:
+        if option not in known:
+            raise WiringError(
+                f"layer {name!r}: unknown option {option!r}; {nearest(option, known)}", layer=name, parameter=option
+            )
+
+
+def _nothing_for(name: str, parameter: _Parameter, kind: type | None, has_resolver: bool) -> WiringError:
+    remedy = f"pass {parameter.name}=... to .use()"
+    if kind is not None:
+        where = "bind it in the container" if has_resolver else "build with a resolver that has it"
+        remedy = f"{remedy}, or {where}"
+        wanted = f" (a {kind.__name__})"
+    else:
+        wanted = ""
+    return WiringError(
+        f"layer {name!r}: nothing to give for {parameter.name}{wanted}; {remedy}",
+        layer=name,
+        parameter=parameter.name,
+    )
+
+
+def as_types(value: object) -> tuple[type, ...]:
+    """The classes that an instance can stand for, its own first."""
+    return type(value).__mro__[:-1]

@@ -1,0 +1,141 @@
+"""Every error that chatstack raises, in one tree.
+
+    ChatStackError
+    ├── WiringError                 a stack that cannot be built; names layer, parameter and remedy
+    ├── InputError                  something passed to a front has the wrong type or shape (also a ValueError)
+    ├── ToolLoopError               the tool loop gave up; the last tool's exception is the cause
+    ├── StreamClosedError           a stream was read after it had been closed before its end
+    ├── TurnTimeoutError            ``timeout_seconds`` of the turn ran out (also a TimeoutError)
+    └── ProviderError               the model's side said no, or nothing
+        ├── AuthenticationError     the key is missing, wrong or not allowed
+        ├── RateLimitError          too many requests; ``retry_after_seconds`` when the provider told
+        ├── ContextOverflowError    the request is longer than the window; ``actual`` and ``limit`` in tokens
+        ├── RequestRefusedError     the provider rejected the request for another reason (4xx)
+        ├── ProviderTimeoutError    no answer in time (also a TimeoutError)
+        ├── ProviderConnectionError the server could not be reached, or the connection was lost
+        ├── ServerError             the provider failed (5xx, overloaded)
+        └── BrokenStreamError       the stream ended, stalled or turned to noise before the answer was complete
+
+The message of an error never holds a prompt, an answer or a key. What a provider said is on its own exception,
+which stays the ``__cause__``. All of them can be pickled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ChatStackError(Exception):
+    """Root of the tree: ``except ChatStackError`` catches whatever chatstack raises itself."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restored, (type(self), self.args, self.__dict__))
+
+
+def _restored(kind: type[ChatStackError], args: tuple[object, ...], state: dict[str, object]) -> ChatStackError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class WiringError(ChatStackError):
+    """A stack that cannot be built. ``layer`` and ``parameter`` name the place."""
+
+    def __init__(self, message: str, *, layer: str = "", parameter: str = "") -> None:
+        super().__init__(message)
+        self.layer = layer
+        self.parameter = parameter
+
+
+class InputError(ChatStackError, ValueError):
+    """An argument of the wrong type or shape; says where and what it was, never its text."""
+
+
+class ToolLoopError(ChatStackError):
+    """The tool loop stopped after too many failures in a row. ``messages`` holds what the turn had added."""
+
+    def __init__(self, message: str, *, messages: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.messages = messages
+
+
+class StreamClosedError(ChatStackError):
+    """Read after ``aclose()``, before the answer was complete."""
+
+
+class TurnTimeoutError(ChatStackError, TimeoutError):
+    """The turn's ``timeout_seconds`` ran out."""
+
+
+class ProviderError(ChatStackError):
+    """The model's side said no. ``provider`` and ``status`` (of HTTP, 0 when there was none) say who and how."""
+
+    def __init__(self, message: str, *, provider: str = "", status: int = 0, code: str = "") -> None:
+        super().__init__(message)
+        self.provider = provider
+        self.status = status
+        self.code = code
+
+
+class AuthenticationError(ProviderError):
+    """The key is missing, wrong, or may not do this."""
+
+
+class RateLimitError(ProviderError):
+    """Too many requests, after the SDK's own retries. ``retry_after_seconds`` is None when not told."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str = "",
+        status: int = 429,
+        code: str = "",
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message, provider=provider, status=status, code=code)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ContextOverflowError(ProviderError):
+    """The request is longer than the window: ``actual`` of ``limit`` tokens, None where nobody said."""
+
+    def __init__(
+        self,
+        actual: int | None = None,
+        limit: int | None = None,
+        *,
+        message: str = "",
+        provider: str = "",
+        status: int = 0,
+        code: str = "",
+    ) -> None:
+        said = message or f"the request does not fit: {_tokens(actual)} of {_tokens(limit)} tokens"
+        super().__init__(said, provider=provider, status=status, code=code)
+        self.actual = actual
+        self.limit = limit
+
+
+class RequestRefusedError(ProviderError):
+    """The provider rejected the request: unknown model, bad parameter, content policy."""
+
+
+class ProviderTimeoutError(ProviderError, TimeoutError):
+    """The provider did not answer in time."""
+
+
+class ProviderConnectionError(ProviderError):
+    """The server could not be reached, or the connection was lost before an answer began."""
+
+
+class ServerError(ProviderError):
+    """The provider failed or is overloaded."""
+
+
+class BrokenStreamError(ProviderError):
+    """The answer broke off: the stream ended without its end, was cut, stalled, or could not be read."""
+
+
+def _tokens(count: int | None) -> str:
+    return "an unknown number" if count is None else f"{count:,}"

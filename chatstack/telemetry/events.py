@@ -1,0 +1,36 @@
+"""What listeners in this process are told: the same facts that the spans carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+ProgressKind: TypeAlias = Literal[
+    "turn_started",
+    "turn_ended",
+    "model_call_started",
+    "model_call_ended",
+    "tool_started",
+    "tool_ended",
+    "warning",
+    "edit",
+]
+
+
+class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact of a turn. ``name`` is the model, the tool, the warning's code or the edit's strategy.
+
+    ``message`` is for people, ``numbers`` for programs: tokens, counts, seconds; both never hold message text.
+    ``error`` is the type of what went wrong, "cancelled" for what was stopped, "" otherwise.
+    """
+
+    kind: ProgressKind
+    name: str
+    at: float
+    conversation_id: str | None = None
+    round: int = 0
+    message: str = ""
+    error: str = ""
+    numbers: Mapping[str, int | float] = {}

@@ -1,0 +1,88 @@
+"""The turn that is running: where warnings roll up to, and who listens. It travels in the OpenTelemetry context."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from opentelemetry import context as otel
+from opentelemetry.trace import Span
+
+from chatstack import semconv
+from chatstack.telemetry.events import ProgressEvent, ProgressKind
+
+_TURN = otel.create_key("chatstack-turn")
+_COMPACTED = otel.create_key("chatstack-compacted")
+_NOTHING: Mapping[str, int | float] = {}
+
+Listener = Callable[[ProgressEvent], None]
+
+
+class Turn:
+    """One user message and all its rounds. ``root`` is our outermost span of it; a foreign span is never touched."""
+
+    __slots__ = ("conversation_id", "edits", "listener", "root", "round", "warnings")
+
+    def __init__(self, root: Span, conversation_id: str | None, listener: Listener | None = None) -> None:
+        self.root = root
+        self.conversation_id = conversation_id
+        self.listener = listener
+        self.round = 0
+        self.warnings: list[str] = []
+        self.edits = 0
+
+    def warned(self, code: str) -> None:
+        """Roll a warning up to the root, where lists of traces show it."""
+        self.warnings.append(code)
+        self.root.set_attribute(semconv.WARNINGS, list(dict.fromkeys(self.warnings)))
+        self.root.set_attribute(semconv.WARNING_COUNT, len(self.warnings))
+
+    def edited(self) -> None:
+        """Count an edit on the root."""
+        self.edits += 1
+        self.root.set_attribute(semconv.EDIT_COUNT, self.edits)
+
+    def tell(
+        self,
+        kind: ProgressKind,
+        name: str,
+        *,
+        message: str = "",
+        error: str = "",
+        numbers: Mapping[str, int | float] = _NOTHING,
+    ) -> None:
+        """Pass a fact to the listener, if there is one."""
+        if self.listener is not None:
+            self.listener(
+                ProgressEvent(
+                    kind=kind,
+                    name=name,
+                    at=time.time(),
+                    conversation_id=self.conversation_id,
+                    round=self.round,
+                    message=message,
+                    error=error,
+                    numbers=numbers,
+                )
+            )
+
+
+def current_turn() -> Turn | None:
+    """The turn that runs here, if any."""
+    return cast("Turn | None", otel.get_value(_TURN))
+
+
+def with_turn(turn: Turn, context: otel.Context) -> otel.Context:
+    """A context in which that turn is the current one."""
+    return otel.set_value(_TURN, turn, context)
+
+
+def compacted() -> otel.Context:
+    """The current context, with the mark that the request on its way down was edited."""
+    return otel.set_value(_COMPACTED, True)
+
+
+def is_compacted() -> bool:
+    """Whether the request on its way down was edited."""
+    return otel.get_value(_COMPACTED) is True

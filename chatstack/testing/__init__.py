@@ -1,0 +1,5 @@
+"""For tests of your own: a client that plays a script, the contract every layer keeps, and a capture of telemetry."""
+
+from chatstack.testing.scripted import Answer, ScriptedClient
+
+__all__ = ["Answer", "ScriptedClient"]

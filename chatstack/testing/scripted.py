@@ -1,0 +1,125 @@
+"""A provider that plays a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import TypeAlias
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ProviderInfo
+from chatstack.client.stream import ChatStream
+from chatstack.values.messages import Message
+from chatstack.values.parts import Part, Reasoning, Text, ToolCall, ToolResult
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate, FinishReason, Usage
+
+Answer: TypeAlias = str | Message | BaseException | Sequence[str | Part | BaseException | FinishReason]
+"""One answer: text, a whole message, an error that refuses the request, or a list of deltas, parts and errors."""
+
+_FINISHES = frozenset({"length", "refused", "paused"})
+
+
+class ScriptedClient(ChatFronts):
+    """Plays its answers in order, the last one again and again, and keeps every request in ``requests``.
+
+    Text is streamed word by word. An exception in the place of an answer is raised by ``send``; inside a list it
+    breaks the stream at that point. ``open_streams`` counts what has not been closed or read to its end.
+    ``delay_seconds`` passes before every update. Usage is one token for every four characters.
+    """
+
+    def __init__(
+        self,
+        answers: Iterable[Answer] = ("fine",),
+        *,
+        info: ProviderInfo | None = None,
+        delay_seconds: float | None = None,
+    ) -> None:
+        self.answers = list(answers)
+        if not self.answers:
+            raise ValueError("ScriptedClient: needs at least one answer")
+        self.info = info or ProviderInfo(name="scripted", model="script")
+        self.delay_seconds = delay_seconds
+        self.requests: list[ChatRequest] = []
+        self.open_streams = 0
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        answer = self.answers[min(len(self.requests), len(self.answers) - 1)]
+        self.requests.append(request)
+        return await ChatStream.primed(self._play(answer, request))
+
+    async def _play(self, answer: Answer, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
+        self.open_streams += 1
+        try:
+            parts: list[Part] = []
+            finish: FinishReason | None = None
+            for step in _steps(answer):
+                if self.delay_seconds is not None:
+                    await asyncio.sleep(self.delay_seconds)
+                if isinstance(step, BaseException):
+                    raise step
+                if isinstance(step, str) and step in _FINISHES:
+                    finish = step  # type: ignore[assignment]
+                elif isinstance(step, str):
+                    _append_text(parts, step)
+                    yield ChatUpdate(text=step)
+                else:
+                    parts.append(step)
+                    yield _update_of(step)
+            message = answer if isinstance(answer, Message) else Message("assistant", tuple(parts))
+            called = any(isinstance(part, ToolCall) for part in message.parts)
+            yield ChatUpdate(
+                message_done=message,
+                usage=Usage(sum(_size(each) for each in request.messages), _size(message)),
+                finish_reason=finish or ("tool_calls" if called else "stop"),
+                response_id=f"scripted-{len(self.requests)}",
+                model=request.options.model or self.info.model,
+            )
+        finally:
+            self.open_streams -= 1
+
+    def __repr__(self) -> str:
+        return f"ScriptedClient({len(self.answers)} answers)"
+
+
+def _steps(answer: Answer) -> list[str | Part | BaseException]:
+    if isinstance(answer, BaseException):
+        return [answer]
+    if isinstance(answer, Message):
+        return [step for part in answer.parts for step in (_words(part.text) if isinstance(part, Text) else [part])]
+    if isinstance(answer, str):
+        return list(_words(answer))
+    return list(answer)
+
+
+def _words(text: str) -> list[str]:
+    head, *rest = text.split(" ")
+    return [word for word in (head, *(f" {each}" for each in rest)) if word]
+
+
+def _append_text(parts: list[Part], text: str) -> None:
+    last = parts[-1] if parts else None
+    if isinstance(last, Text):
+        parts[-1] = Text(last.text + text)
+    else:
+        parts.append(Text(text))
+
+
+def _update_of(part: Part) -> ChatUpdate:
+    if isinstance(part, Text):
+        return ChatUpdate(text=part.text)
+    if isinstance(part, Reasoning):
+        return ChatUpdate(reasoning=part.text)
+    return ChatUpdate(part=part)
+
+
+def _size(message: Message) -> int:
+    characters = 0
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            characters += len(part.text)
+        elif isinstance(part, ToolCall):
+            characters += len(part.name) + len(part.arguments)
+        elif isinstance(part, Text | Reasoning):
+            characters += len(part.text)
+    return max(1, characters // 4)

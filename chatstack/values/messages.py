@@ -1,0 +1,120 @@
+"""Messages: immutable, and an edited one still knows the original it stands for."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec.structs import force_setattr, replace
+
+from chatstack.errors import InputError
+from chatstack.values.parts import PART_TYPES, File, Image, Part, ProviderItem, Text, ToolCall, ToolResult
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+Mark: TypeAlias = Literal["", "summary", "repair"]
+
+_ROLES = frozenset({"system", "user", "assistant", "tool"})
+
+
+class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defaults=True):
+    """One message of a conversation.
+
+    Made by ``Message.system("...")``, ``.user``, ``.assistant`` and ``.tool``. ``pinned`` ones are never edited
+    away. ``mark`` is set on messages that a layer put in; the caller's own have none.
+    """
+
+    role: Role
+    parts: tuple[Part, ...]
+    pinned: bool = False
+    mark: Mark = ""
+    extra_json: str = ""
+
+    def __post_init__(self) -> None:
+        if self.role not in _ROLES:
+            raise InputError(f"Message: role={self.role!r} is not one of {', '.join(sorted(_ROLES))}")
+        if type(self.parts) is not tuple:
+            kind = type(self.parts).__name__
+            raise InputError(f"Message: parts must be a tuple of parts, not {kind}; try Message.user('...')")
+        for position, part in enumerate(self.parts):
+            if type(part) not in PART_TYPES:
+                raise InputError(f"Message: parts[{position}] is a {type(part).__name__}, not a part")
+
+    @classmethod
+    def system(cls, text: str, *, pinned: bool = False) -> Message:
+        """Instructions to the model."""
+        return cls("system", (_text("system", text),), pinned)
+
+    @classmethod
+    def user(cls, *content: str | Text | Image | File, pinned: bool = False) -> Message:
+        """What the user said: text, pictures, files."""
+        return cls("user", _parts("user", content), pinned)
+
+    @classmethod
+    def assistant(cls, *content: str | Part, pinned: bool = False) -> Message:
+        """What the model said: text, reasoning, tool calls."""
+        return cls("assistant", _parts("assistant", content), pinned)
+
+    @classmethod
+    def tool(
+        cls,
+        call_id: str,
+        output: str | tuple[Text | Image | File | ProviderItem, ...],
+        *,
+        name: str = "",
+        is_error: bool = False,
+    ) -> Message:
+        """The answer to the tool call of that id."""
+        return cls("tool", (ToolResult(call_id, name, output, is_error),))
+
+    @property
+    def text(self) -> str:
+        """All text parts, one after the other."""
+        return "".join(part.text for part in self.parts if type(part) is Text)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls in it, in order."""
+        return tuple(part for part in self.parts if type(part) is ToolCall)
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """The tool results in it, in order."""
+        return tuple(part for part in self.parts if type(part) is ToolResult)
+
+    @property
+    def original(self) -> Message:
+        """The message that this one was edited from, however often; itself if it never was. In this process only."""
+        return cast("Message", self.__dict__.get("_original", self))
+
+    def edited(self, **changes: object) -> Message:
+        """The same message with some fields replaced, still knowing its original."""
+        edited = replace(self, **changes)
+        force_setattr(edited, "_original", self.original)
+        return edited
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Message, (self.role, self.parts, self.pinned, self.mark, self.extra_json))
+
+    def __copy__(self) -> Message:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Message:
+        return self
+
+
+def _text(role: str, text: object) -> Text:
+    if not isinstance(text, str):
+        raise InputError(f"Message.{role}: expected text, got {type(text).__name__}")
+    return Text(text)
+
+
+def _parts(role: str, content: tuple[str | Part, ...]) -> tuple[Part, ...]:
+    found: list[Part] = []
+    for position, item in enumerate(content):
+        if isinstance(item, str):
+            found.append(Text(item))
+        elif type(item) in PART_TYPES:
+            found.append(item)
+        else:
+            raise InputError(f"Message.{role}: argument {position} is a {type(item).__name__}, not text or a part")
+    return tuple(found)

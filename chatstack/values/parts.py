@@ -1,0 +1,116 @@
+"""What a message is made of.
+
+Every part is an immutable value. Provider-specific fields that have no field of their own here ride along in
+``extra_json``: the text of a JSON object, in the provider's spelling, sent back word for word.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TypeAlias
+
+import msgspec
+
+
+class Text(msgspec.Struct, frozen=True, tag="text", cache_hash=True, omit_defaults=True):
+    """Plain text."""
+
+    text: str
+    extra_json: str = ""
+
+
+class Image(msgspec.Struct, frozen=True, tag="image", cache_hash=True, omit_defaults=True, kw_only=True):
+    """A picture: exactly one of ``url``, ``data`` (base64 text, with ``media_type``) and ``file_id``."""
+
+    url: str = ""
+    data: str = ""
+    media_type: str = ""
+    file_id: str = ""
+    detail: str = ""
+    extra_json: str = ""
+
+    @classmethod
+    def from_bytes(cls, data: bytes, media_type: str) -> Image:
+        """A picture sent along with the request, e.g. ``Image.from_bytes(png, "image/png")``."""
+        return cls(data=base64.b64encode(data).decode(), media_type=media_type)
+
+    def __repr__(self) -> str:
+        return f"Image({_where(self.url, self.data, self.file_id, self.media_type)})"
+
+
+class File(msgspec.Struct, frozen=True, tag="file", cache_hash=True, omit_defaults=True, kw_only=True):
+    """A document: exactly one of ``url``, ``data`` (base64 text), ``text`` and ``file_id``."""
+
+    url: str = ""
+    data: str = ""
+    text: str = ""
+    media_type: str = ""
+    file_id: str = ""
+    name: str = ""
+    extra_json: str = ""
+
+    @classmethod
+    def from_bytes(cls, data: bytes, media_type: str, *, name: str = "") -> File:
+        """A document sent along with the request, e.g. a PDF."""
+        return cls(data=base64.b64encode(data).decode(), media_type=media_type, name=name)
+
+    def __repr__(self) -> str:
+        where = _where(self.url, self.data or self.text, self.file_id, self.media_type)
+        return f"File({self.name!r}, {where})" if self.name else f"File({where})"
+
+
+class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", cache_hash=True, omit_defaults=True):
+    """What the model thought. ``item_json`` is the provider's own item, signature included, sent back as it came.
+
+    Only the provider named in ``provider`` gets it back; the others cannot read it.
+    """
+
+    text: str
+    item_json: str = ""
+    provider: str = ""
+
+
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", cache_hash=True, omit_defaults=True):
+    """The model asks for a tool. ``arguments`` is the JSON text as received."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+    extra_json: str = ""
+
+
+class ProviderItem(msgspec.Struct, frozen=True, tag="provider_item", cache_hash=True, omit_defaults=True):
+    """Something only its provider understands (a server-side tool, a compaction), kept and sent back as it came."""
+
+    provider: str
+    json: str
+
+
+class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", cache_hash=True, omit_defaults=True):
+    """What a tool answered: text, or parts where it answered with more than text."""
+
+    call_id: str
+    name: str = ""
+    output: str | tuple[Text | Image | File | ProviderItem, ...] = ""
+    is_error: bool = False
+    extra_json: str = ""
+
+    @property
+    def text(self) -> str:
+        """The text of the output, pictures and files left out."""
+        if isinstance(self.output, str):
+            return self.output
+        return "".join(part.text for part in self.output if isinstance(part, Text))
+
+
+Part: TypeAlias = Text | Image | File | Reasoning | ToolCall | ToolResult | ProviderItem
+PART_TYPES = (Text, Image, File, Reasoning, ToolCall, ToolResult, ProviderItem)
+
+
+def _where(url: str, data: str, file_id: str, media_type: str) -> str:
+    """Where the content lies, never the content: a data URL or a signed address is not for logs."""
+    if data:
+        return f"{media_type or 'data'}, {len(data):,} characters"
+    if url:
+        return "by url"
+    return f"file_id={file_id!r}"

@@ -1,0 +1,117 @@
+"""What comes back: updates while it streams, and the whole answer."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from chatstack.values.messages import Message
+from chatstack.values.parts import Part, ToolResult
+
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "refused", "paused", "other"]
+"""Why the model stopped. ``length``: cut off by a limit. ``refused``: it, or a filter, would not. ``paused``: send it
+what it said, and it goes on."""
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens as the provider reported them. ``input_tokens`` includes what was read from and written to the cache,
+    ``output_tokens`` includes reasoning."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+
+class CallDelta(msgspec.Struct, frozen=True):
+    """A piece of a tool call that is still being written: for a display. The whole call comes as ``update.part``."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class ChatUpdate(msgspec.Struct, frozen=True):
+    """One step of a streamed answer.
+
+    ``text`` and ``reasoning`` are deltas. ``part`` is a whole tool call, tool result or other item. An update with
+    ``message_done`` closes one message of the answer; the deltas before it were that message's. ``usage``,
+    ``finish_reason``, ``response_id``, ``model`` and ``raw`` (the SDK's own object) come with a round's last update.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    part: Part | None = None
+    call_delta: CallDelta | None = None
+    message_done: Message | None = None
+    usage: Usage | None = None
+    overhead_usage: Usage | None = None
+    finish_reason: FinishReason | None = None
+    response_id: str = ""
+    model: str = ""
+    raw: object = None
+    round: int = 0
+
+    @property
+    def has_content(self) -> bool:
+        """Whether the model has begun to answer with this update."""
+        return bool(
+            self.text
+            or self.reasoning
+            or self.call_delta is not None
+            or (self.part is not None and type(self.part) is not ToolResult)
+        )
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "raw"}
+        given = ", ".join(f"{name}={value!r}" for name, value in shown.items() if value not in ("", None, 0))
+        return f"ChatUpdate({given})"
+
+
+class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer to one request.
+
+    ``messages`` is exactly what to append to the history: everything that the turn added, calls and results
+    included. ``usage`` sums the rounds; ``overhead_usage`` is what summaries cost. ``id``, ``model``,
+    ``finish_reason`` and ``raw`` are those of the last round.
+    """
+
+    messages: tuple[Message, ...]
+    usage: Usage = Usage()
+    overhead_usage: Usage = Usage()
+    finish_reason: FinishReason | None = None
+    id: str = ""
+    model: str = ""
+    rounds: int = 1
+    raw: object = None
+
+    @property
+    def text(self) -> str:
+        """The text of the last assistant message."""
+        for message in reversed(self.messages):
+            if message.role == "assistant":
+                return message.text
+        return ""
+
+    def __repr__(self) -> str:
+        return (
+            f"ChatResponse(messages={self.messages!r}, usage={self.usage!r}, "
+            f"finish_reason={self.finish_reason!r}, id={self.id!r}, model={self.model!r})"
+        )
