@@ -35,9 +35,15 @@ if TYPE_CHECKING:
     from chatstack.errors import ToolLoopError as ToolLoopError
     from chatstack.errors import TurnTimeoutError as TurnTimeoutError
     from chatstack.errors import WiringError as WiringError
+    from chatstack.layers.progress import ProgressReporter as ProgressReporter
     from chatstack.telemetry.emission import Telemetry as Telemetry
     from chatstack.telemetry.events import ProgressEvent as ProgressEvent
     from chatstack.telemetry.tracer import ModelTracer as ModelTracer
+    from chatstack.tools.invoker import FunctionInvoker as FunctionInvoker
+    from chatstack.tools.tool import Injected as Injected
+    from chatstack.tools.tool import Tool as Tool
+    from chatstack.tools.tool import ToolContext as ToolContext
+    from chatstack.tools.tool import tool as tool
     from chatstack.values.messages import Message as Message
     from chatstack.values.parts import File as File
     from chatstack.values.parts import Image as Image
@@ -57,6 +63,14 @@ if TYPE_CHECKING:
     from chatstack.values.responses import Usage as Usage
 
 _HOMES = {
+    "chatstack.tools.tool": (
+        "Injected",
+        "Tool",
+        "ToolContext",
+        "tool",
+    ),
+    "chatstack.tools.invoker": ("FunctionInvoker",),
+    "chatstack.layers.progress": ("ProgressReporter",),
     "chatstack.client.fronts": ("ChatFronts",),
     "chatstack.client.protocol": ("ChatClient", "ProviderInfo", "find"),
     "chatstack.client.stack": ("BuiltClient", "ChatStack", "LayerOrderWarning", "LayerSpec"),

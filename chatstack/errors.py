@@ -3,7 +3,10 @@
     ChatStackError
     ├── WiringError                 a stack that cannot be built; names layer, parameter and remedy
     ├── InputError                  something passed to a front has the wrong type or shape (also a ValueError)
-    ├── ToolLoopError               the tool loop gave up; the last tool's exception is the cause
+    ├── ToolError
+    │   ├── UnknownToolError        the model called a tool that nobody declared
+    │   └── ToolTimeoutError        a tool took longer than its timeout_seconds (also a TimeoutError)
+    ├── ToolLoopError               the tool loop gave up; the last tool's failure is the cause
     ├── StreamClosedError           a stream was read after it had been closed before its end
     ├── TurnTimeoutError            ``timeout_seconds`` of the turn ran out (also a TimeoutError)
     └── ProviderError               the model's side said no, or nothing
@@ -50,6 +53,18 @@ class WiringError(ChatStackError):
 
 class InputError(ChatStackError, ValueError):
     """An argument of the wrong type or shape; says where and what it was, never its text."""
+
+
+class ToolError(ChatStackError):
+    """A tool call that failed before or while it ran; the model reads it as an error result."""
+
+
+class UnknownToolError(ToolError):
+    """The model called a tool that nobody declared."""
+
+
+class ToolTimeoutError(ToolError, TimeoutError):
+    """A tool took longer than its ``timeout_seconds``."""
 
 
 class ToolLoopError(ChatStackError):

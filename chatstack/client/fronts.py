@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TypeGuard, cast
 
 from chatstack.client.stream import ChatStream
 from chatstack.errors import InputError
@@ -66,10 +66,8 @@ def request_of(
         found: tuple[object, ...] = (Message.user(messages),)
     elif isinstance(messages, Message):
         found = (messages,)
-    elif isinstance(messages, (list, tuple)) or (
-        isinstance(messages, Sequence) and not isinstance(messages, (bytes, bytearray, memoryview))
-    ):
-        found = tuple(cast("Sequence[object]", messages))
+    elif _is_sequence(messages):
+        found = tuple(messages)
     else:
         raise InputError(f"messages: expected text, a Message or a list of them, got {type(messages).__name__}")
     if not found:
@@ -82,3 +80,8 @@ def request_of(
     if conversation_id is not None and not isinstance(conversation_id, str):
         raise InputError(f"conversation_id: expected text, got {type(conversation_id).__name__}")
     return ChatRequest(cast("tuple[Message, ...]", found), options or _DEFAULT, conversation_id, stream)
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
+    """A list, a tuple or the like; bytes are a mistake, and an iterator could be read only once."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)

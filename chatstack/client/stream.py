@@ -23,9 +23,9 @@ T = TypeVar("T")
 class UpdateSource(Protocol):
     """What a stream reads from: any async generator of updates is one."""
 
-    async def __anext__(self) -> ChatUpdate: ...
+    def __anext__(self) -> Awaitable[ChatUpdate]: ...
 
-    async def aclose(self) -> object: ...
+    def aclose(self) -> Awaitable[object]: ...
 
 
 class StreamWatch(Protocol):
@@ -235,8 +235,9 @@ class _Opening:
             await self._stream.aclose()
 
     async def _in_time(self, step: Callable[[], Awaitable[T]]) -> T:
+        limit = asyncio.timeout_at(self._deadline)
         try:
-            async with asyncio.timeout_at(self._deadline) as limit:
+            async with limit:
                 return await step()
         except TimeoutError as error:
             if limit.expired() and not isinstance(error, ChatStackError):

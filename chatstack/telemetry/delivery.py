@@ -1,0 +1,73 @@
+"""Bringing progress events to a listener without letting it hurt a call: in order, from a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from chatstack.telemetry.events import ProgressEvent
+
+_IDLE_SECONDS = 1.0
+
+
+class ProgressDelivery:
+    """Hands events to one listener, one after the other, in a background thread that ends when idle.
+
+    A listener that raises misses that event; one that is too slow misses those that no longer fit into the queue.
+    Both are counted in ``dropped``; neither is ever felt by a call.
+    """
+
+    def __init__(self, listener: Callable[[ProgressEvent], object], *, capacity: int = 1_000) -> None:
+        self._listener = listener
+        self._capacity = capacity
+        self._waiting: deque[ProgressEvent] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._busy = False
+        self.dropped = 0
+
+    def put(self, event: ProgressEvent) -> None:
+        """Queue one event; returns at once."""
+        with self._changed:
+            if len(self._waiting) >= self._capacity:
+                self.dropped += 1
+                return
+            self._waiting.append(event)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._deliver, name="chatstack-progress", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def take_dropped(self) -> int:
+        """How many events were lost since this was last asked."""
+        with self._changed:
+            dropped, self.dropped = self.dropped, 0
+            return dropped
+
+    async def flush(self, timeout_seconds: float = 5.0) -> bool:
+        """Wait until everything queued has been delivered; False if the listener did not finish in time."""
+        return await asyncio.to_thread(self._wait_until_idle, timeout_seconds)
+
+    def _wait_until_idle(self, timeout_seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_seconds)
+
+    def _deliver(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: bool(self._waiting), _IDLE_SECONDS):
+                    self._thread = None
+                    return
+                event = self._waiting.popleft()
+                self._busy = True
+            try:
+                self._listener(event)
+            except Exception:  # noqa: BLE001 - a listener's failure is counted and reported, and never a call's
+                with self._changed:
+                    self.dropped += 1
+            finally:
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()

@@ -1,0 +1,1 @@
+"""Floor 1: how many tokens something is."""

@@ -1,0 +1,156 @@
+"""Token counters: estimates by characters, the table of the seed, and exact counts by a tokenizer."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+from chatstack.errors import WiringError
+from chatstack.values.messages import Message
+from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack.values.requests import ChatOptions, ToolDeclaration
+
+_IMAGE_TOKENS = 1_000
+"""Between what the providers charge for a picture of 1,024 pixels: 765 at OpenAI, 1,400 at Anthropic."""
+_PAGE_TOKENS = 2_000
+_PAGE_BYTES = 75_000
+"""A page of a PDF, text and picture of it, as Anthropic's guide puts it; its bytes are a guess."""
+
+
+class TokenCounter(ABC):
+    """Counts tokens. A counter of your own needs ``count_text``; the rest adds up what a message is made of.
+
+    Counts are never negative, and never of a picture's or a file's bytes as if they were text. ``source`` says
+    whether they are ``counted`` or ``estimated``.
+    """
+
+    source: ClassVar[str] = "estimated"
+    message_tokens: ClassVar[int] = 4
+
+    @abstractmethod
+    def count_text(self, text: str) -> int:
+        """Tokens of a text."""
+
+    def count_part(self, part: Part) -> int:
+        """Tokens of one part of a message."""
+        if isinstance(part, Text):
+            return self.count_text(part.text)
+        if isinstance(part, ToolCall):
+            return self.count_text(part.name) + self.count_text(part.arguments) + 5
+        if isinstance(part, ToolResult):
+            return self.count_text(part.name) + self._count_output(part) + 5
+        if isinstance(part, Reasoning):
+            return self.count_text(part.text or part.item_json)
+        if isinstance(part, Image):
+            return _IMAGE_TOKENS
+        if isinstance(part, File):
+            return self._count_file(part)
+        return self.count_text(part.json)
+
+    def count_message(self, message: Message) -> int:
+        """Tokens of a message, its frame included."""
+        return self.message_tokens + sum(map(self.count_part, message.parts))
+
+    def count_options(self, options: ChatOptions) -> int:
+        """Tokens of what goes along with the messages: instructions, tool schemas, the shape of the answer."""
+        total = self.count_text(options.instructions) + self.message_tokens if options.instructions else 0
+        for tool in options.tools:
+            if isinstance(tool, ToolDeclaration):
+                total += self.count_text(tool.name + tool.description + tool.parameters) + self.message_tokens
+            else:
+                total += self.count_text(tool.json)
+        if options.output_schema is not None:
+            total += self.count_text(options.output_schema.schema)
+        return total
+
+    def _count_output(self, result: ToolResult) -> int:
+        if isinstance(result.output, str):
+            return self.count_text(result.output)
+        return sum(map(self.count_part, result.output))
+
+    def _count_file(self, file: File) -> int:
+        if file.text:
+            return self.count_text(file.text)
+        size_bytes = len(file.data) * 3 // 4
+        if file.media_type.startswith("text/"):
+            return size_bytes // 4
+        return max(1, size_bytes // _PAGE_BYTES) * _PAGE_TOKENS
+
+
+class CharCounter(TokenCounter):
+    """Characters divided by ``chars_per_token``; outside ASCII, bytes of UTF-8, or Chinese would count four times
+    too low."""
+
+    def __init__(self, chars_per_token: float = 4) -> None:
+        if not chars_per_token > 0:
+            raise WiringError(
+                f"CharCounter: chars_per_token={chars_per_token!r} must be greater than 0", parameter="chars_per_token"
+            )
+        self.chars_per_token = chars_per_token
+
+    def count_text(self, text: str) -> int:
+        length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        return int(length / self.chars_per_token)
+
+    def __repr__(self) -> str:
+        return f"CharCounter(chars_per_token={self.chars_per_token:g})"
+
+
+class TableCounter(TokenCounter):
+    """The token table of VideoSDK's context window: text ``len // 4``, an image 300, a call and a result 5 more than
+    the fourths of their name and content, and 4 for every item.
+
+    An item is a message's text and pictures together, each call, and each result. Source: seed
+    ``videosdk-context-window``, "Token Estimation".
+    """
+
+    def count_text(self, text: str) -> int:
+        return len(text) // 4
+
+    def count_part(self, part: Part) -> int:
+        if isinstance(part, Image):
+            return 300
+        if isinstance(part, Reasoning | ProviderItem):
+            return 0
+        return super().count_part(part)
+
+    def count_message(self, message: Message) -> int:
+        tools = sum(isinstance(part, ToolCall | ToolResult) for part in message.parts)
+        has_content = any(isinstance(part, Text | Image | File) for part in message.parts)
+        items = tools + (1 if has_content or not tools else 0)
+        return 4 * items + sum(map(self.count_part, message.parts))
+
+    def __repr__(self) -> str:
+        return "TableCounter()"
+
+
+class TokenizerCounter(TokenCounter):
+    """Exact counts of text by the tokenizer of OpenAI's models (o200k); near enough for most others.
+
+    Needs the extra ``tokenizer``.
+    """
+
+    source: ClassVar[str] = "counted"
+    message_tokens: ClassVar[int] = 3
+
+    def __init__(self) -> None:
+        self._count = _o200k()
+
+    def count_text(self, text: str) -> int:
+        return self._count(text)
+
+    def __repr__(self) -> str:
+        return "TokenizerCounter()"
+
+
+def _o200k() -> Callable[[str], int]:
+    try:
+        package = importlib.import_module("bpe_openai")
+    except ImportError as error:
+        raise WiringError(
+            "TokenizerCounter: needs the package bpe-openai; pip install 'chatstack-core[tokenizer]'"
+        ) from error
+    count: Callable[[str], int] = package.o200k_base().count
+    return count

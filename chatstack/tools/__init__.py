@@ -1,0 +1,1 @@
+"""Floor 3: tools, and the loop that runs them."""

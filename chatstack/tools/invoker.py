@@ -1,0 +1,165 @@
+"""The tool loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar, cast
+
+from msgspec.structs import replace
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient
+from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import Resolver
+from chatstack.errors import ToolLoopError, WiringError
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.turns import current_turn
+from chatstack.tools.execution import Outcome, ToolRunner
+from chatstack.tools.tool import Tool, tool
+from chatstack.tools.turn import OVER_LIMIT, ToolTurn
+from chatstack.values.parts import ToolCall, ToolResult
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionInvoker(ChatFronts):
+    """Runs the tools that the model calls, and asks again, until it answers.
+
+    Goes outside the layers that keep the context small, so that they see every round. Parallel calls run together;
+    their results come in call order. After ``max_tool_calls_per_turn`` calls the model is asked once more, with its
+    tools still declared but not allowed. A call that fails becomes an error result; after
+    ``max_consecutive_failures`` in a row the turn ends with ``ToolLoopError``, its cause the last failure.
+    ``tools`` are functions or ``Tool`` values. ``tool_timeout_seconds`` bounds each call.
+    ``include_error_details`` shows the model the text of a tool's exception.
+    """
+
+    inner: ChatClient
+    _: KW_ONLY
+    tools: Sequence[Tool[..., Any] | Callable[..., object]] = ()
+    max_tool_calls_per_turn: int = 10
+    max_concurrency: int | None = None
+    max_consecutive_failures: int = 3
+    tool_timeout_seconds: float | None = None
+    include_error_details: bool = False
+    resolve: Resolver | None = field(default=None, repr=False)
+    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    _runner: ToolRunner = field(init=False, repr=False)
+
+    kind: ClassVar[str] = "tool_loop"
+
+    def __post_init__(self) -> None:
+        for name in ("max_tool_calls_per_turn", "max_concurrency", "max_consecutive_failures", "tool_timeout_seconds"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise WiringError(
+                    f"FunctionInvoker: {name}={value!r} must be greater than 0", layer="FunctionInvoker", parameter=name
+                )
+        tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool(each) for each in self.tools)
+        runner = ToolRunner(
+            {each.name: each for each in tools},
+            self.telemetry,
+            self.resolve,
+            self.tool_timeout_seconds,
+            self.include_error_details,
+        )
+        _check(tools, self.resolve)
+        object.__setattr__(self, "tools", tools)
+        object.__setattr__(self, "_runner", runner)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        own = tuple(each.declaration() for each in self._runner.tools.values())
+        request = request.but(options=request.options.but(tools=request.options.tools + own))
+        _set_round(0)
+        stream = await self.inner.send(request)
+        return ChatStream(self._rounds(request, stream), owns=stream)
+
+    async def _rounds(self, request: ChatRequest, stream: ChatStream) -> AsyncGenerator[ChatUpdate, None]:
+        turn = ToolTurn(request, self.max_tool_calls_per_turn)
+        while True:
+            async with aclosing(stream):
+                async for update in stream:
+                    yield update if turn.round == 0 else replace(update, round=turn.round)
+            answer = stream.so_far
+            turn.heard(answer)
+            refused = turn.refusal(answer)
+            if refused:
+                for update in turn.add([Outcome(ToolResult(c.id, c.name, refused, True)) for c in turn.open_calls]):
+                    yield update
+                return
+            outcomes = await self._run(turn)
+            for update in turn.add(outcomes):
+                yield update
+            self._stop_if_failing(turn)
+            if turn.is_over(answer, self._runner.tools):
+                return
+            if turn.limit_reached:
+                self._warn_of_limit(turn)
+            request = turn.next_request()
+            _set_round(turn.round)
+            stream = await self.inner.send(request)
+
+    async def _run(self, turn: ToolTurn) -> list[Outcome]:
+        """Run what this round asked for, together; calls beyond the limit are answered, not run."""
+        allowed = max(0, self.max_tool_calls_per_turn - turn.calls_run)
+        ours = [call for call in turn.open_calls if not turn.is_callers(call, self._runner.tools)]
+        gate = asyncio.Semaphore(self.max_concurrency or max(1, len(ours)))
+
+        async def one(call: ToolCall) -> Outcome:
+            async with gate:
+                return await self._runner.run(call, turn.context_of(call))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(call)) for call in ours[:allowed]]
+        except ExceptionGroup as failed:  # not a tool's failure, those are outcomes: a service that cannot be had
+            raise failed.exceptions[0] from failed
+        turn.calls_run += len(tasks)
+        refused = [Outcome(ToolResult(call.id, call.name, OVER_LIMIT, True)) for call in ours[allowed:]]
+        return [task.result() for task in tasks] + refused
+
+    def _stop_if_failing(self, turn: ToolTurn) -> None:
+        if turn.failures_in_a_row >= self.max_consecutive_failures and turn.last_failure is not None:
+            raise ToolLoopError(
+                f"{turn.failures_in_a_row} tool calls failed in a row, the last one with "
+                f"{type(turn.last_failure).__name__}; the turn was stopped (max_consecutive_failures="
+                f"{self.max_consecutive_failures})",
+                messages=tuple(turn.added),
+            ) from turn.last_failure
+
+    def _warn_of_limit(self, turn: ToolTurn) -> None:
+        self.telemetry.warn(
+            "tool_loop_limit_reached",
+            f"{turn.calls_run} tool calls in this turn, the limit is {self.max_tool_calls_per_turn}: "
+            "the model is asked to answer without more",
+            {"chatstack.tools.calls": turn.calls_run, "chatstack.tools.limit": self.max_tool_calls_per_turn},
+            span_name="tool_loop",
+        )
+
+
+def _set_round(number: int) -> None:
+    turn = current_turn()
+    if turn is not None:
+        turn.round = number
+
+
+def _check(tools: Sequence[Tool[..., Any]], resolve: Resolver | None) -> None:
+    names = [each.name for each in tools]
+    for name in names:
+        if names.count(name) > 1:
+            raise WiringError(
+                f"FunctionInvoker: two tools are called {name!r}; rename one with @tool(name=...)",
+                layer="FunctionInvoker",
+                parameter="tools",
+            )
+    for each in tools:
+        if each.services and resolve is None:
+            wanted = ", ".join(kind.__name__ for kind in each.services.values())
+            raise WiringError(
+                f"FunctionInvoker: tool {each.name!r} needs {wanted} injected; build the stack with a resolver",
+                layer="FunctionInvoker",
+                parameter="resolve",
+            )

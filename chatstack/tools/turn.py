@@ -1,0 +1,106 @@
+"""The bookkeeping of one turn of the tool loop; no calls are made here."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from chatstack.tools.execution import Outcome
+from chatstack.tools.tool import ToolContext
+from chatstack.values.messages import Message
+from chatstack.values.parts import ToolCall
+from chatstack.values.requests import ChatRequest, ToolDeclaration
+from chatstack.values.responses import ChatResponse, ChatUpdate
+
+CUT_OFF = "Error: not run, because the answer that asked for it was cut off."
+OVER_LIMIT = "Error: not run, because the limit of tool calls for this turn is reached. Answer with what you have."
+_MAX_PAUSES = 10
+
+
+class ToolTurn:
+    """Where one turn stands: what it added, what is open, what has failed."""
+
+    __slots__ = (
+        "added",
+        "calls_run",
+        "failures_in_a_row",
+        "last_failure",
+        "limit",
+        "open_calls",
+        "pauses",
+        "request",
+        "round",
+    )
+
+    def __init__(self, request: ChatRequest, limit: int) -> None:
+        self.request = request
+        self.limit = limit
+        self.round = 0
+        self.pauses = 0
+        self.calls_run = 0
+        self.failures_in_a_row = 0
+        self.last_failure: BaseException | None = None
+        self.added: list[Message] = []
+        self.open_calls: list[ToolCall] = []
+
+    @property
+    def limit_reached(self) -> bool:
+        return self.calls_run >= self.limit
+
+    def heard(self, answer: ChatResponse) -> None:
+        """Take in what the model said."""
+        self.added.extend(answer.messages)
+        answered = {result.call_id for message in answer.messages for result in message.results}
+        self.open_calls = [call for each in answer.messages for call in each.calls if call.id not in answered]
+        self.pauses += answer.finish_reason == "paused"
+
+    def refusal(self, answer: ChatResponse) -> str:
+        """Why the open calls must not be run, or ""."""
+        if not self.open_calls:
+            return ""
+        if answer.finish_reason in ("length", "refused"):
+            return CUT_OFF
+        return OVER_LIMIT if self.limit_reached else ""
+
+    def is_callers(self, call: ToolCall, own: Container[str]) -> bool:
+        """Whether the call is of a tool that the caller declared, and will run."""
+        declared = (each.name for each in self.request.options.tools if isinstance(each, ToolDeclaration))
+        return call.name not in own and call.name in declared
+
+    def is_over(self, answer: ChatResponse, own: Container[str]) -> bool:
+        """Whether this round was the last: an answer, or a call that only the caller can run."""
+        if not self.open_calls:
+            return answer.finish_reason != "paused" or self.pauses > _MAX_PAUSES
+        return any(self.is_callers(call, own) for call in self.open_calls)
+
+    def add(self, outcomes: list[Outcome]) -> list[ChatUpdate]:
+        """Take in results, in call order, and say so."""
+        updates: list[ChatUpdate] = []
+        for outcome in outcomes:
+            message = Message("tool", (outcome.result,))
+            self.added.append(message)
+            updates.append(ChatUpdate(part=outcome.result, message_done=message, round=self.round))
+            self.failures_in_a_row = self.failures_in_a_row + 1 if outcome.failure is not None else 0
+            self.last_failure = outcome.failure or self.last_failure
+        return updates
+
+    def next_request(self) -> ChatRequest:
+        """The request of the next round. A forced choice holds for the first round only, or it would never end."""
+        self.round += 1
+        choice = self.request.options.tool_choice
+        if self.limit_reached:
+            choice = "none"
+        elif choice not in (None, "auto", "none"):
+            choice = None
+        return self.request.but(
+            messages=self.request.messages + tuple(self.added),
+            options=self.request.options.but(tool_choice=choice),
+        )
+
+    def context_of(self, call: ToolCall) -> ToolContext:
+        return ToolContext(
+            conversation_id=self.request.conversation_id,
+            call_id=call.id,
+            tool_name=call.name,
+            round=self.round,
+            messages=self.request.messages + tuple(self.added),
+        )
