@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from chatstack.client.stream import ChatStream as ChatStream
     from chatstack.client.wiring import Layer as Layer
     from chatstack.client.wiring import Resolver as Resolver
+    from chatstack.context.context import Context as Context
+    from chatstack.context.memory import ContextMemory as ContextMemory
+    from chatstack.context.plans import Plan as Plan
+    from chatstack.context.pruning import OldestFirst as OldestFirst
+    from chatstack.context.strategy import Strategy as Strategy
     from chatstack.errors import AuthenticationError as AuthenticationError
     from chatstack.errors import BrokenStreamError as BrokenStreamError
     from chatstack.errors import ChatStackError as ChatStackError
@@ -35,10 +40,15 @@ if TYPE_CHECKING:
     from chatstack.errors import ToolLoopError as ToolLoopError
     from chatstack.errors import TurnTimeoutError as TurnTimeoutError
     from chatstack.errors import WiringError as WiringError
+    from chatstack.layers.guard import ContextWindowGuard as ContextWindowGuard
     from chatstack.layers.progress import ProgressReporter as ProgressReporter
     from chatstack.telemetry.emission import Telemetry as Telemetry
     from chatstack.telemetry.events import ProgressEvent as ProgressEvent
     from chatstack.telemetry.tracer import ModelTracer as ModelTracer
+    from chatstack.tokens.counter import CharCounter as CharCounter
+    from chatstack.tokens.counter import TableCounter as TableCounter
+    from chatstack.tokens.counter import TokenCounter as TokenCounter
+    from chatstack.tokens.counter import TokenizerCounter as TokenizerCounter
     from chatstack.tools.invoker import FunctionInvoker as FunctionInvoker
     from chatstack.tools.tool import Injected as Injected
     from chatstack.tools.tool import Tool as Tool
@@ -63,6 +73,18 @@ if TYPE_CHECKING:
     from chatstack.values.responses import Usage as Usage
 
 _HOMES = {
+    "chatstack.tokens.counter": (
+        "CharCounter",
+        "TableCounter",
+        "TokenCounter",
+        "TokenizerCounter",
+    ),
+    "chatstack.context.pruning": ("OldestFirst",),
+    "chatstack.context.strategy": ("Strategy",),
+    "chatstack.context.plans": ("Plan",),
+    "chatstack.context.context": ("Context",),
+    "chatstack.context.memory": ("ContextMemory",),
+    "chatstack.layers.guard": ("ContextWindowGuard",),
     "chatstack.tools.tool": (
         "Injected",
         "Tool",

@@ -44,7 +44,11 @@ def _blueprint(factory: Layer) -> _Blueprint:
             f"{name_of(factory)}: takes no inner client; a layer's first parameter is what it wraps",
             layer=name_of(factory),
         )
-    source: object = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
+    bound: Mapping[str, object] = {}
+    made_by: object = factory
+    if isinstance(factory, functools.partial):
+        made_by, bound = factory.func, factory.keywords
+    source: object = made_by.__init__ if isinstance(made_by, type) else made_by  # type: ignore[misc]
     try:
         hints = typing.get_type_hints(source)
     except (NameError, TypeError):  # a hint that cannot be evaluated cannot be resolved either
@@ -55,6 +59,7 @@ def _blueprint(factory: Layer) -> _Blueprint:
             _Parameter(each.name, hints.get(each.name), each.default is not inspect.Parameter.empty)
             for each in rest
             if each.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            and each.name not in bound
         ),
         any(each.kind is inspect.Parameter.VAR_KEYWORD for each in rest),
     )
@@ -121,6 +126,8 @@ def is_bound(found: object) -> bool:
 
 def name_of(factory: object) -> str:
     """What a layer is called when nobody names it: its class or function name."""
+    if isinstance(factory, functools.partial):
+        return name_of(factory.func)
     name = getattr(factory, "__name__", None)
     return name if isinstance(name, str) else type(factory).__name__
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from chatstack.errors import WiringError
@@ -17,6 +17,9 @@ _IMAGE_TOKENS = 1_000
 _PAGE_TOKENS = 2_000
 _PAGE_BYTES = 75_000
 """A page of a PDF, text and picture of it, as Anthropic's guide puts it; its bytes are a guess."""
+
+
+_PIECE = 100_000
 
 
 class TokenCounter(ABC):
@@ -136,21 +139,22 @@ class TokenizerCounter(TokenCounter):
     message_tokens: ClassVar[int] = 3
 
     def __init__(self) -> None:
-        self._count = _o200k()
+        self._encode = _o200k()
 
     def count_text(self, text: str) -> int:
-        return self._count(text)
+        # The tokenizer refuses very long texts; each cut adds one token at the most.
+        return sum(len(self._encode(text[at : at + _PIECE])) for at in range(0, len(text), _PIECE))
 
     def __repr__(self) -> str:
         return "TokenizerCounter()"
 
 
-def _o200k() -> Callable[[str], int]:
+def _o200k() -> Callable[[str], Sequence[int]]:
     try:
         package = importlib.import_module("bpe_openai")
     except ImportError as error:
         raise WiringError(
             "TokenizerCounter: needs the package bpe-openai; pip install 'chatstack-core[tokenizer]'"
         ) from error
-    count: Callable[[str], int] = package.o200k_base().count
-    return count
+    encode: Callable[[str], Sequence[int]] = package.get_encoding("o200k_base").encode_ordinary
+    return encode

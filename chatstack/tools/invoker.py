@@ -21,7 +21,7 @@ from chatstack.tools.execution import Outcome, ToolRunner
 from chatstack.tools.tool import Tool, tool
 from chatstack.tools.turn import OVER_LIMIT, ToolTurn
 from chatstack.values.parts import ToolCall, ToolResult
-from chatstack.values.requests import ChatRequest
+from chatstack.values.requests import ChatRequest, ToolDeclaration
 from chatstack.values.responses import ChatUpdate
 
 
@@ -48,6 +48,7 @@ class FunctionInvoker(ChatFronts):
     resolve: Resolver | None = field(default=None, repr=False)
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _runner: ToolRunner = field(init=False, repr=False)
+    _declared: tuple[ToolDeclaration, ...] = field(init=False, repr=False)
 
     kind: ClassVar[str] = "tool_loop"
 
@@ -69,10 +70,10 @@ class FunctionInvoker(ChatFronts):
         _check(tools, self.resolve)
         object.__setattr__(self, "tools", tools)
         object.__setattr__(self, "_runner", runner)
+        object.__setattr__(self, "_declared", tuple(each.declaration() for each in tools))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        own = tuple(each.declaration() for each in self._runner.tools.values())
-        request = request.but(options=request.options.but(tools=request.options.tools + own))
+        request = request.but(options=request.options.but(tools=request.options.tools + self._declared))
         _set_round(0)
         stream = await self.inner.send(request)
         return ChatStream(self._rounds(request, stream), owns=stream)

@@ -1,0 +1,81 @@
+"""The context: what a request would send, with its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from chatstack.context.plans import Plan
+from chatstack.context.units import Unit, units_of
+from chatstack.values.messages import Message
+from chatstack.values.requests import ChatRequest
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a request would send: its messages with their sizes in tokens, and what goes along with them.
+
+    ``fixed_tokens`` are the instructions, the tool schemas and the reserved output. ``origins`` tells for each
+    message at which position it came in, None for one that a layer put in. ``size_of`` counts a message, once.
+    """
+
+    request: ChatRequest
+    messages: tuple[Message, ...]
+    sizes: tuple[int, ...]
+    fixed_tokens: int
+    origins: tuple[int | None, ...]
+    size_of: Callable[[Message], int]
+
+    @classmethod
+    def of(cls, request: ChatRequest, *, fixed_tokens: int, size_of: Callable[[Message], int]) -> Context:
+        """The context of a request as it came in."""
+        messages = request.messages
+        return cls(request, messages, tuple(map(size_of, messages)), fixed_tokens, tuple(range(len(messages))), size_of)
+
+    @cached_property
+    def tokens(self) -> int:
+        """The size of all of it."""
+        return max(0, self.fixed_tokens + sum(self.sizes))
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """Its messages in units."""
+        return units_of(self.messages)
+
+    @cached_property
+    def latest_user(self) -> int | None:
+        """The position of the latest user message."""
+        users = [position for position, message in enumerate(self.messages) if message.role == "user"]
+        return users[-1] if users else None
+
+    @cached_property
+    def first_user(self) -> int | None:
+        """The position of the first user message: the task."""
+        return next((position for position, message in enumerate(self.messages) if message.role == "user"), None)
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether it differs from what came in."""
+        return self.messages is not self.request.messages
+
+    def after(self, plan: Plan) -> Context:
+        """The context as it is after an edit; only what is new is counted."""
+        applied = plan.apply_to(self.messages)
+        return Context(
+            self.request,
+            tuple(message for message, _ in applied),
+            tuple(
+                self.sizes[position]
+                if position is not None and message is self.messages[position]
+                else self.size_of(message)
+                for message, position in applied
+            ),
+            self.fixed_tokens,
+            tuple(None if position is None else self.origins[position] for _, position in applied),
+            self.size_of,
+        )
+
+    def to_send(self) -> ChatRequest:
+        """The request with the messages of this context."""
+        return self.request.but(messages=self.messages) if self.is_edited else self.request

@@ -1,0 +1,176 @@
+"""Editing: how a request is repaired, what was decided for it replayed, and a strategy's plan checked and applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chatstack import semconv
+from chatstack.context.context import Context
+from chatstack.context.digests import History
+from chatstack.context.memory import ContextMemory, Record
+from chatstack.context.plans import Plan
+from chatstack.context.repairing import repair_plan
+from chatstack.context.strategy import Strategy
+from chatstack.context.verifier import problems
+from chatstack.telemetry.emission import Attributes, Telemetry
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import Message
+from chatstack.values.requests import ChatRequest
+
+SERVER_HELD = ("previous_response_id", "conversation")
+"""Options by which the history lies at the provider: what is sent is not what the model sees, so nothing is edited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A request, repaired and sized, and the history in it."""
+
+    context: Context
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEditing:
+    """What every context layer does around its strategy. ``owner`` names the layer and its options: decisions are
+    kept under it."""
+
+    memory: ContextMemory
+    telemetry: Telemetry
+    counter: TokenCounter
+    owner: str
+
+    def open(self, request: ChatRequest) -> Opened:
+        """Repair a request first, then weigh it."""
+        context = self._context(request)
+        plan = repair_plan(request.messages)
+        if plan is not None and not problems(plan, context, is_repair=True):
+            repaired = context.after(plan)
+            history = self.memory.history_of(repaired.messages)
+            self._say_repaired(request, context, repaired, plan, history)
+            return Opened(self._context(repaired.to_send()), history)
+        return Opened(context, self.memory.history_of(request.messages))
+
+    def stands_aside(self, request: ChatRequest) -> bool:
+        """Whether the history lies at the provider, so that nothing may be edited; said once for each conversation."""
+        if not any(request.options.extra.get(name) for name in SERVER_HELD):
+            return False
+        if self.says_for_the_first_time("bypass", request, self.memory.history_of(request.messages)):
+            self.telemetry.warn(
+                "context_layers_bypassed",
+                "the history lies at the provider (previous_response_id or conversation): nothing is weighed or edited",
+                {semconv.GUARD_ACTION: "warn"},
+            )
+        return True
+
+    def replay(self, opened: Opened) -> Context:
+        """The context with what was decided for its history, or for a beginning of it."""
+        record = self.memory.recall(self.owner, opened.history)
+        if record is None:
+            return opened.context
+        at = opened.history.positions
+        end = len(opened.context.messages)
+        return opened.context.after(
+            Plan(
+                strategy="replay",
+                reason="decided before",
+                drop=tuple(at[position] for position in record.drop),
+                replace=tuple((at[position], message) for position, message in record.replace),
+                insert=tuple((at[p] if p < len(at) else end, message) for p, message in record.insert),
+            )
+        )
+
+    def apply(self, strategy: Strategy, context: Context, opened: Opened) -> Context | None:
+        """The context after what the strategy plans: checked, said and kept. None if there is nothing to do.
+
+        A plan that does not pass the verifier is not applied; it is warned of as ``plan_rejected``.
+        """
+        plan = strategy.plan(context)
+        if plan is None or plan.is_empty:
+            return None
+        wrong = problems(plan, context)
+        if wrong:
+            self._say_rejected(strategy, wrong)
+            return None
+        after = context.after(plan)
+        if opened.history.chain:
+            self.memory.latch(self.owner, opened.history, _record_of(opened, after))
+        self.telemetry.edit(
+            strategy.name,
+            f"{plan.reason}: {context.tokens} tokens became {after.tokens}",
+            _edit_attributes(plan, context, after),
+            tokens_before=context.tokens,
+            tokens_after=after.tokens,
+        )
+        return after
+
+    def says_for_the_first_time(self, what: str, request: ChatRequest, history: History, level: int = 1) -> bool:
+        """Whether this is new for the conversation; once said, a fact is not repeated until it gets worse."""
+        owner = f"{self.owner}:{what}"
+        if self.memory.level(owner, request.conversation_id, history) >= level:
+            return False
+        self.memory.set_level(owner, request.conversation_id, history, level)
+        return True
+
+    def _context(self, request: ChatRequest) -> Context:
+        options = request.options
+        return Context.of(
+            request,
+            fixed_tokens=self.memory.options_size(options, self.counter) + (options.max_tokens or 0),
+            size_of=lambda message: self.memory.size_of(message, self.counter),
+        )
+
+    def _say_repaired(
+        self, request: ChatRequest, before: Context, after: Context, plan: Plan, history: History
+    ) -> None:
+        repairs = len(plan.drop) + len(plan.replace) + len(plan.insert)
+        if self.says_for_the_first_time("repair", request, history, repairs):
+            self.telemetry.warn(
+                "messages_repaired",
+                f"the history had {plan.reason}",
+                {
+                    **_edit_attributes(plan, before, after),
+                    semconv.COMPACTION_STRATEGY: plan.strategy,
+                    semconv.COMPACTION_TOKENS_BEFORE: before.tokens,
+                    semconv.COMPACTION_TOKENS_AFTER: after.tokens,
+                },
+                span_name="compact_context repair",
+            )
+
+    def _say_rejected(self, strategy: Strategy, wrong: tuple[str, ...]) -> None:
+        self.telemetry.warn(
+            "plan_rejected",
+            f"a plan of {type(strategy).__name__} was not applied: {'; '.join(wrong[:3])}",
+            {semconv.COMPACTION_STRATEGY: strategy.name},
+            span_name=f"compact_context {strategy.name}",
+            error="plan_rejected",
+        )
+
+
+def _edit_attributes(plan: Plan, before: Context, after: Context) -> Attributes:
+    return {
+        semconv.COMPACTION_REASON: plan.reason,
+        semconv.COMPACTION_MESSAGES_BEFORE: len(before.messages),
+        semconv.COMPACTION_MESSAGES_AFTER: len(after.messages),
+    }
+
+
+def _record_of(opened: Opened, after: Context) -> Record:
+    """All that was decided up to now, by positions in the history: what is there before and not after, and so on."""
+    before = opened.context
+    index = {position: number for number, position in enumerate(opened.history.positions)}
+    kept = {origin for origin in after.origins if origin is not None}
+    replace: list[tuple[int, Message]] = []
+    insert: list[tuple[int, Message]] = []
+    following = len(index)
+    for message, origin in zip(reversed(after.messages), reversed(after.origins), strict=True):
+        if origin is None:
+            insert.append((following, message))
+        else:
+            following = index.get(origin, following)
+            if message is not before.messages[origin]:
+                replace.append((index[origin], message))
+    return Record(
+        tuple(number for position, number in index.items() if position not in kept),
+        tuple(reversed(replace)),
+        tuple(reversed(insert)),
+    )

@@ -1,0 +1,48 @@
+"""Plans: the immutable record of one edit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from chatstack.values.messages import Message
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do with the messages of a request, and why. What is not named is kept as it is.
+
+    ``drop`` are positions to leave out. ``replace`` puts an edited message (``message.edited(...)``) in the place of
+    the one it was made from. ``insert`` puts a message, marked as ours, before a position; the length of the list
+    means the end. Positions are those of the messages that the plan was made for. ``reason`` is for people.
+    """
+
+    strategy: str
+    reason: str
+    drop: tuple[int, ...] = ()
+    replace: tuple[tuple[int, Message], ...] = ()
+    insert: tuple[tuple[int, Message], ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (self.drop or self.replace or self.insert)
+
+    def apply(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """The messages as they are after the edit. Those that it does not touch stay the same objects."""
+        return tuple(message for message, _ in self.apply_to(messages))
+
+    def apply_to(self, messages: Sequence[Message]) -> list[tuple[Message, int | None]]:
+        """The same, each with the position that it came from; None for inserted ones."""
+        dropped = set(self.drop)
+        replaced = dict(self.replace)
+        inserted: dict[int, list[Message]] = {}
+        for position, message in self.insert:
+            inserted.setdefault(position, []).append(message)
+        after: list[tuple[Message, int | None]] = []
+        for position, message in enumerate(messages):
+            after.extend((new, None) for new in inserted.get(position, ()))
+            if position not in dropped:
+                after.append((replaced.get(position, message), position))
+        after.extend((new, None) for new in inserted.get(len(messages), ()))
+        return after

@@ -1,0 +1,46 @@
+"""Units: what an edit may not split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chatstack.context.pairing import pair
+from chatstack.values.messages import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A plain message, or an assistant message with all its tool calls and all their results, wherever they stand.
+
+    ``positions`` are those of its messages, ascending. An open one has a call that still waits for its result.
+    """
+
+    positions: tuple[int, ...]
+    is_open: bool = False
+
+
+def units_of(messages: Sequence[Message]) -> tuple[Unit, ...]:
+    """Group messages into units, in the order of their first messages.
+
+    A tool message that answers the calls of two assistant messages joins them into one unit.
+    """
+    pairing = pair(messages)
+    home = list(range(len(messages)))
+    for answer, call in pairing.answers:
+        joined = {_home(home, answer), _home(home, call)}
+        for each in joined:
+            home[each] = min(joined)
+    members: dict[int, list[int]] = {}
+    for position in range(len(messages)):
+        members.setdefault(_home(home, position), []).append(position)
+    open_homes = {_home(home, position) for position, _ in pairing.open_calls}
+    return tuple(Unit(tuple(positions), first in open_homes) for first, positions in members.items())
+
+
+def _home(home: list[int], position: int) -> int:
+    """The first position of the unit that a position belongs to."""
+    while home[position] != position:
+        home[position] = home[home[position]]
+        position = home[position]
+    return position

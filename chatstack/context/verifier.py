@@ -1,0 +1,102 @@
+"""The one verifier: every plan, built in or a plugin's, passes it or is not sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from chatstack.context.context import Context
+from chatstack.context.pairing import pair
+from chatstack.context.plans import Plan
+from chatstack.values.messages import Message
+
+
+def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[str, ...]:
+    """What is wrong with a plan for that context; empty if nothing is. Never the text of a message.
+
+    A repair may insert results, and need not make the context smaller.
+    """
+    found = tuple(_misplaced(plan, context))
+    if found:
+        return found
+    after = context.after(plan)
+    return (
+        *_unmarked(plan, context),
+        *_lost(plan, context),
+        *_unpaired(context, after),
+        *(() if is_repair else _inserted_into_units(plan, context)),
+        *(() if is_repair else _not_smaller(context, after)),
+    )
+
+
+def _misplaced(plan: Plan, context: Context) -> Iterator[str]:
+    length = len(context.messages)
+    for word, positions, limit in (
+        ("drop", plan.drop, length),
+        ("replace", tuple(position for position, _ in plan.replace), length),
+        ("insert", tuple(position for position, _ in plan.insert), length + 1),
+    ):
+        for position in positions:
+            if not 0 <= position < limit:
+                yield f"{word}: position {position} is not among the {length} messages"
+    touched = Counter((*plan.drop, *(position for position, _ in plan.replace)))
+    for position, times in touched.items():
+        if times > 1:
+            yield f"position {position} is named {times} times"
+
+
+def _unmarked(plan: Plan, context: Context) -> Iterator[str]:
+    for position, message in plan.insert:
+        if not message.mark:
+            yield f"insert at {position}: the message is not marked as ours"
+        if message.role in ("system", "user") or message.pinned:
+            yield f"insert at {position}: a layer may not speak as {message.role}, nor pin"
+    for position, message in plan.replace:
+        old = context.messages[position]
+        if message.original is not old.original:
+            yield f"replace at {position}: not made by edited() from the message that it replaces"
+        elif message.role != old.role:
+            yield f"replace at {position}: the role changes from {old.role} to {message.role}"
+
+
+def _lost(plan: Plan, context: Context) -> Iterator[str]:
+    for word, positions in (
+        ("dropped", plan.drop),
+        ("replaced", tuple(position for position, _ in plan.replace)),
+    ):
+        for position in positions:
+            message = context.messages[position]
+            if message.role == "system":
+                yield f"the system message at {position} is {word}"
+            elif message.pinned:
+                yield f"the pinned message at {position} is {word}"
+            elif position == context.latest_user:
+                yield f"the latest user message, at {position}, is {word}"
+
+
+def _unpaired(before: Context, after: Context) -> Iterator[str]:
+    if before.messages and not after.messages:
+        yield "nothing is left to send"
+    new = _leftovers(after.messages)
+    new.subtract(_leftovers(before.messages))
+    for what, times in new.items():
+        if times > 0:
+            yield what
+
+
+def _leftovers(messages: tuple[Message, ...]) -> Counter[str]:
+    return pair(messages).leftovers(len(messages) - 1)
+
+
+def _inserted_into_units(plan: Plan, context: Context) -> Iterator[str]:
+    """Nothing may come between a call and its results, or the provider refuses the request."""
+    for position, _ in plan.insert:
+        for unit in context.units:
+            kept = [each for each in unit.positions if each not in plan.drop]
+            if len(kept) > 1 and kept[0] < position <= kept[-1]:
+                yield f"insert at {position}: between a call and its results"
+
+
+def _not_smaller(before: Context, after: Context) -> Iterator[str]:
+    if after.tokens >= before.tokens:
+        yield f"the edit does not make the context smaller: {before.tokens} tokens before, {after.tokens} after"

@@ -1,0 +1,195 @@
+"""The last look before a request goes out: does it fit?"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar, Literal
+
+from opentelemetry import context as otel
+
+from chatstack import semconv
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient, provider_info
+from chatstack.client.stream import ChatStream
+from chatstack.context.context import Context
+from chatstack.context.editing import ContextEditing, Opened
+from chatstack.context.levels import Level, held_level, largest, level_of
+from chatstack.context.memory import ContextMemory
+from chatstack.context.pruning import OldestFirst
+from chatstack.errors import ContextOverflowError, WiringError
+from chatstack.telemetry.emission import Telemetry, Value
+from chatstack.telemetry.turns import compacted
+from chatstack.tokens.counter import CharCounter, TokenCounter
+from chatstack.tokens.windows import window_of
+from chatstack.values.requests import ChatRequest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextWindowGuard(ChatFronts):
+    """Warns when a request comes near the model's window, and, if told to, prunes what does not fit.
+
+    Goes innermost, where it weighs what is really sent: instructions, every part of every message, tool schemas and
+    the reserved output (``max_tokens`` of the options). ``max_context_tokens`` is a number, or ``"auto"`` for the
+    model's window. ``warning_threshold`` is a share of it. ``prune_on_overflow`` removes the oldest units, whole ones
+    only, down to ``prune_to`` (a share), and the same ones again on later calls; never system, pinned and summary
+    messages, the first and the latest user message, or calls that wait for results. What cannot be made to fit is
+    sent as it is, or, with ``strict``, raised as ``ContextOverflowError`` before anything is sent. Sizes are
+    estimates, by ``counter`` or by ``chars_per_token``. Each crossing is warned of once; ``every_call`` repeats it.
+    Source: seed ``needlr-context-window-guard``.
+    """
+
+    inner: ChatClient
+    _: KW_ONLY
+    max_context_tokens: int | Literal["auto"]
+    warning_threshold: float = 0.8
+    prune_on_overflow: bool = False
+    prune_to: float = 0.7
+    chars_per_token: float = 4
+    counter: TokenCounter | None = None
+    strict: bool = False
+    every_call: bool = False
+    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
+    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    _editing: ContextEditing = field(init=False, repr=False)
+
+    kind: ClassVar[str] = "context"
+
+    def __post_init__(self) -> None:
+        limit = self.max_context_tokens
+        if limit != "auto" and (type(limit) is not int or limit <= 0):
+            raise _wrong("max_context_tokens", limit, 'a whole number of tokens greater than 0, or "auto"')
+        for name in ("warning_threshold", "prune_to"):
+            share: object = getattr(self, name)
+            if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:
+                raise _wrong(name, share, "a share of the window: greater than 0, at most 1")
+        if not isinstance(self.chars_per_token, int | float) or not self.chars_per_token > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("chars_per_token", self.chars_per_token, "a number greater than 0")
+        if self.counter is not None and not isinstance(self.counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("counter", type(self.counter).__name__, "a TokenCounter")
+        counter = self.counter or CharCounter(self.chars_per_token)
+        owner = f"guard({limit},{self.prune_to:g},{self.prune_on_overflow},{counter!r})"
+        object.__setattr__(self, "_editing", ContextEditing(self.memory, self.telemetry, counter, owner))
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        if self._editing.stands_aside(request):
+            return await self.inner.send(request)
+        opened = self._editing.open(request)
+        limit = self._limit(request)
+        if limit is None:
+            self._say_unknown(request, opened)
+            return await self.inner.send(opened.context.to_send())
+        context = self._fitted(request, opened, limit)
+        if not context.is_edited:
+            return await self.inner.send(context.to_send())
+        token = otel.attach(compacted())
+        try:
+            return await self.inner.send(context.to_send())
+        finally:
+            otel.detach(token)
+
+    def _limit(self, request: ChatRequest) -> int | None:
+        if self.max_context_tokens != "auto":
+            return self.max_context_tokens
+        info = provider_info(self.inner)
+        model = request.options.model
+        if info is not None and info.window_tokens is not None and model in (None, info.model):
+            return info.window_tokens
+        return window_of(model or (info.model if info is not None else ""))
+
+    def _fitted(self, request: ChatRequest, opened: Opened, limit: int) -> Context:
+        """The context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
+        pruner = OldestFirst(max_tokens=limit, target_tokens=max(1, int(limit * self.prune_to)))
+        context = opened.context
+        if self.prune_on_overflow and context.tokens > pruner.target_tokens:
+            context = self._editing.replay(opened)
+        self.telemetry.utilization.record(context.tokens / limit)
+        level = level_of(context.tokens, limit, self.warning_threshold)
+        if level is Level.FINE and request.conversation_id is None and not context.is_edited:
+            return context
+        last = self.memory.level(self._editing.owner, request.conversation_id, opened.history)
+        level = max(level, held_level(last, context.tokens, limit, self.warning_threshold))
+        news = level > last or (self.every_call and level is not Level.FINE)
+        if context.tokens > limit:
+            context, level = self._over(opened, context, limit, pruner, last, news)
+        elif news:
+            self._say_near(context, limit)
+        if level != last:
+            self.memory.set_level(self._editing.owner, request.conversation_id, opened.history, level)
+        return context
+
+    def _over(
+        self, opened: Opened, context: Context, limit: int, pruner: OldestFirst, last: int, news: bool
+    ) -> tuple[Context, Level]:
+        """Above the limit: say so, prune if that is wanted, and say what cannot be helped."""
+        action = "prune" if self.prune_on_overflow else "reject" if self.strict else "warn"
+        message = f"about {context.tokens} tokens, the limit is {limit}"
+        before = context
+        if news:
+            with self.telemetry.warning("context_window_exceeded", message, self._numbers(context, limit, action)):
+                context = self._pruned(opened, context, pruner)
+        else:
+            context = self._pruned(opened, context, pruner)
+        if context.tokens <= limit:
+            return context, level_of(context.tokens, limit, self.warning_threshold)
+        level = Level.IRREDUCIBLE if self.prune_on_overflow else Level.EXCEEDED
+        if self.prune_on_overflow and (last < level or self.every_call or context is not before):
+            self._say_irreducible(context, limit)
+        if self.strict:
+            if level > last:
+                self.memory.set_level(
+                    self._editing.owner, opened.context.request.conversation_id, opened.history, level
+                )
+            raise ContextOverflowError(
+                context.tokens,
+                limit,
+                message=f"ContextWindowGuard: about {context.tokens} tokens do not fit into {limit}, "
+                f"and nothing more may be removed; largest: {largest(context)}",
+            )
+        return context, level
+
+    def _pruned(self, opened: Opened, context: Context, pruner: OldestFirst) -> Context:
+        if not self.prune_on_overflow:
+            return context
+        return self._editing.apply(pruner, context, opened) or context
+
+    def _say_near(self, context: Context, limit: int) -> None:
+        share = context.tokens / limit
+        self.telemetry.warn(
+            "context_window_near_limit",
+            f"about {context.tokens} tokens, {share:.0%} of {limit}",
+            self._numbers(context, limit, "warn"),
+        )
+
+    def _say_irreducible(self, context: Context, limit: int) -> None:
+        self.telemetry.warn(
+            "context_irreducible",
+            f"about {context.tokens} tokens, {context.tokens - limit} above the limit of {limit}, and nothing more may "
+            f"be removed; largest: {largest(context)}",
+            self._numbers(context, limit, "reject" if self.strict else "warn"),
+            error="ContextOverflowError" if self.strict else "",
+        )
+
+    def _say_unknown(self, request: ChatRequest, opened: Opened) -> None:
+        if self._editing.says_for_the_first_time("window", request, opened.history):
+            self.telemetry.warn(
+                "window_unknown",
+                'max_context_tokens="auto", but nobody knows the window of this model: nothing is guarded; '
+                "give max_context_tokens a number",
+                {semconv.GUARD_ACTION: "warn"},
+            )
+
+    def _numbers(self, context: Context, limit: int, action: str) -> dict[str, Value]:
+        return {
+            semconv.GUARD_ACTION: action,
+            semconv.CONTEXT_INPUT_TOKENS: context.tokens,
+            semconv.CONTEXT_WINDOW_TOKENS: limit,
+            semconv.CONTEXT_UTILIZATION: round(context.tokens / limit, 4),
+            semconv.CONTEXT_THRESHOLD: self.warning_threshold,
+            semconv.CONTEXT_TOKEN_SOURCE: self._editing.counter.source,
+        }
+
+
+def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
+    return WiringError(
+        f"ContextWindowGuard: {parameter}={value!r} must be {wanted}", layer="ContextWindowGuard", parameter=parameter
+    )
