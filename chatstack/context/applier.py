@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
-from opentelemetry import context as otel
-
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
@@ -14,7 +12,7 @@ from chatstack.context.editing import ContextEditing
 from chatstack.context.memory import ContextMemory
 from chatstack.context.strategy import Strategy
 from chatstack.telemetry.emission import Telemetry
-from chatstack.telemetry.turns import compacted
+from chatstack.telemetry.turns import attached, compacted
 from chatstack.tokens.counter import CharCounter, TokenCounter
 from chatstack.values.requests import ChatRequest
 
@@ -49,8 +47,5 @@ class StrategyApplier(ChatFronts):
         context = self._editing.apply(self.strategy, context, opened) or context
         if not context.is_edited:
             return await self.inner.send(context.to_send())
-        token = otel.attach(compacted())
-        try:
+        with attached(compacted()):
             return await self.inner.send(context.to_send())
-        finally:
-            otel.detach(token)

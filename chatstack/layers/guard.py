@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal
 
-from opentelemetry import context as otel
-
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, provider_info
@@ -18,7 +16,7 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.pruning import OldestFirst
 from chatstack.errors import ContextOverflowError, WiringError
 from chatstack.telemetry.emission import Telemetry, Value
-from chatstack.telemetry.turns import compacted
+from chatstack.telemetry.turns import attached, compacted
 from chatstack.tokens.counter import CharCounter, TokenCounter
 from chatstack.tokens.windows import window_of
 from chatstack.values.requests import ChatRequest
@@ -81,11 +79,8 @@ class ContextWindowGuard(ChatFronts):
         context = self._fitted(request, opened, limit)
         if not context.is_edited:
             return await self.inner.send(context.to_send())
-        token = otel.attach(compacted())
-        try:
+        with attached(compacted()):
             return await self.inner.send(context.to_send())
-        finally:
-            otel.detach(token)
 
     def _limit(self, request: ChatRequest) -> int | None:
         if self.max_context_tokens != "auto":

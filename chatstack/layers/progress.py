@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
-from opentelemetry import context as otel
 from opentelemetry.trace import set_span_in_context
 
 from chatstack import semconv
@@ -19,7 +18,7 @@ from chatstack.errors import WiringError
 from chatstack.telemetry.delivery import ProgressDelivery
 from chatstack.telemetry.emission import SpanWatch, Telemetry, end_span, error_type, internal_span
 from chatstack.telemetry.events import ProgressEvent
-from chatstack.telemetry.turns import Turn, with_turn
+from chatstack.telemetry.turns import Turn, attached, with_turn
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
 
@@ -67,14 +66,12 @@ class ProgressReporter(ChatFronts):
         context = with_turn(turn, set_span_in_context(span))
         run = _TurnRun(self.telemetry, turn, self.agent_name, delivery)
         turn.tell("turn_started", self.agent_name, numbers={"messages": len(request.messages)})
-        token = otel.attach(context)
         try:
-            stream = await self.inner.send(request)
+            with attached(context):
+                stream = await self.inner.send(request)
         except BaseException as error:
             run.ended(None, error)
             raise
-        finally:
-            otel.detach(token)
         return ChatStream.watched(stream, SpanWatch(context, run.ended))
 
     async def aclose(self) -> None:
@@ -120,13 +117,10 @@ class _TurnRun:
 
     def _warn_of_drops(self, dropped: int) -> None:
         """Inside the turn's own context: this may run in a finalizer, far from it."""
-        token = otel.attach(with_turn(self._turn, set_span_in_context(self._turn.root)))
-        try:
+        with attached(with_turn(self._turn, set_span_in_context(self._turn.root))):
             self._telemetry.warn(
                 "progress_dropped",
                 f"{dropped} progress events were not delivered: the listener is too slow, or raised",
                 {"chatstack.progress.dropped": dropped},
                 span_name="progress",
             )
-        finally:
-            otel.detach(token)

@@ -6,7 +6,6 @@ import time
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
-from opentelemetry import context as otel
 from opentelemetry.trace import Span, SpanKind, set_span_in_context
 
 from chatstack import semconv
@@ -14,7 +13,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, ProviderInfo, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.telemetry.emission import SpanWatch, Telemetry, Value, end_span, error_type
-from chatstack.telemetry.turns import Turn, current_turn, is_compacted, with_turn
+from chatstack.telemetry.turns import Turn, attached, current_turn, is_compacted, with_turn
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
 
@@ -49,14 +48,12 @@ class ModelTracer(ChatFronts):
             context = with_turn(turn, context)
         call = _ModelCall(self.telemetry, span, turn, model, info.name)
         turn.tell("model_call_started", model)
-        token = otel.attach(context)
         try:
-            stream = await self.inner.send(request)
+            with attached(context):
+                stream = await self.inner.send(request)
         except BaseException as error:
             call.ended(None, error)
             raise
-        finally:
-            otel.detach(token)
         call.answered(request.stream)
         return ChatStream.watched(stream, SpanWatch(context, call.ended))
 

@@ -68,6 +68,25 @@ class Turn:
             )
 
 
+class attached:
+    """``with attached(context):`` makes an OpenTelemetry context current, also across an await.
+
+    A coroutine that the collector closes runs its end in another context, where there is nothing to detach.
+    """
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: otel.Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = otel.attach(self._context)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is not GeneratorExit:
+            otel.detach(self._token)
+
+
 def current_turn() -> Turn | None:
     """The turn that runs here, if any."""
     return cast("Turn | None", otel.get_value(_TURN))

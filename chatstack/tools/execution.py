@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
-from opentelemetry import context as otel
 from opentelemetry.trace import set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.wiring import Resolver, nearest
 from chatstack.errors import ToolTimeoutError, UnknownToolError
 from chatstack.telemetry.emission import Telemetry, end_span, error_type, internal_span
-from chatstack.telemetry.turns import current_turn
+from chatstack.telemetry.turns import attached, current_turn
 from chatstack.tools.tool import Tool, ToolContext
 from chatstack.values.parts import File, Image, ProviderItem, Text, ToolCall, ToolResult
 
@@ -54,19 +53,17 @@ class ToolRunner:
         turn = current_turn()
         if turn is not None:
             turn.tell("tool_started", call.name)
-        token = otel.attach(set_span_in_context(span))
         started = time.perf_counter()
         stopped: BaseException | None = None
         outcome: Outcome | None = None
         try:
-            outcome = await self._outcome(call, context)
+            with attached(set_span_in_context(span)):
+                outcome = await self._outcome(call, context)
             return outcome
         except BaseException as error:
             stopped = error
             raise
         finally:
-            if not isinstance(stopped, GeneratorExit):
-                otel.detach(token)
             seconds = time.perf_counter() - started
             failure = stopped if outcome is None else outcome.failure
             kind = end_span(span, failure)

@@ -21,7 +21,7 @@ from chatstack.tools.execution import Outcome, ToolRunner
 from chatstack.tools.tool import Tool, tool
 from chatstack.tools.turn import OVER_LIMIT, ToolTurn
 from chatstack.values.parts import ToolCall, ToolResult
-from chatstack.values.requests import ChatRequest, ToolDeclaration
+from chatstack.values.requests import ChatRequest, DeclaredTool, ToolDeclaration
 from chatstack.values.responses import ChatUpdate
 
 
@@ -73,10 +73,16 @@ class FunctionInvoker(ChatFronts):
         object.__setattr__(self, "_declared", tuple(each.declaration() for each in tools))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        request = request.but(options=request.options.but(tools=request.options.tools + self._declared))
+        request = request.but(options=request.options.but(tools=self._tools_of(request)))
         _set_round(0)
         stream = await self.inner.send(request)
         return ChatStream(self._rounds(request, stream), owns=stream)
+
+    def _tools_of(self, request: ChatRequest) -> tuple[DeclaredTool, ...]:
+        """The caller's declarations, and ours; of a tool that both declare, the caller's."""
+        given = request.options.tools
+        names = {each.name for each in given if isinstance(each, ToolDeclaration)}
+        return given + tuple(each for each in self._declared if each.name not in names)
 
     async def _rounds(self, request: ChatRequest, stream: ChatStream) -> AsyncGenerator[ChatUpdate, None]:
         turn = ToolTurn(request, self.max_tool_calls_per_turn)
