@@ -37,8 +37,14 @@ class ChatFronts:
         ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out.
         """
         request = request_of(messages, options, conversation_id, stream=False)
-        async with self._opening(request, timeout_seconds) as stream:
+        if timeout_seconds is not None:
+            async with self._opening(request, timeout_seconds) as stream:
+                return await stream.response()
+        stream = await self.send(request)
+        try:
             return await stream.response()
+        finally:
+            await stream.aclose()
 
     def get_streaming_response(
         self,
@@ -84,4 +90,6 @@ def request_of(
 
 def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
     """A list, a tuple or the like; bytes are a mistake, and an iterator could be read only once."""
+    if isinstance(value, list | tuple):
+        return True
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)

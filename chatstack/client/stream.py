@@ -7,7 +7,6 @@ answer, so that a layer that only looks at the request hands its inner stream on
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -18,6 +17,9 @@ from chatstack.values.messages import Message
 from chatstack.values.responses import ChatResponse, ChatUpdate, FinishReason, Usage
 
 T = TypeVar("T")
+
+
+_NO_USAGE = Usage()
 
 
 class UpdateSource(Protocol):
@@ -45,35 +47,26 @@ class StreamWatch(Protocol):
 class ChatStream:
     """An answer on its way: iterate it, ``await response()`` for the whole, and close it (or use ``async with``)."""
 
-    __slots__ = (
-        "__weakref__",
-        "_closed",
-        "_ended",
-        "_failure",
-        "_fold",
-        "_head",
-        "_owned",
-        "_source",
-    )
+    __slots__ = ("__weakref__", "_closed", "_ended", "_failure", "_fold", "_head", "_owned", "_source", "_started")
 
     def __init__(self, source: UpdateSource, *, owns: ChatStream | None = None) -> None:
         """A stream over a source; ``owns`` is closed with it, also when the source never got to run."""
         self._source = source
         self._owned = owns
-        self._head: deque[ChatUpdate] = deque()
-        self._fold = _Fold()
-        self._ended = False
-        self._closed = False
+        self._head: deque[ChatUpdate] | None = None
+        self._fold: _Fold | None = None
         self._failure: BaseException | None = None
+        self._started = self._ended = self._closed = False
 
     @classmethod
     async def primed(cls, source: UpdateSource) -> ChatStream:
         """For providers: read until the model has begun to answer; what it raises before that is raised here."""
         stream = cls(source)
+        stream._head = head = deque[ChatUpdate]()
         try:
             while True:
                 update = await source.__anext__()
-                stream._head.append(update)
+                head.append(update)
                 if update.has_content or update.message_done is not None:
                     break
         except StopAsyncIteration:
@@ -98,7 +91,7 @@ class ChatStream:
     @property
     def so_far(self) -> ChatResponse:
         """What has arrived in whole messages up to now."""
-        return self._fold.response()
+        return (self._fold or _Fold()).response()
 
     async def __aenter__(self) -> Self:
         if isinstance(self._source, _Opening) and self._failure is None and not self._closed:
@@ -120,26 +113,31 @@ class ChatStream:
     async def __anext__(self) -> ChatUpdate:
         if self._head and not self._closed:
             update = self._head.popleft()
+        elif self._ended or self._closed or self._failure is not None:
+            raise self._over()
         else:
-            update = await self._next()
-        self._fold.add(update)
+            self._started = True
+            try:
+                update = await self._source.__anext__()
+            except StopAsyncIteration:
+                self._ended = True
+                raise
+            except BaseException as error:
+                self._fail(error)
+                raise
+        if update.message_done is not None or update.usage is not None or update.overhead_usage is not None:
+            if self._fold is None:
+                self._fold = _Fold()
+            self._fold.add(update)
         return update
 
-    async def _next(self) -> ChatUpdate:
+    def _over(self) -> BaseException:
+        """What to raise when there is nothing more to read."""
         if self._ended:
-            raise StopAsyncIteration
+            return StopAsyncIteration()
         if self._failure is not None:
-            raise self._failure
-        if self._closed:
-            raise StreamClosedError("this stream was closed before its end: its answer is not complete")
-        try:
-            return await self._source.__anext__()
-        except StopAsyncIteration:
-            self._ended = True
-            raise
-        except BaseException as error:
-            self._fail(error)
-            raise
+            return self._failure
+        return StreamClosedError("this stream was closed before its end: its answer is not complete")
 
     def _fail(self, error: BaseException) -> None:
         # A cancelled source is exhausted: to read on would look like a regular end, and give half an answer.
@@ -150,16 +148,30 @@ class ChatStream:
 
     async def response(self) -> ChatResponse:
         """Read what is left, and return the whole answer. May be asked again."""
+        if not self._started and isinstance(self._source, _Watched) and not self._closed:
+            await self._read_below(self._source)
         async for _ in self:
             pass
         await self.aclose()
-        return self._fold.response()
+        return self.so_far
+
+    async def _read_below(self, source: _Watched) -> None:
+        """Nobody looks at the updates, so they need not come up here one by one."""
+        self._started = True
+        try:
+            self._fold = await source.whole()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._ended = True
 
     async def aclose(self) -> None:
         """Stop, and free what is below. May be called again and again."""
         if self._closed:
             return
         self._closed = True
+        if self._ended:
+            return
         try:
             await self._source.aclose()
         finally:
@@ -170,12 +182,12 @@ class ChatStream:
 class _Fold:
     """Adds up updates to the whole answer."""
 
-    __slots__ = ("finish", "id", "messages", "model", "overhead", "raw", "rounds", "usage")
+    __slots__ = ("answer", "finish", "id", "messages", "model", "overhead", "raw", "rounds", "usage")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.usage = Usage()
-        self.overhead = Usage()
+        self.usage = self.overhead = _NO_USAGE
+        self.answer: ChatResponse | None = None
         self.finish: FinishReason | None = None
         self.id = self.model = ""
         self.rounds = 0
@@ -186,24 +198,27 @@ class _Fold:
             self.messages.append(update.message_done)
             self.rounds = update.round
         if update.usage is not None:
-            self.usage = self.usage + update.usage
+            self.usage = update.usage if self.usage is _NO_USAGE else self.usage + update.usage
         if update.overhead_usage is not None:
             self.overhead = self.overhead + update.overhead_usage
         if update.finish_reason is not None:
             self.finish = update.finish_reason
             self.id, self.model, self.raw = update.response_id, update.model, update.raw
+        self.answer = None
 
     def response(self) -> ChatResponse:
-        return ChatResponse(
-            messages=tuple(self.messages),
-            usage=self.usage,
-            overhead_usage=self.overhead,
-            finish_reason=self.finish,
-            id=self.id,
-            model=self.model,
-            rounds=self.rounds + 1,
-            raw=self.raw,
-        )
+        if self.answer is None:
+            self.answer = ChatResponse(
+                messages=tuple(self.messages),
+                usage=self.usage,
+                overhead_usage=self.overhead,
+                finish_reason=self.finish,
+                id=self.id,
+                model=self.model,
+                rounds=self.rounds + 1,
+                raw=self.raw,
+            )
+        return self.answer
 
 
 class _Opening:
@@ -255,17 +270,25 @@ class _Watched:
     yield, and what runs lazily below (later rounds, tools) still runs inside it.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "_inner", "_watch")
+    __slots__ = ("_inner", "_is_over", "_watch")
 
     def __init__(self, inner: ChatStream, watch: StreamWatch) -> None:
         self._inner = inner
         self._watch = watch
-        self._finalizer = weakref.finalize(self, watch.ended, None, GeneratorExit())
+        self._is_over = False
 
     async def __anext__(self) -> ChatUpdate:
+        return await self._step(self._inner.__anext__, False)
+
+    async def whole(self) -> _Fold:
+        """Read all of it at once, in one step."""
+        await self._step(self._inner.response, True)
+        return self._inner._fold or _Fold()
+
+    async def _step(self, step: Callable[[], Awaitable[T]], is_last: bool) -> T:
         token = self._watch.enter()
         try:
-            update = await self._inner.__anext__()
+            done = await step()
         except StopAsyncIteration:
             self._end(None)
             self._watch.leave(token)
@@ -278,8 +301,10 @@ class _Watched:
             self._end(error)
             self._watch.leave(token)
             raise
+        if is_last:
+            self._end(None)
         self._watch.leave(token)
-        return update
+        return done
 
     async def aclose(self) -> None:
         token = self._watch.enter()
@@ -289,6 +314,12 @@ class _Watched:
             self._end(GeneratorExit())
             self._watch.leave(token)
 
+    def __del__(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._watch.ended(None, GeneratorExit())
+
     def _end(self, error: BaseException | None) -> None:
-        if self._finalizer.detach() is not None:
+        if not self._is_over:
+            self._is_over = True
             self._watch.ended(self._inner.so_far, error)

@@ -33,7 +33,7 @@ class Context:
         messages = request.messages
         return cls(request, messages, tuple(map(size_of, messages)), fixed_tokens, tuple(range(len(messages))), size_of)
 
-    @cached_property
+    @property
     def tokens(self) -> int:
         """The size of all of it."""
         return max(0, self.fixed_tokens + sum(self.sizes))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from chatstack import semconv
 from chatstack.context.context import Context
@@ -21,12 +23,23 @@ SERVER_HELD = ("previous_response_id", "conversation")
 """Options by which the history lies at the provider: what is sent is not what the model sees, so nothing is edited."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Opened:
-    """A request, repaired and sized, and the history in it."""
+    """A request, repaired and sized."""
 
     context: Context
-    history: History
+    memory: ContextMemory
+
+    @cached_property
+    def history(self) -> History:
+        """The history in it, by which it is recognised; worked out when somebody asks."""
+        return self.memory.history_of(self.context.messages)
+
+    @property
+    def keys(self) -> Sequence[str | bytes]:
+        """What the memory knows this conversation by: its id, or, without one, its history, newest first."""
+        conversation_id = self.context.request.conversation_id
+        return (conversation_id,) if conversation_id is not None else self.history.chain[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +58,16 @@ class ContextEditing:
         plan = repair_plan(request.messages)
         if plan is not None and not problems(plan, context, is_repair=True):
             repaired = context.after(plan)
-            history = self.memory.history_of(repaired.messages)
-            self._say_repaired(request, context, repaired, plan, history)
-            return Opened(self._context(repaired.to_send()), history)
-        return Opened(context, self.memory.history_of(request.messages))
+            opened = Opened(self._context(repaired.to_send()), self.memory)
+            self._say_repaired(opened, context, repaired, plan)
+            return opened
+        return Opened(context, self.memory)
 
     def stands_aside(self, request: ChatRequest) -> bool:
         """Whether the history lies at the provider, so that nothing may be edited; said once for each conversation."""
         if not any(request.options.extra.get(name) for name in SERVER_HELD):
             return False
-        if self.says_for_the_first_time("bypass", request, self.memory.history_of(request.messages)):
+        if self.is_news("bypass", Opened(self._context(request), self.memory)):
             self.telemetry.warn(
                 "context_layers_bypassed",
                 "the history lies at the provider (previous_response_id or conversation): nothing is weighed or edited",
@@ -103,12 +116,12 @@ class ContextEditing:
         )
         return after
 
-    def says_for_the_first_time(self, what: str, request: ChatRequest, history: History, level: int = 1) -> bool:
+    def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
         """Whether this is new for the conversation; once said, a fact is not repeated until it gets worse."""
         owner = f"{self.owner}:{what}"
-        if self.memory.level(owner, request.conversation_id, history) >= level:
+        if self.memory.level(owner, opened.keys) >= level:
             return False
-        self.memory.set_level(owner, request.conversation_id, history, level)
+        self.memory.set_level(owner, opened.keys, level)
         return True
 
     def _context(self, request: ChatRequest) -> Context:
@@ -119,11 +132,9 @@ class ContextEditing:
             size_of=lambda message: self.memory.size_of(message, self.counter),
         )
 
-    def _say_repaired(
-        self, request: ChatRequest, before: Context, after: Context, plan: Plan, history: History
-    ) -> None:
+    def _say_repaired(self, opened: Opened, before: Context, after: Context, plan: Plan) -> None:
         repairs = len(plan.drop) + len(plan.replace) + len(plan.insert)
-        if self.says_for_the_first_time("repair", request, history, repairs):
+        if self.is_news("repair", opened, repairs):
             self.telemetry.warn(
                 "messages_repaired",
                 f"the history had {plan.reason}",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar, cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from chatstack.context.digests import History, digest
 from chatstack.errors import WiringError
@@ -53,6 +54,9 @@ class ContextMemory:
 
     def size_of(self, message: Message, counter: TokenCounter) -> int:
         """The size of a message by that counter, which is asked once for each distinct message."""
+        kept = message.__dict__.get("_size")
+        if kept is not None and kept[0] is counter:
+            return cast("int", kept[1])
         sizes = self._sizes_by(counter)
         key = digest(message)
         with self._lock:
@@ -61,6 +65,7 @@ class ContextMemory:
             known = max(0, counter.count_message(message))
             with self._lock:
                 sizes.put(key, known)
+        force_setattr(message, "_size", (counter, known))
         return known
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
@@ -89,24 +94,23 @@ class ContextMemory:
         with self._lock:
             return self._records.put_if_absent((owner, history.chain[-1]), record)
 
-    def level(self, owner: str, conversation_id: str | None, history: History) -> int:
-        """How far a conversation had come by the last call, as its layer counts; 0 if that is not known."""
+    def level(self, owner: str, keys: Sequence[str | bytes]) -> int:
+        """How far a conversation had come by the last call, as its layer counts; 0 if that is not known.
+
+        ``keys`` are what it is known by, the most telling one first: its id, or the digests of its history.
+        """
         with self._lock:
-            if conversation_id is not None:
-                return self._levels.get((owner, conversation_id)) or 0
-            for link in reversed(history.chain):
-                found = self._levels.get((owner, link))
+            for key in keys:
+                found = self._levels.get((owner, key))
                 if found is not None:
                     return found
         return 0
 
-    def set_level(self, owner: str, conversation_id: str | None, history: History, level: int) -> None:
-        """Keep how far a conversation has come: by its id, or by its messages if it has none."""
-        with self._lock:
-            if conversation_id is not None:
-                self._levels.put((owner, conversation_id), level)
-            elif history.chain:
-                self._levels.put((owner, history.chain[-1]), level)
+    def set_level(self, owner: str, keys: Sequence[str | bytes], level: int) -> None:
+        """Keep how far a conversation has come, under the first of its keys."""
+        if keys:
+            with self._lock:
+                self._levels.put((owner, keys[0]), level)
 
     def forget(self, *, conversation_id: str | None = None, messages: Sequence[Message] | None = None) -> None:
         """Forget what is kept under a conversation's id, for these messages and every beginning of them, or all."""

@@ -74,7 +74,7 @@ class ContextWindowGuard(ChatFronts):
         opened = self._editing.open(request)
         limit = self._limit(request)
         if limit is None:
-            self._say_unknown(request, opened)
+            self._say_unknown(opened)
             return await self.inner.send(opened.context.to_send())
         context = self._fitted(request, opened, limit)
         if not context.is_edited:
@@ -101,7 +101,7 @@ class ContextWindowGuard(ChatFronts):
         level = level_of(context.tokens, limit, self.warning_threshold)
         if level is Level.FINE and request.conversation_id is None and not context.is_edited:
             return context
-        last = self.memory.level(self._editing.owner, request.conversation_id, opened.history)
+        last = self.memory.level(self._editing.owner, opened.keys)
         level = max(level, held_level(last, context.tokens, limit, self.warning_threshold))
         news = level > last or (self.every_call and level is not Level.FINE)
         if context.tokens > limit:
@@ -109,7 +109,7 @@ class ContextWindowGuard(ChatFronts):
         elif news:
             self._say_near(context, limit)
         if level != last:
-            self.memory.set_level(self._editing.owner, request.conversation_id, opened.history, level)
+            self.memory.set_level(self._editing.owner, opened.keys, level)
         return context
 
     def _over(
@@ -131,9 +131,7 @@ class ContextWindowGuard(ChatFronts):
             self._say_irreducible(context, limit)
         if self.strict:
             if level > last:
-                self.memory.set_level(
-                    self._editing.owner, opened.context.request.conversation_id, opened.history, level
-                )
+                self.memory.set_level(self._editing.owner, opened.keys, level)
             raise ContextOverflowError(
                 context.tokens,
                 limit,
@@ -164,8 +162,8 @@ class ContextWindowGuard(ChatFronts):
             error="ContextOverflowError" if self.strict else "",
         )
 
-    def _say_unknown(self, request: ChatRequest, opened: Opened) -> None:
-        if self._editing.says_for_the_first_time("window", request, opened.history):
+    def _say_unknown(self, opened: Opened) -> None:
+        if self._editing.is_news("window", opened):
             self.telemetry.warn(
                 "window_unknown",
                 'max_context_tokens="auto", but nobody knows the window of this model: nothing is guarded; '

@@ -52,6 +52,9 @@ class ProgressReporter(ChatFronts):
         object.__setattr__(self, "_delivery", None if listener is None else ProgressDelivery(listener))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
+        delivery = self._delivery
+        if delivery is None and self.telemetry.is_silent:
+            return await self.inner.send(request)
         span = internal_span(
             self.telemetry.tracer,
             f"invoke_agent {self.agent_name}",
@@ -61,7 +64,6 @@ class ProgressReporter(ChatFronts):
                 **({semconv.CONVERSATION_ID: request.conversation_id} if request.conversation_id else {}),
             },
         )
-        delivery = self._delivery
         turn = Turn(span, request.conversation_id, None if delivery is None else delivery.put)
         context = with_turn(turn, set_span_in_context(span))
         run = _TurnRun(self.telemetry, turn, self.agent_name, delivery)

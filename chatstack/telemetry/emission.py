@@ -43,6 +43,8 @@ class Telemetry:
         display_hints: frozenset[DisplayHint] = ALL_HINTS,
         warning_status: Literal["unset", "error"] = "unset",
     ) -> None:
+        self._tracer_provider = tracer_provider
+        self._meter_provider = meter_provider
         self.tracer = trace.get_tracer(semconv.SCOPE, tracer_provider=tracer_provider)
         self._logger = _logs.get_logger(semconv.SCOPE, logger_provider=logger_provider)
         meter = metrics.get_meter(semconv.SCOPE, meter_provider=meter_provider)
@@ -61,6 +63,13 @@ class Telemetry:
         self.span_events = span_events
         self.display_hints = display_hints
         self.warning_status = warning_status
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether spans and metrics go nowhere, because no SDK is configured: then nothing is spent on them."""
+        return _does_nothing(self._tracer_provider or trace.get_tracer_provider()) and _does_nothing(
+            self._meter_provider or metrics.get_meter_provider()
+        )
 
     def warn(
         self,
@@ -171,6 +180,11 @@ class SpanWatch:
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None, /) -> None:
         self._ended(answer, error)
+
+
+def _does_nothing(provider: object) -> bool:
+    """Whether a provider is one of the API's own stand-ins."""
+    return type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
 def error_type(error: BaseException | None) -> str:

@@ -35,8 +35,10 @@ class ModelTracer(ChatFronts):
     kind: ClassVar[str] = "tracer"
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        info = provider_info(self.inner) or _UNKNOWN
         turn = current_turn()
+        if (turn is None or turn.listener is None) and self.telemetry.is_silent:
+            return await self.inner.send(request)
+        info = provider_info(self.inner) or _UNKNOWN
         attributes = _request_attributes(request, info, turn)
         model = request.options.model or info.model
         span = self.telemetry.tracer.start_span(

@@ -68,7 +68,7 @@ class Turn:
             )
 
 
-class attached:
+class attached:  # noqa: N801 - read where it is used, like those of contextlib
     """``with attached(context):`` makes an OpenTelemetry context current, also across an await.
 
     A coroutine that the collector closes runs its end in another context, where there is nothing to detach.

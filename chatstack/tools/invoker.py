@@ -92,15 +92,13 @@ class FunctionInvoker(ChatFronts):
                     yield update if turn.round == 0 else replace(update, round=turn.round)
             answer = stream.so_far
             turn.heard(answer)
-            refused = turn.refusal(answer)
-            if refused:
-                for update in turn.add([Outcome(ToolResult(c.id, c.name, refused, True)) for c in turn.open_calls]):
+            if turn.open_calls:
+                refused = turn.refusal(answer)
+                for update in turn.add(turn.refuse(refused) if refused else await self._run(turn)):
                     yield update
-                return
-            outcomes = await self._run(turn)
-            for update in turn.add(outcomes):
-                yield update
-            self._stop_if_failing(turn)
+                if refused:
+                    return
+                self._stop_if_failing(turn)
             if turn.is_over(answer, self._runner.tools):
                 return
             if turn.limit_reached:

@@ -7,7 +7,7 @@ from collections.abc import Container
 from chatstack.tools.execution import Outcome
 from chatstack.tools.tool import ToolContext
 from chatstack.values.messages import Message
-from chatstack.values.parts import ToolCall
+from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest, ToolDeclaration
 from chatstack.values.responses import ChatResponse, ChatUpdate
 
@@ -55,11 +55,13 @@ class ToolTurn:
 
     def refusal(self, answer: ChatResponse) -> str:
         """Why the open calls must not be run, or ""."""
-        if not self.open_calls:
-            return ""
         if answer.finish_reason in ("length", "refused"):
             return CUT_OFF
         return OVER_LIMIT if self.limit_reached else ""
+
+    def refuse(self, why: str) -> list[Outcome]:
+        """An error result for every open call."""
+        return [Outcome(ToolResult(call.id, call.name, why, is_error=True)) for call in self.open_calls]
 
     def is_callers(self, call: ToolCall, own: Container[str]) -> bool:
         """Whether the call is of a tool that the caller declared, and will run."""
