@@ -159,7 +159,7 @@ class ChatStream:
         """Nobody looks at the updates, so they need not come up here one by one."""
         self._started = True
         try:
-            self._fold = await source.whole()
+            self._fold = _Fold.of(await source.whole())
         except BaseException as error:
             self._fail(error)
             raise
@@ -192,6 +192,13 @@ class _Fold:
         self.id = self.model = ""
         self.rounds = 0
         self.raw: object = None
+
+    @classmethod
+    def of(cls, answer: ChatResponse) -> _Fold:
+        """What adds up to that answer."""
+        fold = cls()
+        fold.answer = answer
+        return fold
 
     def add(self, update: ChatUpdate) -> None:
         if update.message_done is not None:
@@ -280,10 +287,9 @@ class _Watched:
     async def __anext__(self) -> ChatUpdate:
         return await self._step(self._inner.__anext__, False)
 
-    async def whole(self) -> _Fold:
+    async def whole(self) -> ChatResponse:
         """Read all of it at once, in one step."""
-        await self._step(self._inner.response, True)
-        return self._inner._fold or _Fold()
+        return await self._step(self._inner.response, True)
 
     async def _step(self, step: Callable[[], Awaitable[T]], is_last: bool) -> T:
         token = self._watch.enter()

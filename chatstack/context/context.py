@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from chatstack.context.plans import Plan
 from chatstack.context.units import Unit, units_of
@@ -12,8 +13,7 @@ from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(msgspec.Struct, frozen=True, dict=True):
     """What a request would send: its messages with their sizes in tokens, and what goes along with them.
 
     ``fixed_tokens`` are the instructions, the tool schemas and the reserved output. ``origins`` tells for each

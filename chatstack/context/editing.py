@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
+
 from chatstack import semconv
 from chatstack.context.context import Context
 from chatstack.context.digests import History
@@ -23,8 +25,7 @@ SERVER_HELD = ("previous_response_id", "conversation")
 """Options by which the history lies at the provider: what is sent is not what the model sees, so nothing is edited."""
 
 
-@dataclass(frozen=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True, dict=True):
     """A request, repaired and sized."""
 
     context: Context

@@ -93,9 +93,8 @@ class ContextWindowGuard(ChatFronts):
 
     def _fitted(self, request: ChatRequest, opened: Opened, limit: int) -> Context:
         """The context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
-        pruner = OldestFirst(max_tokens=limit, target_tokens=max(1, int(limit * self.prune_to)))
         context = opened.context
-        if self.prune_on_overflow and context.tokens > pruner.target_tokens:
+        if self.prune_on_overflow and context.tokens > limit * self.prune_to:
             context = self._editing.replay(opened)
         self.telemetry.utilization.record(context.tokens / limit)
         level = level_of(context.tokens, limit, self.warning_threshold)
@@ -105,25 +104,23 @@ class ContextWindowGuard(ChatFronts):
         level = max(level, held_level(last, context.tokens, limit, self.warning_threshold))
         news = level > last or (self.every_call and level is not Level.FINE)
         if context.tokens > limit:
-            context, level = self._over(opened, context, limit, pruner, last, news)
+            context, level = self._over(opened, context, limit, last, news)
         elif news:
             self._say_near(context, limit)
         if level != last:
             self.memory.set_level(self._editing.owner, opened.keys, level)
         return context
 
-    def _over(
-        self, opened: Opened, context: Context, limit: int, pruner: OldestFirst, last: int, news: bool
-    ) -> tuple[Context, Level]:
+    def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
         """Above the limit: say so, prune if that is wanted, and say what cannot be helped."""
         action = "prune" if self.prune_on_overflow else "reject" if self.strict else "warn"
         message = f"about {context.tokens} tokens, the limit is {limit}"
         before = context
         if news:
             with self.telemetry.warning("context_window_exceeded", message, self._numbers(context, limit, action)):
-                context = self._pruned(opened, context, pruner)
+                context = self._pruned(opened, context, limit)
         else:
-            context = self._pruned(opened, context, pruner)
+            context = self._pruned(opened, context, limit)
         if context.tokens <= limit:
             return context, level_of(context.tokens, limit, self.warning_threshold)
         level = Level.IRREDUCIBLE if self.prune_on_overflow else Level.EXCEEDED
@@ -140,9 +137,10 @@ class ContextWindowGuard(ChatFronts):
             )
         return context, level
 
-    def _pruned(self, opened: Opened, context: Context, pruner: OldestFirst) -> Context:
+    def _pruned(self, opened: Opened, context: Context, limit: int) -> Context:
         if not self.prune_on_overflow:
             return context
+        pruner = OldestFirst(max_tokens=limit, target_tokens=max(1, int(limit * self.prune_to)))
         return self._editing.apply(pruner, context, opened) or context
 
     def _say_near(self, context: Context, limit: int) -> None:
