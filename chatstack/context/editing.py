@@ -110,7 +110,7 @@ class ContextEditing:
             self.memory.latch(self.owner, opened.history, _record_of(opened, after))
         self.telemetry.edit(
             strategy.name,
-            f"{plan.reason}: {context.tokens} tokens became {after.tokens}",
+            f"{plan.reason}: {context.tokens:,} tokens became {after.tokens:,}",
             _edit_attributes(plan, context, after),
             tokens_before=context.tokens,
             tokens_after=after.tokens,

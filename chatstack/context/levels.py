@@ -39,9 +39,9 @@ def largest(context: Context, most: int = 3) -> str:
     """The largest parts of a context by role, position and size; never their text."""
     ranked = sorted(range(len(context.sizes)), key=context.sizes.__getitem__, reverse=True)[:most]
     said = [
-        f"{context.messages[each].role} message at {context.origins[each]} ({context.sizes[each]} tokens)"
+        f"{context.messages[each].role} message at {context.origins[each]} ({context.sizes[each]:,} tokens)"
         for each in ranked
     ]
     if context.fixed_tokens:
-        said.append(f"instructions, tools and reserved output ({context.fixed_tokens} tokens)")
+        said.append(f"instructions, tools and reserved output ({context.fixed_tokens:,} tokens)")
     return ", ".join(said)

@@ -48,7 +48,7 @@ class OldestFirst(Strategy):
             return None
         return Plan(
             strategy=self.name,
-            reason=f"{context.tokens} tokens, more than {self.max_tokens}",
+            reason=f"{context.tokens:,} tokens, more than {self.max_tokens:,}",
             drop=tuple(sorted(drop)),
         )
 

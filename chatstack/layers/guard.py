@@ -114,7 +114,7 @@ class ContextWindowGuard(ChatFronts):
     def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
         """Above the limit: say so, prune if that is wanted, and say what cannot be helped."""
         action = "prune" if self.prune_on_overflow else "reject" if self.strict else "warn"
-        message = f"about {context.tokens} tokens, the limit is {limit}"
+        message = f"about {context.tokens:,} tokens, the limit is {limit:,}"
         before = context
         if news:
             with self.telemetry.warning("context_window_exceeded", message, self._numbers(context, limit, action)):
@@ -132,7 +132,7 @@ class ContextWindowGuard(ChatFronts):
             raise ContextOverflowError(
                 context.tokens,
                 limit,
-                message=f"ContextWindowGuard: about {context.tokens} tokens do not fit into {limit}, "
+                message=f"ContextWindowGuard: about {context.tokens:,} tokens do not fit into {limit:,}, "
                 f"and nothing more may be removed; largest: {largest(context)}",
             )
         return context, level
@@ -147,14 +147,14 @@ class ContextWindowGuard(ChatFronts):
         share = context.tokens / limit
         self.telemetry.warn(
             "context_window_near_limit",
-            f"about {context.tokens} tokens, {share:.0%} of {limit}",
+            f"about {context.tokens:,} tokens, {share:.0%} of {limit:,}",
             self._numbers(context, limit, "warn"),
         )
 
     def _say_irreducible(self, context: Context, limit: int) -> None:
         self.telemetry.warn(
             "context_irreducible",
-            f"about {context.tokens} tokens, {context.tokens - limit} above the limit of {limit}, and nothing more may "
+            f"about {context.tokens:,} tokens, {context.tokens - limit:,} above the limit of {limit:,}, and nothing more may "
             f"be removed; largest: {largest(context)}",
             self._numbers(context, limit, "reject" if self.strict else "warn"),
             error="ContextOverflowError" if self.strict else "",
