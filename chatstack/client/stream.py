@@ -125,7 +125,12 @@ class ChatStream:
             except BaseException as error:
                 self._fail(error)
                 raise
-        if update.message_done is not None or update.usage is not None or update.overhead_usage is not None:
+        if (
+            update.message_done is not None
+            or update.usage is not None
+            or update.finish_reason is not None
+            or update.overhead_usage is not None
+        ):
             if self._fold is None:
                 self._fold = _Fold()
             self._fold.add(update)

@@ -154,8 +154,8 @@ class ContextWindowGuard(ChatFronts):
     def _say_irreducible(self, context: Context, limit: int) -> None:
         self.telemetry.warn(
             "context_irreducible",
-            f"about {context.tokens:,} tokens, {context.tokens - limit:,} above the limit of {limit:,}, and nothing more may "
-            f"be removed; largest: {largest(context)}",
+            f"about {context.tokens:,} tokens, {context.tokens - limit:,} above the limit of {limit:,}, "
+            f"and nothing more may be removed; largest: {largest(context)}",
             self._numbers(context, limit, "reject" if self.strict else "warn"),
             error="ContextOverflowError" if self.strict else "",
         )
