@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chatstack.client.stream import ChatStream as ChatStream
     from chatstack.client.wiring import Layer as Layer
     from chatstack.client.wiring import Resolver as Resolver
+    from chatstack.config import from_config as from_config
     from chatstack.context.context import Context as Context
     from chatstack.context.memory import ContextMemory as ContextMemory
     from chatstack.context.plans import Plan as Plan
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from chatstack.values.responses import Usage as Usage
 
 _HOMES = {
+    "chatstack.config": ("from_config",),
     "chatstack.tokens.counter": (
         "CharCounter",
         "TableCounter",

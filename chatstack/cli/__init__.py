@@ -1,0 +1,104 @@
+"""The command line: ``chatstack COMMAND ...``.
+
+A command is a module with ``register(subparsers)``, which adds its parser and sets ``run``, a function from the parsed
+arguments to an exit code. Only the command that is asked for is imported. Exit codes: 0 all well, 1 done but not
+everything could be read, 2 nothing done: an argument, a file, a missing package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Protocol, TypeAlias, cast
+
+from chatstack.cli.terminal import missing_extra, printable
+from chatstack.errors import ChatStackError
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "demo": (
+        "chatstack.demo.command",
+        "a travel assistant in a tight window, with its warnings and spans; needs no key",
+    ),
+    "replay": ("chatstack.cli.replay", "run recorded conversations through one or several stacks, and compare"),
+}
+"""Each command's module, and what it does in one line."""
+
+_INTERRUPTED = 130
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, and safe to show."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SystemExit(_complain(f"{message} ({self.prog} --help tells more)", self.prog))
+
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[OneLineParser]"  # pyright: ignore[reportPrivateUsage]
+
+
+class CommandModule(Protocol):
+    """A module that holds a command."""
+
+    def register(self, subparsers: Subparsers) -> None: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. What goes wrong is said in one line, without a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(arguments)
+    except SystemExit as ended:  # how argparse leaves, after --help too
+        return ended.code if isinstance(ended.code, int) else 0
+    except ChatStackError as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left; Python must not try to flush the rest of it to them at exit.
+        sys.stdout = None
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
+    parser = _parser(next((each for each in arguments if not each.startswith("-")), ""))
+    chosen = parser.parse_args(arguments)
+    if chosen.version:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"chatstack {version('chatstack-core')}\n")
+        return 0
+    run = getattr(chosen, "run", None)
+    if run is None:
+        parser.error(f"no command; there are {' and '.join(COMMANDS)}")
+    return cast("int", run(chosen))
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    """The parser, with the whole of one command, and of the others their names and lines for ``--help``."""
+    parser = OneLineParser(prog="chatstack", description="Layers around any chat client, without a key to try them.")
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    subparsers = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for name, (module, line) in COMMANDS.items():
+        if name == command:
+            _import(module).register(subparsers)
+        else:
+            subparsers.add_parser(name, help=line, add_help=False)
+    return parser
+
+
+def _import(module: str) -> CommandModule:
+    try:
+        return cast("CommandModule", importlib.import_module(module))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "chatstack"):
+            raise
+        raise missing_extra(package, "cli" if package == "rich" else "all") from error
+
+
+def _complain(message: str, program: str = "chatstack") -> int:
+    sys.stderr.write(f"{program}: error: {printable(message)}\n")
+    return 2

@@ -1,0 +1,219 @@
+"""``chatstack replay``: recorded conversations through policies, with a progress bar and a table."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from chatstack.cli.terminal import make_console, printable
+from chatstack.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from rich.console import Console
+
+    from chatstack.cli import Subparsers
+    from chatstack.replay.running import Replay
+    from chatstack.values.requests import DeclaredTool
+
+_STDOUT = "-"
+_REDRAW_SECONDS = 0.1
+_MODELS_SHOWN = 5
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the command to the parser."""
+    parser = subparsers.add_parser(
+        "replay",
+        help="run recorded conversations through one or several stacks, and compare",
+        description="Runs recorded conversations through policies, the recording standing in for the model, and "
+        "compares what each would have sent. Always there: 'nothing' sends everything, 'guard' prunes at the window.",
+    )
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        type=Path,
+        help="conversations of OpenAI chat messages: JSON or JSONL, plain or gzipped",
+    )
+    parser.add_argument(
+        "--pipeline",
+        action="append",
+        default=[],
+        metavar="FILE",
+        type=Path,
+        help="a stack to compare, as JSON, TOML or YAML; may be given again",
+    )
+    parser.add_argument(
+        "--window", type=_positive, metavar="N", help="the ceiling in tokens (default: the model's own)"
+    )
+    parser.add_argument("--tools", type=Path, metavar="FILE", help="JSON list of tool schemas, added to every call")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE too; - for standard output")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay, report, and return 0, or 1 when something could not be read.
+
+    Raises ``ChatStackError`` for whatever keeps it from starting, before anything runs.
+    """
+    files: list[Path] = arguments.files
+    target: str | None = arguments.json
+    messages = make_console(stderr=True)
+    from chatstack.replay.recordings import check_readable
+
+    size_bytes = check_readable(files)
+    if target is not None and target != _STDOUT:
+        _check_target(Path(target), [*files, *arguments.pipeline])
+    with _warnings_on(messages):
+        replay = _prepared(files, arguments.pipeline, arguments.window, arguments.tools)
+        _go(replay, files, size_bytes, messages)
+    if not replay.conversations:
+        reason = f"; {replay.broken[0]}" if replay.broken else ""
+        raise InputError(f"no conversation could be read{reason}")
+    _report(replay, files, arguments.tools, target, messages)
+    return 1 if replay.broken_count else 0
+
+
+def _prepared(files: Sequence[Path], pipelines: Sequence[Path], window: int | None, tools: Path | None) -> Replay:
+    from chatstack.replay.measuring import WireCounter
+    from chatstack.replay.policies import policies_for
+    from chatstack.replay.running import Replay
+
+    declared = () if tools is None else _read_tools(tools)
+    return Replay(
+        policies_for(pipelines),
+        window=_window_of(files) if window is None else window,
+        counter=WireCounter.best(),
+        tools=declared,
+    )
+
+
+def _go(replay: Replay, files: Sequence[Path], size_bytes: int, console: Console) -> None:
+    """Run it all under a progress bar: bytes read tell how far it is, as nobody knows how many conversations come."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from chatstack.replay.recordings import read_recordings
+
+    total = max(1, size_bytes)
+    columns = (TextColumn("replaying"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[done]:,}"))
+    # Drawn from here and not from a thread of its own: that thread's CPU time would count as the policies'.
+    bar = Progress(*columns, TextColumn("conversations"), TimeRemainingColumn(), console=console, auto_refresh=False)
+    task = bar.add_task("", total=total, done=0)
+    redraw = _throttled(bar.refresh)
+
+    def advance(position: int) -> None:
+        bar.update(task, completed=position)
+
+    def on_conversation(done: int) -> None:
+        bar.update(task, done=done)
+        redraw()
+
+    # It stays on the screen only when there is something to show for it; an error stands alone, on its own line.
+    bar.live.transient = True
+    bar.start()
+    try:
+        asyncio.run(replay.run(read_recordings(files, advance=advance), on_conversation))
+        bar.update(task, completed=total)
+        bar.live.transient = not replay.conversations
+    finally:
+        if bar.live.transient:
+            bar.live.stop()
+        else:
+            bar.stop()
+
+
+def _report(replay: Replay, files: Sequence[Path], tools: Path | None, target: str | None, messages: Console) -> None:
+    from chatstack.replay.report import report_broken, report_faults, report_json, report_table
+
+    text = "" if target is None else report_json(replay, files, tools)
+    if target == _STDOUT:
+        sys.stdout.write(f"{text}\n")
+    elif target is not None:
+        try:
+            Path(target).write_text(f"{text}\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"--json {target}: cannot be written: {error.strerror or error}") from error
+    (messages if target == _STDOUT else make_console()).print(report_table(replay))
+    for line in (*report_faults(replay), *report_broken(replay)):
+        messages.print(line, soft_wrap=True)
+
+
+def _window_of(files: Sequence[Path]) -> int:
+    """The window of the model that the recordings name; they are read through for it once more."""
+    from chatstack.replay.recordings import Recording, read_recordings
+    from chatstack.tokens.windows import window_of
+
+    models = {item.model for item in read_recordings(files) if isinstance(item, Recording)}
+    windows = {model: window_of(model) for model in sorted(models)}
+    known = set(windows.values())
+    if len(known) == 1 and (window := known.pop()) is not None:
+        return window
+    if not models:
+        return 1  # nothing to replay, which is said later, with the reason
+    shown = list(windows.items())[:_MODELS_SHOWN]
+    told = ", ".join(f"{model or 'no name'}: {window or 'unknown'}" for model, window in shown)
+    raise InputError(f"the recordings' models do not tell one window ({told}): pass --window N")
+
+
+def _read_tools(path: Path) -> tuple[DeclaredTool, ...]:
+    from chatstack.providers.openai_wire import request_from_wire
+
+    try:
+        tools: object = json.loads(path.read_text(encoding="utf-8-sig"))
+        if not isinstance(tools, list):
+            raise InputError("expected a list of tool schemas")
+        return request_from_wire({"messages": [], "tools": cast("object", tools)}).options.tools
+    except OSError as error:
+        raise InputError(f"--tools {path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--tools {path}: {error}") from error
+
+
+def _check_target(target: Path, inputs: Sequence[Path]) -> None:
+    """Refuse what could not be written, or would destroy what is read, before the work is done."""
+    if target.is_dir() or not target.parent.is_dir():
+        raise InputError(f"--json {target}: no file can be written there")
+    if any(target.exists() and path.exists() and target.samefile(path) for path in inputs):
+        raise InputError(f"--json {target}: is one of the files to read")
+
+
+@contextmanager
+def _warnings_on(console: Console) -> Generator[None]:
+    """Python warnings, such as that of an order of layers which is hardly meant, as one line each."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        console.print(f"warning: {printable(str(message))}", soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+def _throttled(redraw: Callable[[], None]) -> Callable[[], None]:
+    last = 0.0
+
+    def maybe() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _REDRAW_SECONDS:
+            last = now
+            redraw()
+
+    return maybe
+
+
+def _positive(text: str) -> int:
+    digits = text.replace("_", "").replace(",", "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 16 and int(digits) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens greater than 0")
+    return int(digits)

@@ -1,0 +1,65 @@
+"""What goes to a terminal: one way of making a console, and outside text without its tricks.
+
+File names, model names, tool output and error texts come from outside. Printed as they are, they could move the
+cursor, rename the window, write to the clipboard or show a line that is not there.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from chatstack.errors import ChatStackError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SEQUENCES = re.compile(
+    # strings with an end: OSC, DCS, SOS, PM, APC; payload and all, as a terminal would show none of it
+    "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)"
+    # CSI: colours, cursor, erasing
+    "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
+    # any other escape of two or three characters, then an escape that leads nowhere
+    "|\x1b[ -/]*[0-~]"
+)
+_LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x85\u2028\u2029]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f"  # C0, DEL and C1, save tab and line breaks
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # directions: they make text read as what it is not
+    "\u200b\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"  # no width: text that nobody sees
+)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Text that shows as what it is: no escape sequence, control character, change of direction or hidden text.
+
+    Tabs become spaces. Line breaks do too, unless ``lines`` keeps them, as ``\\n``. Half surrogates, as in file names
+    that are not text, become U+FFFD, so that any stream can encode the rest.
+    """
+    text = _SEQUENCES.sub("", text)
+    text = _LINE_BREAKS.sub("\n" if lines else " ", text).replace("\t", " ")
+    return _SURROGATES.sub("\ufffd", _UNSEEN.sub("", text))
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """A rich console that takes text as text: no markup, no emoji codes, no guessed highlighting.
+
+    Raises ``ChatStackError`` when the extra ``cli`` is not installed.
+    """
+    try:
+        from rich.console import Console
+    except ImportError as error:
+        raise missing_extra("rich", "cli") from error
+    stream: TextIO = sys.stderr if stderr else sys.stdout
+    reconfigure: object = getattr(stream, "reconfigure", None)
+    if callable(reconfigure):
+        # A terminal that cannot show a letter shows a question mark; it does not end the program.
+        reconfigure(errors="replace")
+    return Console(file=stream, markup=False, emoji=False, highlight=False)
+
+
+def missing_extra(package: str, extra: str) -> ChatStackError:
+    """The error that says how to get a package that is not there."""
+    return ChatStackError(f"{package} is not installed: pip install 'chatstack-core[{extra}]'")

@@ -1,0 +1,65 @@
+"""Small conversations for these tests, and the way to the recorded ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from chatstack.replay.running import PolicyFigures
+
+DATA = Path(__file__).resolve().parents[2] / "../shared/data"
+
+
+def data_file(name: str) -> Path:
+    """A file of recorded conversations; skips the test where there is none."""
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"the recorded conversations are not here: {name}")
+    return path
+
+
+def user(text: str) -> dict[str, object]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str | None, *calls: str) -> dict[str, object]:
+    wire: dict[str, object] = {"role": "assistant", "content": text}
+    if calls:
+        function = {"name": "look", "arguments": '{"at": "it"}'}
+        wire["tool_calls"] = [{"id": call, "type": "function", "function": function} for call in calls]
+    return wire
+
+
+def result(call: str, text: str = "seen") -> dict[str, object]:
+    return {"role": "tool", "tool_call_id": call, "content": text}
+
+
+def conversation(*messages: dict[str, object], model: str = "gpt-4o", id: str = "one") -> dict[str, object]:
+    return {"id": id, "model": model, "messages": list(messages)}
+
+
+def talk(turns: int, words: int = 50) -> dict[str, object]:
+    """A conversation in which each turn has a call, its result, and an answer."""
+    messages: list[dict[str, object]] = [{"role": "system", "content": "Be brief."}]
+    for turn in range(turns):
+        messages += [
+            user(f"question {turn}"),
+            assistant(None, f"call_{turn}"),
+            result(f"call_{turn}", f"finding {turn} " * words),
+            assistant(f"answer {turn}"),
+        ]
+    return conversation(*messages)
+
+
+def write_lines(path: Path, *lines: dict[str, object] | str) -> Path:
+    """A JSONL file, gzipped when it is called so; text goes in as it is."""
+    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def by_name(figures: list[PolicyFigures]) -> dict[str, PolicyFigures]:
+    return {each.name: each for each in figures}

@@ -1,0 +1,183 @@
+"""Conversations are read from any of the known forms; what is broken is told with its place, and stops nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from chatstack import InputError
+from chatstack.replay.recordings import BrokenLine, Recording, check_readable, read_recordings
+from tests.replay.conversations import assistant, conversation, data_file, user, write_lines
+
+ONE = conversation(user("hello"), assistant("hi"))
+
+
+def read(path: Path, **options: int) -> list[Recording | BrokenLine]:
+    return list(read_recordings([path], **options))
+
+
+def places(path: Path, **options: int) -> list[tuple[str, int]]:
+    """Whether each item was read or is broken, and the line of it."""
+    return [("read" if isinstance(each, Recording) else "broken", each.line) for each in read(path, **options)]
+
+
+def only_error(path: Path, **options: int) -> str:
+    (broken,) = read(path, **options)
+    assert isinstance(broken, BrokenLine)
+    return broken.error
+
+
+def test_each_line_of_jsonl_is_a_conversation(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "talks.jsonl", ONE, conversation(user("b"), id="two", model="m"))
+
+    first, second = read(path)
+
+    assert first == Recording((user("hello"), assistant("hi")), "one", "gpt-4o", str(path), 1)
+    assert second == Recording((user("b"),), "two", "m", str(path), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "count"),
+    [
+        ("one.json", json.dumps(ONE), 1),
+        ("one_pretty.json", json.dumps(ONE, indent=2), 1),
+        ("list.json", json.dumps([ONE, ONE]), 2),
+        ("list_pretty.json", json.dumps([ONE, ONE], indent=1), 2),
+        ("messages.json", json.dumps(ONE["messages"]), 1),
+        ("messages_pretty.json", json.dumps(ONE["messages"], indent=4), 1),
+        ("lines.json", f"{json.dumps(ONE)}\n{json.dumps(ONE)}\n", 2),
+        ("no_suffix", f"{json.dumps(ONE)}\n\n{json.dumps(ONE)}", 2),
+        ("messages.jsonl", f"{json.dumps(ONE['messages'])}\n", 1),
+    ],
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_every_form_is_read_plain_and_gzipped(tmp_path: Path, name: str, text: str, count: int, zipped: bool) -> None:
+    path = tmp_path / (f"{name}.gz" if zipped else name)
+    path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
+
+    assert [item.messages for item in read(path) if isinstance(item, Recording)] == [tuple(ONE["messages"])] * count  # type: ignore[arg-type]
+    assert len(read(path)) == count
+
+
+def test_gzip_is_told_by_content_and_not_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "talks.jsonl"
+    path.write_bytes(gzip.compress(json.dumps(ONE).encode()))
+
+    assert places(path) == [("read", 1)]
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "talks.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(ONE).encode())
+
+    assert places(path) == [("read", 1)]
+
+
+def test_a_conversation_without_an_id_is_called_by_its_place(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "talks.jsonl", {"messages": [user("a")]})
+
+    (recording,) = read(path)
+
+    assert isinstance(recording, Recording)
+    assert (recording.id, recording.model) == ("talks.jsonl:1:0", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("{broken", "not valid JSON"),
+        ("\x00\x01", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("3", "expected a list of messages, got int"),
+        ("{}", "it has no 'messages'"),
+        ('{"messages": null}', "expected a list of messages, got null"),
+        ('{"messages": []}', "has no messages"),
+        ('{"messages": [7]}', "messages[0]: expected an object, got int"),
+        ('{"messages": [{"content": "x"}]}', "messages[0].role: expected text, got null"),
+        ('{"messages": [{"role": ["user"]}]}', "messages[0].role: expected text, got list"),
+    ],
+)
+def test_a_broken_line_is_told_with_its_number_and_does_not_stop_the_rest(
+    tmp_path: Path, line: str, error: str
+) -> None:
+    path = write_lines(tmp_path / "talks.jsonl", ONE, line, ONE)
+
+    first, broken, third = read(path)
+
+    assert isinstance(first, Recording)
+    assert isinstance(third, Recording)
+    assert isinstance(broken, BrokenLine)
+    assert str(broken).startswith(f"{path}:2: ")
+    assert error in broken.error
+
+
+def test_lines_in_a_json_file_are_read_though_the_first_is_broken(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "talks.json", "{broken", ONE, "", ONE)
+
+    assert places(path) == [("broken", 1), ("read", 2), ("read", 4)]
+
+
+def test_a_line_over_the_limit_is_an_error_for_that_line(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "talks.jsonl.gz", ONE, conversation(user("x" * 3_000_000)), ONE)
+
+    assert places(path, limit_bytes=1_000) == [("read", 1), ("broken", 2), ("read", 3)]
+
+
+def test_a_document_over_the_limit_is_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "talks.json"
+    path.write_text(json.dumps([ONE] * 100, indent=1))
+
+    assert only_error(path, limit_bytes=1_000) == "longer than 1,000 bytes"
+
+
+def test_a_gzip_file_that_was_cut_gives_what_came_before(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "talks.jsonl.gz", ONE, ONE)
+    path.write_bytes(path.read_bytes()[:-9])
+
+    first, *_, last = read(path)
+
+    assert isinstance(first, Recording)
+    assert isinstance(last, BrokenLine)
+    assert last.error.startswith("reading stopped here: ")
+
+
+def test_an_empty_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "talks.jsonl"
+    path.write_bytes(b"\n  \n")
+
+    assert only_error(path) == "the file holds nothing"
+
+
+def test_progress_counts_the_bytes_of_all_files(tmp_path: Path) -> None:
+    files = [write_lines(tmp_path / "a.jsonl", ONE, ONE), write_lines(tmp_path / "b.jsonl.gz", ONE)]
+    told: list[int] = []
+
+    list(read_recordings(files, advance=told.append))
+
+    assert told == sorted(told)
+    assert told[-1] == check_readable(files) == sum(path.stat().st_size for path in files)
+
+
+def test_what_is_no_readable_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"missing\.jsonl: cannot be read: No such file"):
+        check_readable([write_lines(tmp_path / "a.jsonl", ONE), tmp_path / "missing.jsonl"])
+    with pytest.raises(InputError, match="not a file"):
+        check_readable([tmp_path])
+
+
+@pytest.mark.data
+def test_the_recorded_sets_are_read_without_an_error() -> None:
+    counts = {
+        name: places(data_file(f"{name}.dev.jsonl.gz"))
+        for name in ("tau_airline_gpt4o", "tau2_activegraph", "swe_gemini3_mini")
+    }
+
+    assert {name: len(found) for name, found in counts.items()} == {
+        "tau_airline_gpt4o": 100,
+        "tau2_activegraph": 16,
+        "swe_gemini3_mini": 255,
+    }
+    assert {kind for found in counts.values() for kind, _ in found} == {"read"}
