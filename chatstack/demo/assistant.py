@@ -1,0 +1,153 @@
+"""The run of the demo: one conversation about a dozen cities through a guarded stack, then what came of it."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from chatstack.cli.terminal import make_console, printable
+from chatstack.client.stack import BuiltClient, ChatStack
+from chatstack.demo.ledger import Ledger, RequestScale
+from chatstack.demo.show import CityProgress, comparison, verdict
+from chatstack.demo.span_tree import SpanRecorder, span_tree
+from chatstack.demo.stand_in import StandIn
+from chatstack.demo.travel import CITIES, INSTRUCTIONS, TOOLS, question
+from chatstack.errors import ChatStackError
+from chatstack.layers.guard import ContextWindowGuard
+from chatstack.layers.progress import ProgressReporter
+from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.counter import CharCounter
+from chatstack.tools.invoker import FunctionInvoker
+from chatstack.values.messages import Message
+from chatstack.values.requests import ChatOptions
+
+if TYPE_CHECKING:
+    from chatstack.providers.anthropic import AnthropicChatClient
+    from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+
+    Provider: TypeAlias = OpenAIChatClient | OpenAIResponsesClient | AnthropicChatClient
+
+GUARD_TOKENS = 1_200
+"""What the guard lets through: tight, so that a dozen cities do not fit."""
+STAND_IN_TOKENS = 1_500
+"""What the stand-in takes at most. The room between the two is for what the guard's estimate may lack."""
+_SECONDS_PER_WORD = 0.004
+
+
+async def run_demo(
+    provider_name: str | None = None, model: str | None = None, base_url: str | None = None, *, every_turn: bool = False
+) -> int:
+    """Run it against the stand-in, or against a real model if one is named; shows all of it, returns 0.
+
+    What had happened until then is shown also when a call fails; the ``ProviderError`` goes on.
+    """
+    console, recorder, ledger = make_console(), SpanRecorder(), Ledger(CharCounter())
+    async with AsyncExitStack() as closing:
+        provider: Provider
+        if model is None:
+            stand_in = closing.enter_context(StandIn(window_tokens=STAND_IN_TOKENS, seconds_per_word=_SECONDS_PER_WORD))
+            provider, window = await closing.enter_async_context(stand_in.client()), STAND_IN_TOKENS
+            whose = f"a stand-in that answers by rules, not a model; this command runs it at {stand_in.base_url}"
+        else:
+            provider, window = _real_client(provider_name or "openai", model, base_url), None
+            closing.push_async_callback(provider.aclose)
+            # The server's name, never the base_url as it was given: an address can hold a key.
+            whose = f"{model} of {provider.info.name} at {provider.info.server_address}:{provider.info.server_port}"
+        progress = CityProgress(console, CITIES)
+        services: dict[type, object] = {Telemetry: recorder.telemetry}
+        client = _stack(provider, ledger, progress).build(services.__getitem__)
+        _introduce(console, whose, client)
+        try:
+            with progress:
+                async with client:  # closing it delivers the last of the progress
+                    await _plan(client, progress)
+        except ChatStackError:
+            _show_spans(console, recorder, every_turn=every_turn)
+            raise
+        _show_spans(console, recorder, every_turn=every_turn)
+        _show_tokens(console, ledger, window)
+    return 0
+
+
+def _real_client(provider_name: str, model: str, base_url: str | None) -> Provider:
+    if provider_name == "anthropic":
+        from chatstack.providers.anthropic import AnthropicChatClient
+
+        return AnthropicChatClient(model, base_url=base_url)
+    from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+
+    kind = OpenAIResponsesClient if provider_name == "openai-responses" else OpenAIChatClient
+    return kind(model, base_url=base_url)
+
+
+def _stack(provider: Provider, ledger: Ledger, progress: CityProgress) -> ChatStack:
+    return (
+        ChatStack(provider)
+        .use(ProgressReporter, on_progress=progress.tell, agent_name="travel-assistant")
+        .use(FunctionInvoker, tools=TOOLS)
+        .use(RequestScale, name="before the guard", weigh=ledger.before)
+        .use(ContextWindowGuard, max_context_tokens=GUARD_TOKENS, warning_threshold=0.8, prune_on_overflow=True)
+        .use(RequestScale, name="behind the guard", weigh=ledger.behind)
+    )
+
+
+async def _plan(client: BuiltClient, progress: CityProgress) -> None:
+    """One user turn per city; the history grows by all that each turn adds, and is never shortened here."""
+    history: list[Message] = []
+    options = ChatOptions(instructions=INSTRUCTIONS)
+    for city in CITIES:
+        history.append(Message.user(question(city)))
+        async with client.get_streaming_response(history, options=options, conversation_id="demo") as stream:
+            async for update in stream:
+                progress.heard(update.text)
+            response = await stream.response()
+        history.extend(response.messages)
+
+
+def _introduce(console: Console, whose: str, client: BuiltClient) -> None:
+    console.print(Text("chatstack demo", style="bold"))
+    console.print(
+        f"A travel assistant is asked about {len(CITIES)} cities in one conversation. A city takes two tools and about "
+        "three model calls, and every call sends the conversation so far: each is longer than the one before. "
+        f"The guard keeps calls within {GUARD_TOKENS:,} tokens: from 80 % on it warns; above them it leaves out the "
+        "oldest messages.\n"
+    )
+    console.print(Text.assemble(("Model: ", "bold"), printable(whose)))
+    console.print(Text("Stack, outermost first:", style="bold"))
+    for line in printable(repr(client), lines=True).splitlines():
+        console.print(_hanging(line, "`- " if console.options.ascii_only else "└ "))
+    console.print("RequestScale is the demo's own layer: it weighs what reaches the guard, and what leaves it.")
+    _heading(console, "The conversation, live")
+
+
+def _hanging(line: str, mark: str) -> Table:
+    """A line of the drawing of a stack; what does not fit goes on below its own beginning."""
+    drawn = line.lstrip(" └")
+    indent = " " * (line.index(drawn) - (2 if "└" in line else 0))
+    row = Table.grid()
+    row.add_row(f"  {indent}{mark if '└' in line else ''}", drawn)
+    return row
+
+
+def _show_spans(console: Console, recorder: SpanRecorder, *, every_turn: bool) -> None:
+    _heading(console, "The spans, as a dashboard gets them")
+    console.print(span_tree(recorder.spans(), titles=CITIES, every_turn=every_turn))
+
+
+def _show_tokens(console: Console, ledger: Ledger, window: int | None) -> None:
+    _heading(console, "Tokens of each model call, sent and without the guard")
+    console.print(comparison(ledger, CITIES, console))
+    if window is None:
+        console.print("Both are estimates of four characters to a token; the spans hold what the server counted.")
+    console.print()
+    for sentence in verdict(ledger, window_tokens=window, cities=CITIES):
+        console.print(sentence)
+    console.print("\nNext: --all-spans shows every span; --model NAME takes a real model (--help).")
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print(Text(f"\n{text}", style="bold"))

@@ -1,0 +1,172 @@
+"""What the demo shows: live progress, then the table of what was sent against what would have been."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from chatstack.cli.terminal import printable
+from chatstack.demo.ledger import Call, Ledger
+from chatstack.telemetry.events import ProgressEvent
+
+_BAR_WIDTH = 20
+_LIVE_WIDTH = 46
+
+
+class CityProgress:
+    """One line for every city when it is done, with what the guard said about it; meanwhile a bar that moves.
+
+    ``tell`` takes the events of a ``ProgressReporter``, ``heard`` the words of the answer; where nobody looks on, in
+    a pipe, there is no bar. The two come from different threads, and words may be ahead of events: they are only for
+    the bar, and what stays on the screen is made of events alone.
+    """
+
+    def __init__(self, console: Console, cities: Sequence[str]) -> None:
+        self._cities = cities
+        self._started = 0
+        self._tools = 0
+        self._answer = ""
+        self._remarks: list[Text] = []
+        self._bar = Progress(
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            transient=True,
+            refresh_per_second=20,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=len(cities))
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def heard(self, text: str) -> None:
+        """Show the answer as it is written."""
+        self._answer += text
+        if text:
+            self._describe(self._answer[-_LIVE_WIDTH:])
+
+    def tell(self, event: ProgressEvent) -> None:
+        """Take in one event."""
+        if event.kind == "turn_started":
+            self._started += 1
+            self._tools, self._answer, self._remarks = 0, "", []
+        elif event.kind == "tool_started":
+            self._tools += 1
+            self._describe(event.name)
+        elif event.kind == "model_call_started":
+            self._describe(f"asking {event.name}")
+        elif event.kind == "warning":
+            self._remarks.append(Text(f"! {event.name}: {printable(event.message)}", style="yellow"))
+        elif event.kind == "edit":
+            self._remarks.append(Text(f"* {event.name}: {_sizes(event)}", style="cyan"))
+        elif event.kind == "turn_ended":
+            self._print(event)
+
+    @property
+    def _city(self) -> str:
+        return self._cities[self._started - 1] if 0 < self._started <= len(self._cities) else ""
+
+    def _describe(self, what: str) -> None:
+        self._bar.update(self._task, description=f"{self._city}: {printable(what)[:_LIVE_WIDTH]}")
+
+    def _print(self, event: ProgressEvent) -> None:
+        calls, tokens = int(event.numbers["rounds"]), int(event.numbers["input_tokens"])
+        asked, used = _counted(calls, "model call"), _counted(self._tools, "tool")
+        said = event.error or f"{asked}, {used}, {tokens:>5,} tokens in all"
+        self._bar.update(self._task, completed=self._started)
+        place = f"{self._started:>3}/{len(self._cities)}  "
+        style = "red" if event.error else ""
+        self._bar.console.print(Text.assemble(place, (f"{self._city:<12}", "bold"), (said, style)))
+        for remark in self._remarks:
+            self._bar.console.print(Padding(remark, (0, 0, 0, 8), expand=False))
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _sizes(event: ProgressEvent) -> str:
+    """What an edit left of tokens and messages."""
+    found = [
+        f"{event.numbers[f'{what}_before']:,} -> {event.numbers[f'{what}_after']:,} {what}"
+        for what in ("tokens", "messages")
+        if f"{what}_before" in event.numbers
+    ]
+    return ", ".join(found)
+
+
+def comparison(ledger: Ledger, cities: Sequence[str], console: Console) -> Table:
+    """A row for every city: each call's tokens, sent and without the guard, and a bar for the last one."""
+    largest = max((call.whole_tokens for call in ledger.calls), default=1)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_footer=True)
+    table.add_column("city", footer="all calls")
+    table.add_column("sent, call by call", justify="right", footer=f"{ledger.sent_tokens:,}")
+    table.add_column("without the guard", justify="right", footer=f"{ledger.whole_tokens:,}")
+    full, cut = ("#", ".") if console.options.ascii_only else ("█", "░")
+    table.add_column(Text(f"last call: {full} sent, {cut} pruned"), no_wrap=True)
+    for city, calls in zip(cities, ledger.turns(), strict=False):
+        pruned = any(call.was_pruned for call in calls)
+        table.add_row(
+            printable(city),
+            Text(" ".join(f"{call.sent_tokens:>5,}" for call in calls), style="cyan" if pruned else ""),
+            " ".join(f"{call.whole_tokens:>5,}" for call in calls),
+            _bar(calls[-1], largest, full, cut) if calls else "",
+        )
+    return table
+
+
+def verdict(ledger: Ledger, *, window_tokens: int | None, cities: Sequence[str]) -> list[str]:
+    """What it came to, in sentences. ``window_tokens`` is what the model takes at most, where that is known."""
+    if not ledger.calls:
+        return ["Nothing was sent."]
+    sent, whole = ledger.sent_tokens, ledger.whole_tokens
+    calls = _counted(len(ledger.calls), "call")
+    if sent < whole:
+        share = 100 * (whole - sent) / whole
+        said = [f"Sent: {sent:,} tokens in {calls}, {share:.0f} % less than the {whole:,} without the guard."]
+    else:
+        said = [f"Sent: {sent:,} tokens in {calls}, the same as without the guard."]
+    largest, longest = max(call.sent_tokens for call in ledger.calls), max(call.whole_tokens for call in ledger.calls)
+    said.append(f"Largest call: {largest:,} tokens; without the guard {longest:,}.")
+    refused = refused_call(ledger, window_tokens)
+    if refused is not None:
+        number, call = refused
+        said.append(
+            f"Without the guard the conversation would have ended in {cities[call.turn]}: call {number} has "
+            f"{call.whole_tokens:,} tokens, and the stand-in refuses more than {window_tokens:,}."
+        )
+    last = ledger.calls[-1]
+    if last.sent_questions < last.whole_questions:
+        said.append(
+            f"The price: in its last call the model saw {last.sent_questions} of {last.whole_questions} questions. "
+            "The assistant itself still has the whole conversation: only what is sent was pruned."
+        )
+    return said
+
+
+def refused_call(ledger: Ledger, window_tokens: int | None) -> tuple[int, Call] | None:
+    """The first call (from 1) that would not have fitted into the model's window without the guard."""
+    if window_tokens is None:
+        return None
+    return next(((n, call) for n, call in enumerate(ledger.calls, 1) if call.whole_tokens > window_tokens), None)
+
+
+def _bar(call: Call, largest: int, full: str, cut: str) -> Text:
+    whole = round(_BAR_WIDTH * call.whole_tokens / largest)
+    sent = min(whole, max(1, round(_BAR_WIDTH * call.sent_tokens / largest)))
+    return Text.assemble((full * sent, "green"), (cut * (whole - sent), "dim"))
