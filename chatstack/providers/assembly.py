@@ -1,0 +1,250 @@
+"""From fragments to one message: what every streaming provider does in the same way.
+
+Both providers read whole answers and streamed ones through it, so an answer cannot depend on how it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+from chatstack.errors import BrokenStreamError
+from chatstack.values.messages import Message
+from chatstack.values.parts import Part, Reasoning, Text, ToolCall
+from chatstack.values.responses import CallDelta
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _TextBlock:
+    pieces: list[str] = field(default_factory=list[str])
+    extra_json: str = ""
+
+    def part(self) -> Text:
+        return Text("".join(self.pieces), self.extra_json)
+
+
+@dataclass(slots=True)
+class _ReasoningBlock:
+    pieces: list[str] = field(default_factory=list[str])
+
+    def part(self) -> Reasoning:
+        return Reasoning("".join(self.pieces))
+
+
+@dataclass(slots=True)
+class _CallBlock:
+    position: int
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list[str])
+    extra_json: str = ""
+
+    def part(self) -> ToolCall:
+        text = "".join(self.pieces)
+        # Some servers send no ids at all; without one the result could not be paired with its call.
+        call_id = self.id or f"call_{self.position}"
+        return ToolCall(call_id, self.name, text if text.strip() else "{}", self.extra_json)
+
+
+@dataclass(slots=True)
+class _WholeBlock:
+    whole: Part
+
+    def part(self) -> Part:
+        return self.whole
+
+
+B = TypeVar("B", _TextBlock, _ReasoningBlock)
+_Block = _TextBlock | _ReasoningBlock | _CallBlock | _WholeBlock
+
+
+class MessageAssembly:
+    """Collects the fragments of one assistant message, in the order in which its blocks began.
+
+    A ``block`` key says which block a fragment belongs to (its index, or a name that you choose); without one, text
+    continues the last block if that was text, and begins a new one if not. Calls are told apart by their index.
+    Empty text and reasoning is left out of the message.
+    """
+
+    __slots__ = ("_blocks", "_calls", "_extra", "_keyed", "_positions")
+
+    def __init__(self) -> None:
+        self._blocks: list[_Block] = []
+        self._keyed: dict[Hashable, int] = {}
+        self._calls: dict[int, _CallBlock] = {}
+        self._positions = 0
+        self._extra: dict[str, object] = {}
+
+    def add_text(self, delta: str, *, block: Hashable | None = None) -> None:
+        """A piece of text."""
+        self._open(_TextBlock, block).pieces.append(delta)
+
+    def add_reasoning(self, delta: str, *, block: Hashable | None = None) -> None:
+        """A piece of what the model thought."""
+        self._open(_ReasoningBlock, block).pieces.append(delta)
+
+    def add_call(
+        self, index: int, *, id: str = "", name: str = "", arguments: str = "", extra_json: str = ""
+    ) -> CallDelta:
+        """A piece of the tool call at that index; returns it as a delta for the display.
+
+        A second id at the same index is another call: some servers number every parallel call 0. The name may come
+        whole, in pieces, or again with every piece.
+        """
+        call = self._calls.get(index)
+        if call is None or (id and call.id and id != call.id):
+            call = _CallBlock(self._positions)
+            self._positions += 1
+            self._calls[index] = call
+            self._blocks.append(call)
+        call.id = call.id or id
+        if name != call.name:
+            call.name += name
+        call.pieces.append(arguments)
+        call.extra_json = extra_json or call.extra_json
+        return CallDelta(call.position, id, name, arguments)
+
+    def add_part(self, part: Part, *, block: Hashable | None = None) -> None:
+        """A whole part. Under the key of a block that has begun, it takes the place of what that block held."""
+        whole = _WholeBlock(part)
+        if block is not None and block in self._keyed:
+            self._blocks[self._keyed[block]] = whole
+            return
+        if block is not None:
+            self._keyed[block] = len(self._blocks)
+        self._blocks.append(whole)
+
+    def set_text_extra(self, block: Hashable, extra_json: str) -> None:
+        """Fields of the provider's for the text of that block, as the text of a JSON object."""
+        self._open(_TextBlock, block).extra_json = extra_json
+
+    def add_extra(self, fields: Mapping[str, object]) -> None:
+        """Fields of the provider's for the whole message; the last value of a field counts."""
+        self._extra.update(fields)
+
+    def part(self, block: Hashable) -> Part:
+        """What the block of that key holds now. Raises ``KeyError`` if it has not begun."""
+        return self._blocks[self._keyed[block]].part()
+
+    def call(self, index: int) -> ToolCall:
+        """The call at that index, as far as it has come. Raises ``KeyError`` if it has not begun."""
+        return self._calls[index].part()
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All calls, in the order in which they began."""
+        return tuple(block.part() for block in self._blocks if isinstance(block, _CallBlock))
+
+    def finish(self) -> Message:
+        """The message, as it stands."""
+        parts = tuple(part for part in (block.part() for block in self._blocks) if not _is_empty(part))
+        extra = msgspec.json.encode(self._extra).decode() if self._extra else ""
+        return Message("assistant", parts, extra_json=extra)
+
+    def _open(self, kind: type[B], block: Hashable | None) -> B:
+        position = len(self._blocks) - 1 if block is None else self._keyed.get(block, -1)
+        found = self._blocks[position] if position >= 0 else None
+        if isinstance(found, kind) and (block is not None or not self._is_keyed(position)):
+            return found
+        if block is not None and found is not None:
+            raise ValueError(f"block {block!r} has begun as something else than {kind.__name__}")
+        new = kind()
+        if block is not None:
+            self._keyed[block] = len(self._blocks)
+        self._blocks.append(new)
+        return new
+
+    def _is_keyed(self, position: int) -> bool:
+        return position in self._keyed.values()
+
+
+def _is_empty(part: Part) -> bool:
+    if isinstance(part, Text):
+        return not part.text and not part.extra_json
+    return isinstance(part, Reasoning) and not part.text and not part.item_json
+
+
+class StallGuard(Generic[T]):
+    """The same events, with a limit on the silence before the next one.
+
+    ``received`` counts the bytes that have come, where the SDK tells: keep-alives, which SDKs hide, are no silence.
+    Time that the reader takes does not count. Raises ``BrokenStreamError`` when the limit is reached; closing what
+    the events come from remains the business of whoever opened it. ``stall_seconds=None`` sets no limit.
+    """
+
+    __slots__ = ("_events", "_provider", "_received", "_stall_seconds")
+
+    def __init__(
+        self,
+        events: AsyncIterator[T],
+        *,
+        stall_seconds: float | None,
+        provider: str,
+        received: Callable[[], int] | None = None,
+    ) -> None:
+        self._events = events
+        self._stall_seconds = stall_seconds
+        self._provider = provider
+        self._received = received
+
+    def __aiter__(self) -> StallGuard[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._stall_seconds is None:
+            return await self._events.__anext__()
+        limit = asyncio.timeout(None)
+        alarm = _Alarm(limit, self._stall_seconds, self._received)
+        try:
+            async with limit:
+                return await self._events.__anext__()
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise BrokenStreamError(
+                f"{self._provider}: the stream stalled: nothing came for {self._stall_seconds:g} seconds; "
+                "raise stall_seconds if the model thinks longer than that",
+                provider=self._provider,
+            ) from error
+        finally:
+            alarm.off()
+
+
+class _Alarm:
+    """Makes a limit expire once ``seconds`` have passed in which not a byte came."""
+
+    __slots__ = ("_handle", "_limit", "_quiet_since", "_received", "_seconds", "_seen", "_step")
+
+    def __init__(self, limit: asyncio.Timeout, seconds: float, received: Callable[[], int] | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._limit = limit
+        self._seconds = seconds
+        self._received = received or _nothing
+        self._seen = self._received()
+        self._quiet_since = loop.time()
+        # When bytes came is not told, only how many: by looking now and then it is known well enough.
+        self._step = seconds if received is None else seconds / 8
+        self._handle = loop.call_later(self._step, self._look)
+
+    def off(self) -> None:
+        self._handle.cancel()
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        seen = self._received()
+        if seen != self._seen:
+            self._seen, self._quiet_since = seen, loop.time()
+        elif loop.time() - self._quiet_since > self._seconds - self._step / 2:
+            self._limit.reschedule(loop.time())
+            return
+        self._handle = loop.call_later(self._step, self._look)
+
+
+def _nothing() -> int:
+    return 0

@@ -1,0 +1,91 @@
+"""Fields that have no place of their own in our values: kept as JSON text when read, put back when written.
+
+Reading and writing are two halves of one rule: what writing would not reproduce is kept, and what is kept is only put
+where nothing was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias, cast
+
+import msgspec
+
+from chatstack.errors import InputError
+
+WireObject: TypeAlias = dict[str, object]
+"""A JSON object as it goes over the wire."""
+
+
+def extra_json_of(original: Mapping[str, object], written: Mapping[str, object]) -> str:
+    """What of ``original`` is not in ``written``, as the text of a JSON object; "" when nothing is missing."""
+    missing = _missing(original, written)
+    return encoded(missing) if missing else ""
+
+
+def with_extra(written: WireObject, extra_json: str, *, left_out: frozenset[str] = frozenset()) -> WireObject:
+    """``written``, completed by the fields that ride along; its own fields win."""
+    if not extra_json:
+        return written
+    extra = {name: value for name, value in decoded_object(extra_json, "extra_json").items() if name not in left_out}
+    return _completed(written, extra)
+
+
+def encoded(value: object) -> str:
+    """JSON text."""
+    return msgspec.json.encode(value).decode()
+
+
+def decoded_object(text: str, where: str) -> WireObject:
+    """The JSON object in that text. Raises ``InputError`` naming the place when it holds none."""
+    try:
+        found: object = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InputError(f"{where}: is not JSON") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{where}: expected a JSON object, got {type(found).__name__}")
+    return cast("WireObject", found)
+
+
+def as_object(value: object, where: str) -> Mapping[str, object]:
+    """The value, if it is an object. Raises ``InputError`` naming the place when it is not."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: expected an object, got {type(value).__name__}")
+    return cast("Mapping[str, object]", value)
+
+
+def as_list(value: object, where: str) -> list[object]:
+    """The value, if it is a list. Raises ``InputError`` naming the place when it is not."""
+    if not isinstance(value, (list, tuple)):
+        raise InputError(f"{where}: expected a list, got {type(value).__name__}")
+    return list(cast("list[object]", value))
+
+
+def as_string(value: object, where: str) -> str:
+    """The value, if it is text. Raises ``InputError`` naming the place when it is not."""
+    if not isinstance(value, str):
+        raise InputError(f"{where}: expected text, got {type(value).__name__}")
+    return value
+
+
+def _missing(original: Mapping[str, object], written: Mapping[str, object]) -> WireObject:
+    missing: WireObject = {}
+    for name, value in original.items():
+        if name not in written:
+            missing[name] = value
+        elif isinstance(value, Mapping) and isinstance(written[name], Mapping):
+            inner = _missing(cast("Mapping[str, object]", value), cast("Mapping[str, object]", written[name]))
+            if inner:
+                missing[name] = inner
+    return missing
+
+
+def _completed(written: WireObject, extra: Mapping[str, object]) -> WireObject:
+    whole = dict(written)
+    for name, value in extra.items():
+        mine = whole.get(name)
+        if name not in whole:
+            whole[name] = value
+        elif isinstance(mine, dict) and isinstance(value, Mapping):
+            whole[name] = _completed(cast("WireObject", mine), cast("Mapping[str, object]", value))
+    return whole

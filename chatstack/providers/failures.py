@@ -1,0 +1,256 @@
+"""What a provider's refusal means: from status, code and text to one error of the tree.
+
+Pure functions, shared by all providers. The text that a provider sent is read here to recognise an overflow, and goes
+no further: it may quote the prompt. What it said stays on the SDK's exception, which the caller sets as the cause.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import cast
+
+from chatstack.errors import (
+    AuthenticationError,
+    BrokenStreamError,
+    ContextOverflowError,
+    InputError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderTimeoutError,
+    RateLimitError,
+    RequestRefusedError,
+    ServerError,
+)
+from chatstack.providers.overflow import Overflow, overflow_in
+
+_SHOWABLE = re.compile(r"[A-Za-z0-9_.]{1,64}")  # no hyphen: a key that some server sends back as a code has one
+
+_AUTHENTICATION = frozenset({"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication"})
+_RATE_LIMIT = frozenset({"rate_limit_error", "rate_limit_exceeded", "rate_limit", "insufficient_quota"})
+_TIMEOUT = frozenset({"timeout_error", "timeout", "request_timeout"})
+_SERVER = frozenset({"server_error", "api_error", "overloaded_error", "internal_error", "internal_server_error"})
+_REFUSED = frozenset({
+    "billing_error",
+    "content_filter",
+    "content_policy_violation",
+    "invalid_image_url",
+    "invalid_prompt",
+    "invalid_request_error",
+    "model_not_found",
+    "not_found_error",
+    "request_too_large",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """The fields of an error body, whatever shape it came in."""
+
+    code: str = ""
+    kind: str = ""
+    text: str = ""
+    fields: Mapping[str, object] | None = None
+
+    @classmethod
+    def read(cls, body: object) -> ErrorBody:
+        """From the whole body or the object under ``error``, decoded or as text."""
+        fields = _error_fields(body)
+        if fields is None:
+            return cls(text=body if isinstance(body, str) else "")
+        text = fields.get("message") or fields.get("detail") or ""
+        return cls(
+            code=_as_text(fields.get("code")),
+            kind=_as_text(fields.get("type")),
+            text=text if isinstance(text, str) else json.dumps(text),
+            fields=fields,
+        )
+
+
+def failure(
+    provider: str,
+    *,
+    status: int = 0,
+    body: object = None,
+    code: str = "",
+    text: str = "",
+    headers: Mapping[str, str] | None = None,
+    streaming: bool = False,
+) -> ProviderError:
+    """The error for what a provider answered; the caller raises it ``from`` the SDK's exception.
+
+    ``body`` is the error body in any shape: whole, the object under ``error``, or its text; ``code`` and ``text``
+    stand in for what it lacks. ``streaming`` says that the answer had begun to stream, with status 200: what an error
+    event means is then read from its code alone, and one that says nothing is a ``BrokenStreamError``.
+    """
+    said = ErrorBody.read(body)
+    code = said.code or code
+    if code.isdigit() and status < 400:  # some routers put the HTTP status into the code of a streamed error
+        status = int(code)
+    text = said.text or text
+    label = _label(status, code, said.kind)
+    shown = code if _SHOWABLE.fullmatch(code) else (said.kind if _SHOWABLE.fullmatch(said.kind) else "")
+    found = overflow_in(status, code, said.kind, text, said.fields)
+    if found is not None:
+        return _overflow(provider, status, shown, label, found)
+    kind, remedy = _class_of(status, code, said.kind, streaming)
+    message = f"{provider}: {remedy[0]}{label}{remedy[1]}"
+    if kind is RateLimitError:
+        return RateLimitError(
+            message,
+            provider=provider,
+            status=status,
+            code=shown,
+            retry_after_seconds=retry_after_seconds(headers or {}),
+        )
+    return kind(message, provider=provider, status=status, code=shown)
+
+
+def transport_failure(provider: str, error: BaseException, *, streaming: bool = False) -> ProviderError | None:
+    """The error for an exception that came from below the SDK, or None when it is none of the transport's.
+
+    The HTTP library is told by the module of the exception's classes, never imported. ``streaming`` says that the
+    answer had begun: then whatever cuts it is a ``BrokenStreamError``.
+    """
+    names = {
+        each.__name__
+        for each in type(error).__mro__
+        if each.__module__.split(".")[0] in {"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"}
+    }
+    is_timeout = "TimeoutException" in names or isinstance(error, TimeoutError)
+    if streaming and (names or isinstance(error, (OSError, ValueError, EOFError))):
+        # ValueError: malformed JSON and broken UTF-8 both are one.
+        what = "could not be read" if isinstance(error, ValueError) else "was cut"
+        return BrokenStreamError(
+            f"{provider}: the stream {what} before the answer was complete ({type(error).__name__})", provider=provider
+        )
+    if is_timeout:
+        return ProviderTimeoutError(
+            f"{provider}: no answer in time ({type(error).__name__}): raise timeout_seconds or try again",
+            provider=provider,
+        )
+    if names or isinstance(error, OSError):
+        return ProviderConnectionError(
+            f"{provider}: no connection ({type(error).__name__}): check base_url and the network", provider=provider
+        )
+    if isinstance(error, json.JSONDecodeError):
+        return ServerError(f"{provider}: the answer is not JSON: check base_url", provider=provider)
+    return None
+
+
+@contextmanager
+def misshapen(provider: str, *, streaming: bool) -> Generator[None, None, None]:
+    """Around the reading of an answer: what does not have the shape that the API promises is the provider's failure."""
+    try:
+        yield
+    except InputError as error:
+        kind = BrokenStreamError if streaming else ServerError
+        raise kind(f"{provider}: the answer has the wrong shape: {error}", provider=provider) from error
+
+
+def stream_ended(provider: str, missing: str) -> BrokenStreamError:
+    """The error for a stream that ended in good order, but without what ends an answer."""
+    return BrokenStreamError(
+        f"{provider}: the stream ended without {missing}: the answer is not complete", provider=provider
+    )
+
+
+def retry_after_seconds(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
+    """What ``retry-after-ms`` or ``Retry-After`` (seconds, or an HTTP date) says; None when neither says anything."""
+    lowered = {name.lower(): value for name, value in headers.items()}
+    milliseconds = _number(lowered.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = lowered.get("retry-after")
+    seconds = _number(value)
+    if seconds is not None or value is None:
+        return seconds
+    try:
+        then = parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, then - (time.time() if now is None else now))
+
+
+def _overflow(provider: str, status: int, code: str, label: str, found: Overflow) -> ContextOverflowError:
+    sizes = ""
+    if found.actual is not None and found.limit is not None:
+        sizes = f": {found.actual:,} of {found.limit:,} tokens"
+    elif found.limit is not None:
+        sizes = f" of {found.limit:,} tokens"
+    return ContextOverflowError(
+        found.actual,
+        found.limit,
+        message=f"{provider}: the request does not fit the context window{sizes}{label}",
+        provider=provider,
+        status=status,
+        code=code,
+    )
+
+
+def _class_of(status: int, code: str, kind: str, streaming: bool) -> tuple[type[ProviderError], tuple[str, str]]:
+    """The class, and what its message says before and after the label."""
+    says = {code, kind}
+    if status in (401, 403) or (status < 400 and says & _AUTHENTICATION):
+        return AuthenticationError, ("authentication failed", ": check the key and what it may do")
+    if "insufficient_quota" in says:
+        return RateLimitError, ("quota used up", ": check plan and billing")
+    if status == 429 or (status in (0, 200, 413) and says & _RATE_LIMIT):
+        return RateLimitError, ("too many requests", ": slow down or raise the limit")
+    if status in (408, 504, 524) or (status < 400 and says & _TIMEOUT):
+        return ProviderTimeoutError, ("no answer in time", ": try again later")
+    if status >= 500 or (status < 400 and says & _SERVER):
+        return ServerError, ("the provider failed or is overloaded", ": try again later")
+    if status == 413:
+        return RequestRefusedError, ("the body of the request is too large", ": send less, or smaller files")
+    if status == 404 or says & {"model_not_found", "not_found_error"}:
+        return RequestRefusedError, ("not found", ": check model and base_url")
+    if status < 400 and streaming and not says & _REFUSED:
+        return BrokenStreamError, ("the stream broke off with an error", ": the answer is not complete")
+    return RequestRefusedError, ("request refused", ": the cause holds what the provider said")
+
+
+def _label(status: int, code: str, kind: str) -> str:
+    """``" (401 invalid_api_key)"``: status and the first of code and type that is fit to be shown."""
+    shown = [str(status)] if status >= 300 else []
+    name = next((each for each in (code, kind) if each and each != str(status) and _SHOWABLE.fullmatch(each)), "")
+    if name:
+        shown.append(name)
+    return f" ({' '.join(shown)})" if shown else ""
+
+
+def _error_fields(body: object) -> Mapping[str, object] | None:
+    if isinstance(body, (str, bytes)):
+        try:
+            body = json.loads(body)
+        except ValueError:
+            return None
+    if isinstance(body, list):  # one compatible endpoint wraps its error in a list
+        body = cast("list[object]", body)[0] if body else None
+    if not isinstance(body, Mapping):
+        return None
+    fields = cast("Mapping[str, object]", body)
+    inner = fields.get("error")
+    if isinstance(inner, Mapping):
+        return cast("Mapping[str, object]", inner)
+    if isinstance(inner, str):
+        return {**fields, "message": inner}
+    return fields
+
+
+def _as_text(value: object) -> str:
+    return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value) if value is not None else None
+    except ValueError:
+        return None
+    return max(0.0, number) if number is not None and math.isfinite(number) else None

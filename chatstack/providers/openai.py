@@ -1,0 +1,115 @@
+"""Providers on the official openai SDK: chat completions here, Responses in its own module, both imported from here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ProviderInfo
+from chatstack.client.stream import ChatStream
+from chatstack.errors import BrokenStreamError
+from chatstack.providers.failures import misshapen, stream_ended
+from chatstack.providers.openai_answers import ChatAnswer
+from chatstack.providers.openai_options import MaxTokensField
+from chatstack.providers.openai_parts import PROVIDER
+from chatstack.providers.openai_responses import OpenAIResponsesClient
+from chatstack.providers.openai_sdk import body_fields, exchange, sdk_client, sdk_info
+from chatstack.providers.openai_wire import request_to_wire
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate
+
+__all__ = ["OpenAIChatClient", "OpenAIResponsesClient"]
+
+
+class OpenAIChatClient(ChatFronts):
+    """OpenAI's chat completions, and every server that speaks them, by ``base_url``. The innermost of a stack.
+
+    The key is ``api_key`` or ``OPENAI_API_KEY``; a ``client`` of yours (``AsyncOpenAI``, ``AsyncAzureOpenAI``) brings
+    its own. Retries are the SDK's: ``max_retries`` of them, with its back-off. ``timeout_seconds`` is for one attempt;
+    ``stall_seconds`` for the silence in a stream, before its first event too (None: no limit).
+    ``max_tokens_field="max_tokens"`` is for servers that know only the older name. ``window_tokens`` states the model's
+    window where nobody else knows it.
+
+    Raises ``WiringError`` when the SDK or the key is missing, and the ``ProviderError`` that fits from ``send``. A
+    stream that ends before the model has said why it stopped is a ``BrokenStreamError``, never a short answer.
+    """
+
+    __slots__ = ("_client", "_fields", "_owns_client", "info", "max_tokens_field", "model", "stall_seconds")
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        client: object | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout_seconds: float | None = None,
+        max_retries: int | None = None,
+        stall_seconds: float | None = 120,
+        http_client: object | None = None,
+        max_tokens_field: MaxTokensField = "max_completion_tokens",
+        window_tokens: int | None = None,
+    ) -> None:
+        self._client = sdk_client(
+            "OpenAIChatClient",
+            client,
+            api_key=api_key,
+            base_url=base_url,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            http_client=http_client,
+        )
+        # The SDK would close an HTTP client of the caller's with its own.
+        self._owns_client = client is None and http_client is None
+        self._fields = body_fields(self._client.chat.completions.create)
+        self.model = model
+        self.stall_seconds = stall_seconds
+        self.max_tokens_field: MaxTokensField = max_tokens_field
+        self.info: ProviderInfo = sdk_info(self._client, model, window_tokens)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        """Answer one request; returns once the answer has begun."""
+        return await ChatStream.primed(self._updates(request))
+
+    async def aclose(self) -> None:
+        """Close the SDK's client, if it was made here."""
+        if self._owns_client:
+            await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"OpenAIChatClient({self.model!r}, server={self.info.server_address!r})"
+
+    async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
+        body = request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
+        answer = ChatAnswer()
+        raw: object = None
+        events = exchange(self._client.chat.completions.create, body, self._fields, stall_seconds=self.stall_seconds)
+        async with aclosing(events):
+            try:
+                async for chunk, sdk_chunk in events:
+                    with misshapen(PROVIDER, streaming=request.stream):
+                        shown = list(answer.add(chunk, streaming=request.stream))
+                    raw = sdk_chunk
+                    for update in shown:
+                        yield update
+            except BrokenStreamError:
+                # What is cut off behind a finish reason is at most the usage.
+                if not answer.is_complete:
+                    raise
+        if request.stream and not answer.is_complete:
+            raise stream_ended(PROVIDER, "a finish reason")
+        with misshapen(PROVIDER, streaming=request.stream):
+            last = list(answer.finish(raw))
+        for update in last:
+            yield update

@@ -1,0 +1,166 @@
+"""A chat completion's answer, folded from its chunks. A whole completion is one big chunk, and takes the same path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from chatstack.providers.assembly import MessageAssembly
+from chatstack.providers.extras import as_list, as_object, decoded_object, encoded, extra_json_of
+from chatstack.providers.failures import failure
+from chatstack.providers.openai_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
+from chatstack.providers.openai_parts import PROVIDER
+from chatstack.providers.openai_wire import finish_from_wire, usage_from_wire
+from chatstack.values.messages import Message
+from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
+from chatstack.values.responses import CallDelta, ChatUpdate, Usage
+
+_TEXT, _REASONING = "content", "reasoning"
+_RANKS: dict[type, int] = {Reasoning: 0, Text: 1, ProviderItem: 1, ToolCall: 2}
+
+
+class ChatAnswer:
+    """Add every chunk, show the updates that it gives, and ``finish`` when ``is_complete``.
+
+    Only the first choice counts: a request for several (``n``) gets the others in ``raw`` alone. ``add`` raises
+    ``InputError`` for a chunk of the wrong shape, and the error of the tree for a chunk that holds one.
+    """
+
+    def __init__(self) -> None:
+        self.finish_reason = ""
+        self._assembly = MessageAssembly()
+        self._usage: Usage | None = None
+        self._id = self._model = ""
+        self._last_index = -1
+        self._joined: dict[str, object] = {}
+        self._reasoning: dict[str, object] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the model has said why it stopped."""
+        return bool(self.finish_reason)
+
+    def add(self, chunk: Mapping[str, object], *, streaming: bool) -> Iterator[ChatUpdate]:
+        """Fold in one chunk; yields what there is to show of it."""
+        if chunk.get("error"):
+            raise failure(PROVIDER, body=dict(chunk), streaming=streaming)
+        self._id = self._id or _string(chunk.get("id"))
+        self._model = self._model or _string(chunk.get("model"))
+        usage = chunk.get("usage")
+        if isinstance(usage, Mapping):
+            self._usage = usage_from_wire(cast("Mapping[str, object]", usage))
+        choices = chunk.get("choices")
+        if choices is None and streaming:
+            return
+        for position, each in enumerate(as_list(choices, "choices")):
+            choice = as_object(each, f"choices[{position}]")
+            if choice.get("index", 0) not in (0, None):
+                continue
+            yield from self._add_delta(as_object(choice.get("message") or choice.get("delta") or {}, "delta"))
+            self.finish_reason = _string(choice.get("finish_reason")) or self.finish_reason
+            if choice.get("error"):
+                raise failure(PROVIDER, body={"error": choice["error"]}, streaming=streaming)
+
+    def finish(self, raw: object) -> Iterator[ChatUpdate]:
+        """The whole calls, then the update that closes the message."""
+        message = self._message()
+        for call in message.calls:
+            yield ChatUpdate(part=call)
+        yield ChatUpdate(
+            message_done=message,
+            usage=self._usage,
+            finish_reason=finish_from_wire(self.finish_reason, message),
+            response_id=self._id,
+            model=self._model,
+            raw=raw,
+        )
+
+    def _add_delta(self, delta: Mapping[str, object]) -> Iterator[ChatUpdate]:
+        for name, value in delta.items():
+            if name in REASONING_FIELDS:
+                self._reasoning[name] = _joined(self._reasoning.get(name), value)
+        thought = _string(delta.get("reasoning_content")) or _string(delta.get("reasoning"))
+        if thought:
+            self._assembly.add_reasoning(thought, block=_REASONING)
+            yield ChatUpdate(reasoning=thought)
+        yield from self._add_content(delta.get("content"))
+        legacy = delta.get(LEGACY_CALL)
+        if legacy:
+            yield ChatUpdate(call_delta=self._add_legacy(as_object(legacy, LEGACY_CALL)))
+        for position, each in enumerate(as_list(delta.get("tool_calls") or [], "tool_calls")):
+            yield ChatUpdate(call_delta=self._add_call(as_object(each, f"tool_calls[{position}]")))
+        for name, value in delta.items():
+            if name not in ("role", "content", LEGACY_CALL, "tool_calls", *REASONING_FIELDS):
+                self._joined[name] = _joined(self._joined.get(name), value)
+
+    def _add_content(self, content: object) -> Iterator[ChatUpdate]:
+        if isinstance(content, str):
+            if content:
+                self._assembly.add_text(content, block=_TEXT)
+                yield ChatUpdate(text=content)
+            return
+        for position, each in enumerate(as_list(content or [], "content")):
+            part = as_object(each, f"content[{position}]")
+            if part.get("type") == "text":
+                yield from self._add_content(_string(part.get("text")))
+            else:
+                self._assembly.add_part(ProviderItem(PROVIDER, encoded(dict(part))))
+
+    def _add_call(self, fragment: Mapping[str, object]) -> CallDelta:
+        kind = "custom" if fragment.get("custom") else "function"
+        inner = as_object(fragment.get(kind) or {}, kind)
+        name, text = _string(inner.get("name")), _string(inner.get("input" if kind == "custom" else "arguments"))
+        call_id, index = _string(fragment.get("id")), fragment.get("index")
+        if not isinstance(index, int):  # whole answers have none, nor have some servers' chunks
+            index = self._last_index + 1 if call_id or self._last_index < 0 else self._last_index
+        self._last_index = index
+        known: dict[str, object] = {"index": 0, "id": "", "function": inner, "custom": inner}
+        if fragment.get("type") in (None, "function"):
+            known["type"] = "function"
+        extra = extra_json_of(fragment, known)
+        return self._assembly.add_call(index, id=call_id, name=name, arguments=text, extra_json=extra)
+
+    def _add_legacy(self, fragment: Mapping[str, object]) -> CallDelta:
+        return self._assembly.add_call(
+            -1,
+            id=LEGACY_CALL,
+            name=_string(fragment.get("name")),
+            arguments=_string(fragment.get("arguments")),
+            extra_json=encoded({"type": LEGACY_CALL}),
+        )
+
+    def _message(self) -> Message:
+        thought = {name: value for name, value in self._reasoning.items() if value}
+        if thought:
+            self._assembly.add_part(reasoning_from_fields(thought), block=_REASONING)
+        self._assembly.add_extra({name: value for name, value in self._joined.items() if value not in (None, [], "")})
+        message = self._assembly.finish()
+        # One wire message has one order, whatever order its fragments came in.
+        parts = sorted((_decided(part) for part in message.parts), key=lambda part: _RANKS.get(type(part), 1))
+        return Message("assistant", tuple(parts), extra_json=message.extra_json)
+
+
+def _decided(part: Part) -> Part:
+    """A custom call's input is any text: in our calls it is a JSON string."""
+    if not isinstance(part, ToolCall) or not part.extra_json:
+        return part
+    is_custom = decoded_object(part.extra_json, "tool_calls").get("type") == "custom"
+    return ToolCall(part.id, part.name, encoded(part.arguments), part.extra_json) if is_custom else part
+
+
+def _joined(before: object, value: object) -> object:
+    """Deltas of one field: texts and lists grow, objects field by field, anything else is replaced."""
+    if value is None:
+        return before
+    if isinstance(before, str) and isinstance(value, str):
+        return before + value
+    if isinstance(before, list) and isinstance(value, list):
+        return [*cast("list[object]", before), *cast("list[object]", value)]
+    if isinstance(before, Mapping) and isinstance(value, Mapping):
+        old, new = cast("Mapping[str, object]", before), cast("Mapping[str, object]", value)
+        return {**old, **{name: _joined(old.get(name), each) for name, each in new.items()}}
+    return value
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,81 @@
+"""Tool calls and reasoning of an assistant message in chat completions, to and from ours. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from chatstack.providers.extras import (
+    WireObject,
+    as_object,
+    as_string,
+    decoded_object,
+    encoded,
+    extra_json_of,
+    with_extra,
+)
+from chatstack.providers.openai_parts import FOREIGN_PARTS, PROVIDER
+from chatstack.values.parts import Reasoning, ToolCall
+
+LEGACY_CALL = "function_call"
+"""The id under which a legacy function call and its result are paired: they have none of their own."""
+
+REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
+"""What compatible servers call the reasoning of a message."""
+
+
+def reasoning_to_wire(part: Reasoning, where: str) -> WireObject:
+    """The fields that a reasoning came from; none for an item of Responses, or of another provider."""
+    if part.provider != PROVIDER or not part.item_json:
+        return {}
+    fields = decoded_object(part.item_json, where)
+    return {} if "type" in fields else fields  # with a type it is an item of Responses
+
+
+def call_to_wire(call: ToolCall, where: str) -> WireObject:
+    """One entry of ``tool_calls``, or, for a legacy call, the field ``function_call``."""
+    extra = decoded_object(call.extra_json, where) if call.extra_json else {}
+    kind = extra.get("type", "function")
+    if kind == LEGACY_CALL:
+        return {LEGACY_CALL: {"name": call.name, "arguments": call.arguments}}
+    written: WireObject = {"id": call.id, "type": kind}
+    if kind == "custom":
+        text: object = msgspec.json.decode(call.arguments)
+        written["custom"] = {"name": call.name, "input": text if isinstance(text, str) else call.arguments}
+    elif kind == "function":
+        written["function"] = {"name": call.name, "arguments": call.arguments}
+    return with_extra(written, call.extra_json, left_out=FOREIGN_PARTS)
+
+
+def reasoning_from_fields(fields: Mapping[str, object]) -> Reasoning:
+    """The reasoning in the fields that compatible servers have for it, kept to go back as it came."""
+    text = fields.get("reasoning_content") or fields.get("reasoning")
+    return Reasoning(text if isinstance(text, str) else "", encoded(dict(fields)), PROVIDER)
+
+
+def legacy_call(fields: Mapping[str, object], where: str) -> ToolCall:
+    """A call in the way of before there were tools: one at most, and without an id."""
+    name = as_string(fields.get("name"), f"{where}.name")
+    arguments = as_string(fields.get("arguments"), f"{where}.arguments")
+    return ToolCall(LEGACY_CALL, name, arguments or "{}", encoded({"type": LEGACY_CALL}))
+
+
+def call_from_wire(call: object, where: str) -> ToolCall:
+    """One entry of ``tool_calls``. Raises ``InputError``, naming the place, for what is malformed."""
+    fields = as_object(call, where)
+    id = as_string(fields.get("id"), f"{where}.id")
+    kind = fields.get("type", "function")
+    if kind == "custom":
+        custom = as_object(fields.get("custom"), f"{where}.custom")
+        name = as_string(custom.get("name"), f"{where}.custom.name")
+        text = as_string(custom.get("input"), f"{where}.custom.input")
+        written: WireObject = {"id": id, "custom": {"name": name, "input": text}}
+        return ToolCall(id, name, encoded(text), extra_json_of(fields, written))
+    if kind != "function":
+        return ToolCall(id, str(kind), "{}", extra_json_of(fields, {"id": id}))
+    function = as_object(fields.get("function"), f"{where}.function")
+    name = as_string(function.get("name"), f"{where}.function.name")
+    arguments = as_string(function.get("arguments"), f"{where}.function.arguments")
+    written = {"id": id, "type": kind, "function": {"name": name, "arguments": arguments}}
+    return ToolCall(id, name, arguments or "{}", extra_json_of(fields, written))

@@ -1,0 +1,178 @@
+"""Options of a request and tool declarations, to and from the body of an OpenAI chat completion. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, cast
+
+from chatstack.providers.extras import (
+    WireObject,
+    as_list,
+    as_object,
+    as_string,
+    decoded_object,
+    encoded,
+    extra_json_of,
+    with_extra,
+)
+from chatstack.providers.openai_parts import FOREIGN, PROVIDER
+from chatstack.values.parts import ProviderItem
+from chatstack.values.requests import ChatOptions, DeclaredTool, OutputSchema, ToolDeclaration
+
+MaxTokensField: TypeAlias = Literal["max_completion_tokens", "max_tokens"]
+"""How the server calls the bound on the answer: OpenAI the first, most older compatible servers the second."""
+
+_MODES = frozenset({"auto", "none", "required"})
+_PLAIN: dict[str, type | tuple[type, ...]] = {
+    "model": str,
+    "parallel_tool_calls": bool,
+    "temperature": (int, float),
+    "top_p": (int, float),
+    "seed": int,
+    "reasoning_effort": str,
+}  # fmt: skip
+
+
+def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = "max_completion_tokens") -> WireObject:
+    """The fields of the body that the options stand for; ``extra`` wins over what would be written here.
+
+    A bound that ``extra`` names in either spelling is the only one that goes out: so a body read with ``max_tokens``
+    goes out with ``max_tokens``.
+    """
+    written: WireObject = {}
+    for name in _PLAIN:
+        value = getattr(options, name)
+        if value is not None:
+            written[name] = value
+    if options.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & options.extra.keys():
+        written[max_tokens_field] = options.max_tokens
+    if options.tools:
+        written["tools"] = tools_to_wire(options.tools)
+    if options.tool_choice is not None:
+        written["tool_choice"] = (
+            options.tool_choice
+            if options.tool_choice in _MODES
+            else {"type": "function", "function": {"name": options.tool_choice}}
+        )
+    if options.stop:
+        written["stop"] = list(options.stop)
+    if options.output_schema is not None:
+        written["response_format"] = {"type": "json_schema", "json_schema": _schema_to_wire(options.output_schema)}
+    return {**written, **options.extra}
+
+
+def options_from_wire(body: Mapping[str, object]) -> ChatOptions:
+    """Known fields into the options, everything else, and every spelling that we would not write, into ``extra``."""
+    fields: dict[str, object] = {}
+    for name, kinds in _PLAIN.items():
+        value = body.get(name)
+        if isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool)):
+            fields[name] = value
+    bound = body.get("max_completion_tokens", body.get("max_tokens"))
+    if isinstance(bound, int) and not isinstance(bound, bool) and bound >= 0:
+        fields["max_tokens"] = bound
+    if isinstance(body.get("tools"), list):
+        fields["tools"] = tools_from_wire(body["tools"])
+    fields["tool_choice"] = _choice_from_wire(body.get("tool_choice"))
+    fields["stop"] = _stop_from_wire(body.get("stop"))
+    fields["output_schema"] = _schema_from_wire(body.get("response_format"))
+    options = ChatOptions().but(**fields)
+    written = options_to_wire(options)
+    return options.but(extra={name: value for name, value in body.items() if written.get(name, _ABSENT) != value})
+
+
+_ABSENT = object()
+
+
+def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
+    """Declarations as functions; items of OpenAI's as they are; those of other providers are left out."""
+    found: list[WireObject] = []
+    for tool in tools:
+        if isinstance(tool, ToolDeclaration):
+            found.append(_tool_to_wire(tool))
+        elif tool.provider == PROVIDER:
+            found.append(decoded_object(tool.json, "tools"))
+    return found
+
+
+def tools_from_wire(tools: object) -> tuple[DeclaredTool, ...]:
+    """Functions as declarations; tools of any other type as items that go back as they came."""
+    found: list[DeclaredTool] = []
+    for position, tool in enumerate(as_list(tools, "tools")):
+        where = f"tools[{position}]"
+        fields = as_object(tool, where)
+        if fields.get("type") != "function":
+            found.append(ProviderItem(PROVIDER, encoded(dict(fields))))
+            continue
+        found.append(_tool_from_wire(fields, where))
+    return tuple(found)
+
+
+def _tool_to_wire(tool: ToolDeclaration) -> WireObject:
+    function: WireObject = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    if tool.parameters:
+        function["parameters"] = decoded_object(tool.parameters, f"tool {tool.name!r}: parameters")
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return with_extra({"type": "function", "function": function}, tool.extra_json, left_out=FOREIGN)
+
+
+def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration:
+    function = as_object(fields.get("function"), f"{where}.function")
+    description, parameters, strict = (function.get(each) for each in ("description", "parameters", "strict"))
+    tool = ToolDeclaration(
+        as_string(function.get("name"), f"{where}.function.name"),
+        description if isinstance(description, str) else "",
+        encoded(cast("Mapping[str, object]", parameters)) if isinstance(parameters, Mapping) else "",
+        strict if isinstance(strict, bool) else None,
+    )
+    extra = extra_json_of(fields, _tool_to_wire(tool))
+    return ToolDeclaration(tool.name, tool.description, tool.parameters, tool.strict, extra)
+
+
+def _choice_from_wire(choice: object) -> str | None:
+    if isinstance(choice, str):
+        return choice if choice in _MODES else None
+    if isinstance(choice, Mapping):
+        function = cast("Mapping[str, object]", choice).get("function")
+        if isinstance(function, Mapping):
+            name = cast("Mapping[str, object]", function).get("name")
+            return name if isinstance(name, str) else None
+    return None
+
+
+def _stop_from_wire(stop: object) -> tuple[str, ...]:
+    if isinstance(stop, str):
+        return (stop,)
+    if isinstance(stop, list):
+        return tuple(each for each in cast("list[object]", stop) if isinstance(each, str))
+    return ()
+
+
+def _schema_to_wire(schema: OutputSchema) -> WireObject:
+    written: WireObject = {"name": schema.name, "schema": decoded_object(schema.schema, "output_schema")}
+    if schema.description:
+        written["description"] = schema.description
+    if schema.strict is not None:
+        written["strict"] = schema.strict
+    return written
+
+
+def _schema_from_wire(response_format: object) -> OutputSchema | None:
+    if not isinstance(response_format, Mapping):
+        return None
+    outer = cast("Mapping[str, object]", response_format).get("json_schema")
+    if not isinstance(outer, Mapping):
+        return None
+    fields = cast("Mapping[str, object]", outer)
+    name, schema, strict, description = (fields.get(each) for each in ("name", "schema", "strict", "description"))
+    if not isinstance(name, str) or not isinstance(schema, Mapping):
+        return None
+    return OutputSchema(
+        name,
+        encoded(cast("Mapping[str, object]", schema)),
+        strict if isinstance(strict, bool) else None,
+        description if isinstance(description, str) else "",
+    )

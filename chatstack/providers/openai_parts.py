@@ -1,0 +1,158 @@
+"""The content parts of OpenAI's chat completions, to and from ours. Pure functions."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+
+from chatstack.errors import InputError
+from chatstack.providers.extras import (
+    WireObject,
+    as_object,
+    as_string,
+    decoded_object,
+    encoded,
+    extra_json_of,
+    with_extra,
+)
+from chatstack.values.parts import File, Image, Part, ProviderItem, Text
+
+ContentPart = Text | Image | File | ProviderItem
+
+PROVIDER = "openai"
+"""Marks the items that only OpenAI's wire can carry."""
+
+FOREIGN = frozenset({"citations", "caller"})
+"""Fields that Anthropic's answers leave on their parts; nobody on this wire knows them."""
+
+FOREIGN_PARTS = FOREIGN | {"annotations", "logprobs", "message", "namespace", "status"}
+"""The same, and what an answer from Responses leaves on texts and calls, which chat completions refuse."""
+
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
+
+
+def content_to_wire(parts: Sequence[Part], where: str) -> str | list[WireObject]:
+    """Text as a string when it is one plain text, else the list of content parts. Items of others are left out."""
+    if len(parts) == 1 and type(parts[0]) is Text and not parts[0].extra_json:
+        return parts[0].text
+    return parts_to_wire(parts, where)
+
+
+def parts_to_wire(parts: Iterable[Part], where: str) -> list[WireObject]:
+    """The list of content parts; what cannot be content raises ``InputError``."""
+    found: list[WireObject] = []
+    for part in parts:
+        if isinstance(part, ProviderItem):
+            if part.provider == PROVIDER:
+                found.append(decoded_object(part.json, where))
+        elif isinstance(part, (Text, Image, File)):
+            found.append(_part_to_wire(part, where))
+        else:
+            raise InputError(f"{where}: a {type(part).__name__} cannot be part of this message")
+    return found
+
+
+def content_from_wire(content: object, where: str) -> tuple[ContentPart, ...]:
+    """Our parts for a message's ``content``: a string, a list of parts, or nothing."""
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (Text(content),)
+    if isinstance(content, list):
+        return parts_from_wire(content, where)  # pyright: ignore[reportUnknownArgumentType]
+    raise InputError(f"{where}: expected text or a list of parts, got {type(content).__name__}")
+
+
+def parts_from_wire(parts: Sequence[object], where: str) -> tuple[ContentPart, ...]:
+    """Our parts for a list of content parts; those of other kinds are kept as they are."""
+    return tuple(_part_from_wire(part, f"{where}[{position}]") for position, part in enumerate(parts))
+
+
+def data_url(media_type: str, data: str) -> str:
+    """The address that holds the data itself."""
+    return f"data:{media_type};base64,{data}"
+
+
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """Media type and base64 text of a data URL, or None for any other address."""
+    found = _DATA_URL.fullmatch(url)
+    return (found[1], found[2]) if found else None
+
+
+def file_data(part: File) -> str:
+    """What goes into ``file_data``: a data URL, or the bare base64 text where no media type is known."""
+    if part.text:
+        return data_url(part.media_type or "text/plain", base64.b64encode(part.text.encode()).decode())
+    return data_url(part.media_type, part.data) if part.media_type else part.data
+
+
+def _part_to_wire(part: Text | Image | File, where: str) -> WireObject:
+    if isinstance(part, Text):
+        written: WireObject = {"type": "text", "text": part.text}
+    elif isinstance(part, Image):
+        if part.file_id:
+            raise InputError(f"{where}: chat completions take no picture by file_id; send its url or data")
+        image: WireObject = {"url": data_url(part.media_type, part.data) if part.data else part.url}
+        if part.detail:
+            image["detail"] = part.detail
+        written = {"type": "image_url", "image_url": image}
+    else:
+        written = {"type": "file", "file": _file_to_wire(part, where)}
+    return with_extra(written, part.extra_json, left_out=FOREIGN_PARTS)
+
+
+def _file_to_wire(part: File, where: str) -> WireObject:
+    if part.url:
+        raise InputError(f"{where}: chat completions take no file by url; send its data or file_id, or use Responses")
+    written: WireObject = {}
+    if part.file_id:
+        written["file_id"] = part.file_id
+    else:
+        written["file_data"] = file_data(part)
+    if part.name:
+        written["filename"] = part.name
+    return written
+
+
+def _part_from_wire(part: object, where: str) -> ContentPart:
+    fields = as_object(part, where)
+    kind = fields.get("type")
+    if kind == "text":
+        text = as_string(fields.get("text"), f"{where}.text")
+        return Text(text, extra_json_of(fields, {"type": kind, "text": text}))
+    found: Image | File | None = None
+    if kind == "image_url":
+        found = _image_from_wire(as_object(fields.get("image_url"), f"{where}.image_url"), where)
+    elif kind == "file":
+        found = _file_from_wire(as_object(fields.get("file"), f"{where}.file"))
+    if found is None:
+        return ProviderItem(PROVIDER, encoded(dict(fields)))
+    extra = extra_json_of(fields, _part_to_wire(found, where))
+    if isinstance(found, Image):
+        return Image(url=found.url, data=found.data, media_type=found.media_type, detail=found.detail, extra_json=extra)
+    return File(data=found.data, media_type=found.media_type, file_id=found.file_id, name=found.name, extra_json=extra)
+
+
+def _image_from_wire(image: object, where: str) -> Image:
+    fields = as_object(image, where)
+    url = as_string(fields.get("url"), f"{where}.image_url.url")
+    detail = fields.get("detail")
+    shown = detail if isinstance(detail, str) else ""
+    split = split_data_url(url)
+    if split is not None:
+        return Image(data=split[1], media_type=split[0], detail=shown)
+    return Image(url=url, detail=shown)
+
+
+def _file_from_wire(file: object) -> File | None:
+    """A file, or None where it has both an id and data, or neither: then it is kept as it is."""
+    fields = as_object(file, "file")
+    data, file_id, name = fields.get("file_data"), fields.get("file_id"), fields.get("filename")
+    called = name if isinstance(name, str) else ""
+    if isinstance(file_id, str) and file_id and data is None:
+        return File(file_id=file_id, name=called)
+    if isinstance(data, str) and data and file_id is None:
+        split = split_data_url(data)
+        return File(data=split[1], media_type=split[0], name=called) if split else File(data=data, name=called)
+    return None

@@ -1,0 +1,108 @@
+"""The provider on OpenAI's Responses API. Import it from ``chatstack.providers.openai``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ProviderInfo
+from chatstack.client.stream import ChatStream
+from chatstack.errors import BrokenStreamError
+from chatstack.providers.failures import misshapen, stream_ended
+from chatstack.providers.openai_parts import PROVIDER
+from chatstack.providers.openai_responses_answers import ResponsesAnswer
+from chatstack.providers.openai_responses_options import request_to_wire
+from chatstack.providers.openai_sdk import body_fields, exchange, sdk_client, sdk_info
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate
+
+
+class OpenAIResponsesClient(ChatFronts):
+    """OpenAI's Responses API. The innermost of a stack.
+
+    Takes what ``OpenAIChatClient`` takes. Reasoning items, server-side tools and compactions are kept in the answer's
+    message and go back as they came. To have reasoning kept where the server stores nothing, ask for it:
+    ``ChatOptions(extra={"store": False, "include": ["reasoning.encrypted_content"]})``.
+
+    Raises ``WiringError`` when the SDK or the key is missing, and the ``ProviderError`` that fits from ``send``. A
+    stream without its last event is a ``BrokenStreamError``, never a short answer.
+    """
+
+    __slots__ = ("_client", "_fields", "_owns_client", "info", "model", "stall_seconds")
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        client: object | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout_seconds: float | None = None,
+        max_retries: int | None = None,
+        stall_seconds: float | None = 120,
+        http_client: object | None = None,
+        window_tokens: int | None = None,
+    ) -> None:
+        self._client = sdk_client(
+            "OpenAIResponsesClient",
+            client,
+            api_key=api_key,
+            base_url=base_url,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            http_client=http_client,
+        )
+        # The SDK would close an HTTP client of the caller's with its own.
+        self._owns_client = client is None and http_client is None
+        self._fields = body_fields(self._client.responses.create)
+        self.model = model
+        self.stall_seconds = stall_seconds
+        self.info: ProviderInfo = sdk_info(self._client, model, window_tokens)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        """Answer one request; returns once the answer has begun."""
+        return await ChatStream.primed(self._updates(request))
+
+    async def aclose(self) -> None:
+        """Close the SDK's client, if it was made here."""
+        if self._owns_client:
+            await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"OpenAIResponsesClient({self.model!r}, server={self.info.server_address!r})"
+
+    async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
+        body = request_to_wire(request, model=self.model)
+        answer = ResponsesAnswer()
+        raw: object = None
+        events = exchange(self._client.responses.create, body, self._fields, stall_seconds=self.stall_seconds)
+        async with aclosing(events):
+            try:
+                async for event, sdk_event in events:
+                    with misshapen(PROVIDER, streaming=request.stream):
+                        shown = list(answer.add(event, streaming=request.stream))
+                    # What ends a stream is an event around the response.
+                    raw = getattr(sdk_event, "response", sdk_event)
+                    for update in shown:
+                        yield update
+            except BrokenStreamError:
+                # Behind the last event there is nothing to lose.
+                if not answer.is_complete:
+                    raise
+        if not answer.is_complete:
+            raise stream_ended(PROVIDER, "response.completed")
+        with misshapen(PROVIDER, streaming=request.stream):
+            last = list(answer.finish(raw))
+        for update in last:
+            yield update

@@ -1,0 +1,134 @@
+"""An answer from the Responses API, folded from its events; a whole response takes the same path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from chatstack.errors import ServerError
+from chatstack.providers.extras import as_list, as_object, decoded_object
+from chatstack.providers.failures import failure
+from chatstack.providers.openai_parts import PROVIDER
+from chatstack.providers.openai_responses_wire import message_from_wire, usage_from_wire
+from chatstack.values.messages import Message
+from chatstack.values.parts import ProviderItem, Reasoning, Text, ToolCall
+from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason
+
+_CALLS = ("function_call", "custom_tool_call")
+_REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_ARGUMENTS = ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta")
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+class ResponsesAnswer:
+    """Add every event (or the whole response), show the updates, and ``finish`` when ``is_complete``.
+
+    ``add`` raises ``InputError`` for what has the wrong shape, and the error of the tree for an event that is one.
+    """
+
+    def __init__(self) -> None:
+        self._response: Mapping[str, object] | None = None
+        self._items: dict[int, Mapping[str, object]] = {}
+        self._calls: dict[object, int] = {}
+        self._has_text = self._has_reasoning = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the response has come to its end."""
+        return self._response is not None
+
+    def add(self, event: Mapping[str, object], *, streaming: bool) -> Iterator[ChatUpdate]:
+        """Fold in one event; yields what there is to show of it."""
+        kind = event.get("type")
+        if not streaming:
+            self._end(event, streaming=False)
+        elif kind == "error" or (kind is None and event.get("error")):
+            raise failure(PROVIDER, body=dict(event), streaming=True)
+        elif kind in _ENDS:
+            self._end(as_object(event.get("response"), "response"), streaming=True)
+        elif kind == "response.output_item.done":
+            self._items[_index(event)] = as_object(event.get("item"), "item")
+        else:
+            yield from self._shown(kind, event)
+
+    def finish(self, raw: object) -> Iterator[ChatUpdate]:
+        """What was not shown yet, the whole calls and items, then the update that closes the message."""
+        response = self._response or {}
+        message = self._message(response)
+        for part in message.parts:
+            if isinstance(part, Text) and not self._has_text:
+                yield ChatUpdate(text=part.text)
+            elif isinstance(part, Reasoning) and part.text and not self._has_reasoning:
+                yield ChatUpdate(reasoning=part.text)
+            elif isinstance(part, (ToolCall, ProviderItem)):
+                yield ChatUpdate(part=part)
+        yield ChatUpdate(
+            message_done=message,
+            usage=usage_from_wire(response.get("usage")),
+            finish_reason=_finish(response, message),
+            response_id=_string(response.get("id")),
+            model=_string(response.get("model")),
+            raw=raw,
+        )
+
+    def _shown(self, kind: object, event: Mapping[str, object]) -> Iterator[ChatUpdate]:
+        delta = _string(event.get("delta"))
+        if kind == "response.output_text.delta" and delta:
+            self._has_text = True
+            yield ChatUpdate(text=delta)
+        elif kind in _REASONING and delta:
+            self._has_reasoning = True
+            yield ChatUpdate(reasoning=delta)
+        elif kind == "response.reasoning_summary_part.added" and event.get("summary_index"):
+            yield ChatUpdate(reasoning="\n\n")
+        elif kind == "response.output_item.added":
+            item = as_object(event.get("item"), "item")
+            if item.get("type") in _CALLS:
+                index = self._calls.setdefault(event.get("output_index"), len(self._calls))
+                call = CallDelta(index, _string(item.get("call_id")), _string(item.get("name")))
+                yield ChatUpdate(call_delta=call)
+        elif kind in _ARGUMENTS and delta:
+            index = self._calls.setdefault(event.get("output_index"), len(self._calls))
+            yield ChatUpdate(call_delta=CallDelta(index, arguments=delta))
+
+    def _end(self, response: Mapping[str, object], *, streaming: bool) -> None:
+        status = response.get("status") or "completed"
+        error = response.get("error")
+        if status == "failed" or error:
+            raise failure(PROVIDER, body={"error": error or {}}, streaming=streaming)
+        if status not in ("completed", "incomplete") or "output" not in response:
+            what = f"has status {status}" if status in ("queued", "in_progress", "cancelled") else "has no output"
+            raise ServerError(f"{PROVIDER}: the response {what}: the answer is not complete", provider=PROVIDER)
+        self._response = response
+
+    def _message(self, response: Mapping[str, object]) -> Message:
+        output = as_list(response.get("output") or [], "output")
+        if not output:  # some servers leave the items out of the last event
+            output = [item for _, item in sorted(self._items.items())]
+        return message_from_wire(output)
+
+
+def _finish(response: Mapping[str, object], message: Message) -> FinishReason:
+    if response.get("status") == "incomplete":
+        details = as_object(response.get("incomplete_details") or {}, "incomplete_details")
+        reasons: dict[object, FinishReason] = {"max_output_tokens": "length", "content_filter": "refused"}
+        return reasons.get(details.get("reason"), "other")
+    if message.calls:
+        return "tool_calls"
+    return "refused" if any(_is_refusal(part) for part in message.parts) else "stop"
+
+
+def _is_refusal(part: object) -> bool:
+    if not isinstance(part, ProviderItem):
+        return False
+    item = decoded_object(part.json, "output")
+    content = as_list(item.get("content") or [], "content") if item.get("type") == "message" else []
+    return any(as_object(each, "content").get("type") == "refusal" for each in content)
+
+
+def _index(event: Mapping[str, object]) -> int:
+    index = event.get("output_index")
+    return index if isinstance(index, int) else 0
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,118 @@
+"""Content parts of the Responses API's input, to and from ours. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from chatstack.providers.extras import (
+    WireObject,
+    as_list,
+    as_object,
+    as_string,
+    decoded_object,
+    encoded,
+    extra_json_of,
+    with_extra,
+)
+from chatstack.providers.openai_parts import FOREIGN, PROVIDER, ContentPart, data_url, file_data, split_data_url
+from chatstack.values.parts import File, Image, ProviderItem, Text
+
+# What a text brings from an answer, and what a part brings from chat completions.
+_LEFT_OUT = FOREIGN | {"annotations", "logprobs", "message", "type"}
+
+
+def parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
+    """The list of input parts; items of other providers are left out."""
+    found: list[WireObject] = []
+    for part in parts:
+        if isinstance(part, ProviderItem):
+            if part.provider == PROVIDER:
+                found.append(decoded_object(part.json, where))
+        else:
+            found.append(with_extra(_part_to_wire(part), part.extra_json, left_out=_LEFT_OUT))
+    return found
+
+
+def output_to_wire(output: str | tuple[ContentPart, ...], where: str) -> str | list[WireObject]:
+    """What a tool answered: text, or parts."""
+    return output if isinstance(output, str) else parts_to_wire(output, where)
+
+
+def output_from_wire(content: object, where: str) -> str | tuple[ContentPart, ...]:
+    """A string, or our parts for a list of input parts; those of other types are kept as they are."""
+    if isinstance(content, str):
+        return content
+    parts = as_list(content, where)
+    return tuple(
+        _part_from_wire(as_object(part, f"{where}[{position}]"), f"{where}[{position}]")
+        for position, part in enumerate(parts)
+    )
+
+
+def _part_to_wire(part: Text | Image | File) -> WireObject:
+    if isinstance(part, Text):
+        return {"type": "input_text", "text": part.text}
+    written: WireObject
+    if isinstance(part, Image):
+        written = {"type": "input_image"}
+        if part.file_id:
+            written["file_id"] = part.file_id
+        else:
+            written["image_url"] = data_url(part.media_type, part.data) if part.data else part.url
+        if part.detail:
+            written["detail"] = part.detail
+        return written
+    written = {"type": "input_file"}
+    if part.file_id:
+        written["file_id"] = part.file_id
+    elif part.url:
+        written["file_url"] = part.url
+    else:
+        written["file_data"] = file_data(part)
+    if part.name:
+        written["filename"] = part.name
+    return written
+
+
+def _part_from_wire(fields: Mapping[str, object], where: str) -> ContentPart:
+    kind = fields.get("type")
+    if kind == "input_text":
+        text = as_string(fields.get("text"), f"{where}.text")
+        return Text(text, extra_json_of(fields, {"type": kind, "text": text}))
+    found: Image | File | None = None
+    if kind == "input_image":
+        found = _image_from_wire(fields)
+    elif kind == "input_file":
+        found = _file_from_wire(fields)
+    if found is None:
+        return ProviderItem(PROVIDER, encoded(dict(fields)))
+    return found
+
+
+def _image_from_wire(fields: Mapping[str, object]) -> Image | None:
+    """A picture, or None where it is said in two ways at once: then it is kept as it is."""
+    url, file_id, detail = _string(fields, "image_url"), _string(fields, "file_id"), _string(fields, "detail")
+    if bool(url) == bool(file_id):
+        return None
+    split = split_data_url(url)
+    data, media_type = (split[1], split[0]) if split else ("", "")
+    image = Image(url="" if split else url, data=data, media_type=media_type, file_id=file_id, detail=detail)
+    extra = extra_json_of(fields, _part_to_wire(image))
+    return Image(url=image.url, data=data, media_type=media_type, file_id=file_id, detail=detail, extra_json=extra)
+
+
+def _file_from_wire(fields: Mapping[str, object]) -> File | None:
+    url, data, file_id = (_string(fields, name) for name in ("file_url", "file_data", "file_id"))
+    if sum(map(bool, (url, data, file_id))) != 1:
+        return None
+    split = split_data_url(data)
+    media_type, data = split or ("", data)
+    name = _string(fields, "filename")
+    file = File(url=url, data=data, media_type=media_type, file_id=file_id, name=name)
+    extra = extra_json_of(fields, _part_to_wire(file))
+    return File(url=url, data=data, media_type=media_type, file_id=file_id, name=name, extra_json=extra)
+
+
+def _string(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,268 @@
+"""The items of OpenAI's Responses API, to and from our messages: pure functions, without the SDK.
+
+An answer is one assistant message: reasoning, texts, calls and server-side items in the order of their items. What an
+item has beside its text rides along in ``extra_json``: annotations under their own name, the fields of the message
+item around a text (``id``, ``status``, ``phase``) under ``message``. Reasoning keeps its item, encrypted content
+included, in ``Reasoning.item_json``; items of other types are ``ProviderItem("openai", ...)``. All of them go back as
+they came.
+
+A custom tool call keeps its input as a JSON string in ``arguments``. Reasoning and items of other providers, and the
+reasoning that chat completions bring, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+import msgspec
+
+from chatstack.errors import InputError
+from chatstack.providers.extras import (
+    WireObject,
+    as_list,
+    as_object,
+    as_string,
+    decoded_object,
+    encoded,
+    extra_json_of,
+    with_extra,
+)
+from chatstack.providers.openai_parts import FOREIGN, PROVIDER
+from chatstack.providers.openai_responses_parts import output_from_wire, output_to_wire, parts_to_wire
+from chatstack.values.messages import Message, Role
+from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack.values.responses import Usage
+
+_ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user"}
+_RESULTS = ("function_call_output", "custom_tool_call_output")
+# Of the chat completions' spelling, or of no use to the server when it comes back.
+_NOT_ITEM = FOREIGN | {"type", "name", "refusal", "audio", "function", "custom", "index"}
+
+
+def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
+    """The input items of the messages."""
+    items: list[WireObject] = []
+    customs: set[str] = set()
+    for position, message in enumerate(messages):
+        where = f"messages[{position}]"
+        if message.role == "assistant":
+            customs.update(call.id for call in message.calls if _is_custom(call, where))
+            items.extend(_assistant_items(message, where))
+        else:
+            items.extend(_other_items(message, customs, where))
+    return items
+
+
+def messages_from_wire(items: Sequence[object]) -> tuple[Message, ...]:
+    """Our messages for input items; the model's items in a row are one message. ``InputError`` names the place."""
+    found: list[Message] = []
+    names: dict[str, str] = {}
+    output: list[Mapping[str, object]] = []
+
+    def close() -> None:
+        if output:
+            message = message_from_wire(output)
+            names.update((call.id, call.name) for call in message.calls)
+            found.append(message)
+            output.clear()
+
+    for position, each in enumerate(items):
+        where = f"input[{position}]"
+        item = as_object(each, where)
+        kind = item.get("type", "message")
+        if kind == "message" and item.get("role") in _ROLES:
+            close()
+            found.append(_input_message(item, where))
+        elif kind in _RESULTS:
+            close()
+            found.append(Message("tool", (_result_from_item(item, names, where),)))
+        elif isinstance(kind, str) and kind.endswith(("_output", "_response")):
+            close()
+            found.append(Message("tool", (ProviderItem(PROVIDER, encoded(dict(item))),)))
+        else:
+            output.append(item)
+    close()
+    return tuple(found)
+
+
+def message_from_wire(output: Iterable[object]) -> Message:
+    """The assistant message that the output items of a response are."""
+    parts: list[Part] = []
+    for position, each in enumerate(output):
+        where = f"output[{position}]"
+        item = as_object(each, where)
+        kind = item.get("type", "message")
+        if kind == "message":
+            parts.extend(_texts_of(item, where))
+        elif kind == "reasoning":
+            parts.append(Reasoning(_thought(item), encoded(_without_nulls(item)), PROVIDER))
+        elif kind in ("function_call", "custom_tool_call"):
+            parts.append(_call_from_item(item, where))
+        else:
+            parts.append(ProviderItem(PROVIDER, encoded(_without_nulls(item))))
+    return Message("assistant", tuple(parts))
+
+
+def usage_from_wire(usage: object) -> Usage | None:
+    """Tokens as reported: the input includes the cached ones, the output the reasoning. None if not told."""
+    if not isinstance(usage, Mapping):
+        return None
+    fields = cast("Mapping[str, object]", usage)
+    given = as_object(fields.get("input_tokens_details") or {}, "usage.input_tokens_details")
+    said = as_object(fields.get("output_tokens_details") or {}, "usage.output_tokens_details")
+    counts = (
+        fields.get("input_tokens"),
+        fields.get("output_tokens"),
+        given.get("cached_tokens"),
+        given.get("cache_write_tokens"),
+        said.get("reasoning_tokens"),
+    )
+    return Usage(*(count if isinstance(count, int) else 0 for count in counts))
+
+
+def _assistant_items(message: Message, where: str) -> list[WireObject]:
+    items: list[WireObject] = []
+    for part in message.parts:
+        if isinstance(part, Text):
+            _add_text(items, part, where)
+        elif isinstance(part, ToolCall):
+            items.append(_call_to_item(part, where))
+        elif isinstance(part, Reasoning):
+            item = decoded_object(part.item_json, where) if part.provider == PROVIDER and part.item_json else {}
+            if "type" in item:  # without one it came from chat completions
+                items.append(item)
+        elif isinstance(part, ProviderItem):
+            if part.provider == PROVIDER:
+                items.append(decoded_object(part.json, where))
+        else:
+            raise InputError(f"{where}: a {type(part).__name__} cannot be part of an assistant message")
+    return items
+
+
+def _add_text(items: list[WireObject], text: Text, where: str) -> None:
+    """A text as a message item; texts of one item are put together again."""
+    extra = decoded_object(text.extra_json, where) if text.extra_json else {}
+    around = extra.pop("message", None)
+    if not isinstance(around, dict):
+        items.append({"role": "assistant", "content": text.text})
+        return
+    kept = {name: value for name, value in extra.items() if name not in _NOT_ITEM}
+    part: WireObject = {"type": "output_text", "text": text.text, "annotations": [], **kept}
+    item: WireObject = {"type": "message", "role": "assistant", **cast("WireObject", around)}
+    last = items[-1] if items else {}
+    if "id" in item and last.get("id") == item["id"]:
+        cast("list[object]", last["content"]).append(part)
+        return
+    items.append({**item, "content": [part]})
+
+
+def _texts_of(item: Mapping[str, object], where: str) -> list[Part]:
+    """The texts of an assistant's message item; one that holds a refusal is kept whole."""
+    around = {name: value for name, value in item.items() if name not in ("type", "role", "content")}
+    content = item.get("content")
+    if isinstance(content, str):
+        return [Text(content, encoded({"message": around}) if around else "")]
+    parts: list[Part] = []
+    for position, each in enumerate(as_list(content, f"{where}.content")):
+        fields = as_object(each, f"{where}.content[{position}]")
+        if fields.get("type") != "output_text":
+            parts.append(ProviderItem(PROVIDER, encoded({**item, "content": [dict(fields)]})))
+            continue
+        extra = {name: value for name, value in fields.items() if name not in ("type", "text") and value}
+        text = as_string(fields.get("text"), f"{where}.content[{position}].text")
+        parts.append(Text(text, encoded({"message": around, **extra})))
+    return parts
+
+
+def _is_custom(call: ToolCall, where: str) -> bool:
+    return bool(call.extra_json) and decoded_object(call.extra_json, where).get("type") == "custom"
+
+
+def _call_to_item(call: ToolCall, where: str) -> WireObject:
+    written: WireObject
+    if _is_custom(call, where):
+        text: object = msgspec.json.decode(call.arguments)
+        written = {"type": "custom_tool_call", "call_id": call.id, "name": call.name}
+        written["input"] = text if isinstance(text, str) else call.arguments
+    else:
+        written = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+    return with_extra(written, call.extra_json, left_out=_NOT_ITEM)
+
+
+def _call_from_item(item: Mapping[str, object], where: str) -> ToolCall:
+    call_id = as_string(item.get("call_id"), f"{where}.call_id")
+    name = as_string(item.get("name"), f"{where}.name")
+    extra = {key: value for key, value in item.items() if key not in ("type", "call_id", "name") and value is not None}
+    if item.get("type") == "custom_tool_call":
+        text = as_string(extra.pop("input", ""), f"{where}.input")
+        return ToolCall(call_id, name, encoded(text), encoded({"type": "custom", **extra}))
+    arguments = as_string(extra.pop("arguments", ""), f"{where}.arguments")
+    return ToolCall(call_id, name, arguments or "{}", encoded(extra) if extra else "")
+
+
+def _other_items(message: Message, customs: set[str], where: str) -> list[WireObject]:
+    items: list[WireObject] = []
+    content: list[Text | Image | File | ProviderItem] = []
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            items.append(_result_to_item(part, part.call_id in customs, where))
+        elif isinstance(part, ProviderItem) and part.provider == PROVIDER and not _is_content(part, where):
+            items.append(decoded_object(part.json, where))
+        elif isinstance(part, (Text, Image, File, ProviderItem)):
+            content.append(part)
+        else:
+            raise InputError(f"{where}: a {type(part).__name__} cannot be part of a {message.role} message")
+    if content or not items:
+        extra = decoded_object(message.extra_json, where) if message.extra_json else {}
+        role = extra.get("role", "user" if message.role == "tool" else message.role)
+        plain = content[0] if len(content) == 1 else None
+        is_text = isinstance(plain, Text) and not plain.extra_json
+        shown = plain.text if isinstance(plain, Text) and is_text else parts_to_wire(content, where)
+        item: WireObject = {"role": role, "content": shown or ""}
+        kept = {name: value for name, value in extra.items() if name not in FOREIGN and name != "name"}
+        items.append({**kept, **item})
+    return items
+
+
+def _is_content(item: ProviderItem, where: str) -> bool:
+    return str(decoded_object(item.json, where).get("type", "")).startswith("input_")
+
+
+def _input_message(item: Mapping[str, object], where: str) -> Message:
+    role = str(item.get("role"))
+    written: WireObject = {"content": None} if role == "developer" else {"role": role, "content": None}
+    content = output_from_wire(item.get("content"), f"{where}.content")
+    parts = (Text(content),) if isinstance(content, str) else content
+    return Message(_ROLES[role], parts, extra_json=extra_json_of(item, written))
+
+
+def _result_to_item(result: ToolResult, is_custom: bool, where: str) -> WireObject:
+    kind = "custom_tool_call_output" if is_custom else "function_call_output"
+    written: WireObject = {"type": kind, "call_id": result.call_id, "output": output_to_wire(result.output, where)}
+    return with_extra(written, result.extra_json, left_out=_NOT_ITEM | {"role"})
+
+
+def _result_from_item(item: Mapping[str, object], names: Mapping[str, str], where: str) -> ToolResult:
+    call_id = as_string(item.get("call_id"), f"{where}.call_id")
+    extra = {name: value for name, value in item.items() if name not in ("type", "call_id", "output")}
+    return ToolResult(
+        call_id,
+        names.get(call_id, ""),
+        output_from_wire(item.get("output"), f"{where}.output"),
+        extra_json=encoded(extra) if extra else "",
+    )
+
+
+def _thought(item: Mapping[str, object]) -> str:
+    """The summary of a reasoning item, or, from servers that show it, the reasoning itself."""
+    for name in ("summary", "content"):
+        pieces = [as_object(each, f"reasoning.{name}").get("text") for each in as_list(item.get(name) or [], name)]
+        if pieces:
+            return "\n\n".join(piece for piece in pieces if isinstance(piece, str))
+    return ""
+
+
+def _without_nulls(item: Mapping[str, object]) -> WireObject:
+    """What an item says: the SDK's types, and some servers, name fields that are not there."""
+    return {name: value for name, value in item.items() if value is not None}

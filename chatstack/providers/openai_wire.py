@@ -1,0 +1,266 @@
+"""OpenAI's chat completions on the wire, to and from ours: pure functions, without the SDK.
+
+What is read comes out again as it was, ``messages_to_wire(messages_from_wire(wire)) == wire``, up to these spellings,
+which mean the same to the server: a list of one plain text part is written as a string; an assistant message without
+text has ``content: null``, whether it was null or absent; one without text, calls or anything else has ``""``; a file's
+and picture's data is written as a data URL.
+
+Where our values have no place for something, it rides along: unknown fields in ``extra_json`` of the part or message
+(``refusal``, ``annotations``, ``audio``, ``name``, ``prompt_cache_breakpoint``, the role ``developer``), unknown parts
+as ``ProviderItem("openai", ...)``. A custom tool call keeps its input as a JSON string in ``arguments``; the legacy
+``function_call`` and its result are a call and a result under the id ``function_call``. What an assistant message
+carries as ``reasoning_content``, ``reasoning`` or ``reasoning_details`` (compatible servers) is a ``Reasoning`` and
+goes back. There is no field for ``ToolResult.is_error``: the content has to say it. Reasoning and items of other
+providers are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from chatstack.errors import InputError
+from chatstack.providers.extras import (
+    WireObject,
+    as_list,
+    as_object,
+    as_string,
+    decoded_object,
+    encoded,
+    extra_json_of,
+    with_extra,
+)
+from chatstack.providers.openai_calls import (
+    LEGACY_CALL,
+    REASONING_FIELDS,
+    call_from_wire,
+    call_to_wire,
+    legacy_call,
+    reasoning_from_fields,
+    reasoning_to_wire,
+)
+from chatstack.providers.openai_options import MaxTokensField, options_from_wire, options_to_wire
+from chatstack.providers.openai_parts import FOREIGN, PROVIDER, content_from_wire, content_to_wire, parts_to_wire
+from chatstack.values.messages import Message, Role
+from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import FinishReason, Usage
+
+_ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_FINISHES: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "refused",
+}
+
+
+def request_to_wire(
+    request: ChatRequest, *, model: str = "", max_tokens_field: MaxTokensField = "max_completion_tokens"
+) -> WireObject:
+    """The JSON body of a request; ``model`` is for options that name none. A streamed one asks for its usage."""
+    body: WireObject = {"model": model} if model else {}
+    if request.stream:
+        body["stream_options"] = {"include_usage": True}
+    body["messages"] = messages_to_wire(request.messages, request.options.instructions)
+    body.update(options_to_wire(request.options, max_tokens_field=max_tokens_field))
+    # Whether to stream is the caller's decision, made at the front: not one that ``extra`` could turn round.
+    body.pop("stream", None)
+    if request.stream:
+        body["stream"] = True
+    return body
+
+
+def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
+    """The request in a JSON body. Raises ``InputError``, naming the place, for what is malformed."""
+    options = options_from_wire({name: value for name, value in body.items() if name not in ("messages", "stream")})
+    is_stream = body.get("stream") is True
+    if is_stream and options.extra.get("stream_options") == {"include_usage": True}:
+        options = options.but(extra={k: v for k, v in options.extra.items() if k != "stream_options"})
+    return ChatRequest(messages_from_wire(as_list(body.get("messages"), "messages")), options, None, is_stream)
+
+
+def messages_to_wire(messages: Sequence[Message], instructions: str = "") -> list[WireObject]:
+    """The messages as they go out; ``instructions`` are a system message before them."""
+    wire: list[WireObject] = [{"role": "system", "content": instructions}] if instructions else []
+    for position, message in enumerate(messages):
+        where = f"messages[{position}]"
+        if message.role == "assistant":
+            wire.append(_assistant_to_wire(message, where))
+        else:
+            wire.extend(_others_to_wire(message, where))
+    return wire
+
+
+def messages_from_wire(messages: Sequence[object]) -> tuple[Message, ...]:
+    """Recorded messages as ours. A result gets the name of the latest call of its id.
+
+    Raises ``InputError``, naming the place, for what is malformed.
+    """
+    names: dict[str, str] = {}
+    found: list[Message] = []
+    for position, each in enumerate(messages):
+        where = f"messages[{position}]"
+        fields = as_object(each, where)
+        role = fields.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise InputError(f"{where}.role: expected one of {', '.join(_ROLES)}, got {type(role).__name__}")
+        if role == "assistant":
+            message = _assistant_from_wire(fields, where)
+            names.update((call.id, call.name) for call in message.calls)
+        elif role in ("tool", "function"):
+            message = Message("tool", (_result_from_wire(fields, names, where),))
+        else:
+            content = content_from_wire(fields.get("content"), f"{where}.content")
+            written: WireObject = {"content": None} if role == "developer" else {"role": role, "content": None}
+            message = Message(_ROLES[role], content, extra_json=extra_json_of(fields, written))
+        found.append(message)
+    return tuple(found)
+
+
+def message_from_wire(fields: Mapping[str, object]) -> Message:
+    """The message of a response. Its empty fields (``refusal: null``, ``annotations: []``) say nothing, and go."""
+    return _assistant_from_wire(
+        {name: value for name, value in fields.items() if value not in (None, [], "")}, "message"
+    )
+
+
+def usage_from_wire(usage: Mapping[str, object] | None) -> Usage | None:
+    """Tokens as reported: the prompt's include the cached ones, the completion's the reasoning. None if not told."""
+    if usage is None:
+        return None
+    prompt = _details(usage, "prompt_tokens_details")
+    completion = _details(usage, "completion_tokens_details")
+    return Usage(
+        _count(usage, "prompt_tokens"),
+        _count(usage, "completion_tokens"),
+        _count(prompt, "cached_tokens"),
+        _count(prompt, "cache_write_tokens"),
+        _count(completion, "reasoning_tokens"),
+    )
+
+
+def finish_from_wire(finish_reason: str, message: Message) -> FinishReason:
+    """Why the model stopped. Calls win over ``stop``: OpenAI says that when a named tool was forced."""
+    finish = _FINISHES.get(finish_reason, "other")
+    if finish == "stop" and message.calls:
+        return "tool_calls"
+    if finish == "stop" and message.extra_json and decoded_object(message.extra_json, "message").get("refusal"):
+        return "refused"
+    return finish
+
+
+def _others_to_wire(message: Message, where: str) -> list[WireObject]:
+    """A message of the user's or the system's; results in it become messages of their own, before the rest."""
+    wire = [
+        with_extra(_result_to_wire(part, where), message.extra_json, left_out=FOREIGN)
+        for part in message.parts
+        if isinstance(part, ToolResult)
+    ]
+    rest = tuple(part for part in message.parts if not isinstance(part, ToolResult))
+    if message.role == "tool":
+        # Beside results, content can only be what the user's side adds to them.
+        return [*wire, {"role": "user", "content": content_to_wire(rest, where)}] if rest else wire
+    if rest or not wire:
+        role = "user" if message.role == "user" else "system"
+        extra = decoded_object(message.extra_json, where) if message.extra_json else {}
+        written: WireObject = {"role": extra.get("role", role), "content": content_to_wire(rest, where) if rest else ""}
+        wire.append(with_extra(written, message.extra_json, left_out=FOREIGN))
+    return wire
+
+
+def _result_to_wire(result: ToolResult, where: str) -> WireObject:
+    output = result.output
+    content = output if isinstance(output, str) else parts_to_wire(output, where)
+    extra = decoded_object(result.extra_json, where) if result.extra_json else {}
+    written: WireObject = (
+        {"role": "function", "name": result.name, "content": content}
+        if extra.get("role") == "function"
+        else {"role": "tool", "tool_call_id": result.call_id, "content": content}
+    )
+    return with_extra(written, result.extra_json, left_out=FOREIGN)
+
+
+def _assistant_to_wire(message: Message, where: str) -> WireObject:
+    wire: WireObject = {"role": "assistant", "content": None}
+    content: list[Part] = []
+    calls: list[WireObject] = []
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            call = call_to_wire(part, where)
+            if LEGACY_CALL in call:
+                wire.update(call)
+            else:
+                calls.append(call)
+        elif isinstance(part, Reasoning):
+            wire.update(reasoning_to_wire(part, where))
+        elif isinstance(part, (Text, Image, File)) or (isinstance(part, ProviderItem) and _is_content(part, where)):
+            content.append(part)
+        elif isinstance(part, ToolResult):
+            raise InputError(f"{where}: a ToolResult cannot be part of an assistant message")
+    if calls:
+        wire["tool_calls"] = calls
+    if content:
+        wire["content"] = content_to_wire(content, where)
+    elif len(wire) == 2 and not message.extra_json:
+        wire["content"] = ""
+    return with_extra(wire, message.extra_json, left_out=FOREIGN)
+
+
+def _is_content(item: ProviderItem, where: str) -> bool:
+    """Whether an item is content of an assistant message here: a refusal. Items of Responses have no place."""
+    return item.provider == PROVIDER and decoded_object(item.json, where).get("type") == "refusal"
+
+
+def _assistant_from_wire(fields: Mapping[str, object], where: str) -> Message:
+    taken = {"role", "content"}
+    parts: list[Part] = []
+    reasoning = {name: fields[name] for name in REASONING_FIELDS if fields.get(name)}
+    if reasoning:
+        parts.append(reasoning_from_fields(reasoning))
+        taken |= reasoning.keys()
+    parts.extend(content_from_wire(fields.get("content"), f"{where}.content"))
+    legacy = fields.get(LEGACY_CALL)
+    if legacy is not None:
+        taken.add(LEGACY_CALL)
+        call = as_object(legacy, f"{where}.{LEGACY_CALL}")
+        parts.append(legacy_call(call, f"{where}.{LEGACY_CALL}"))
+    calls = fields.get("tool_calls")
+    if calls:
+        taken.add("tool_calls")
+        for position, each in enumerate(as_list(calls, f"{where}.tool_calls")):
+            parts.append(call_from_wire(each, f"{where}.tool_calls[{position}]"))
+    extra = {name: value for name, value in fields.items() if name not in taken}
+    return Message("assistant", tuple(parts), extra_json=encoded(extra) if extra else "")
+
+
+def _result_from_wire(fields: Mapping[str, object], names: Mapping[str, str], where: str) -> ToolResult:
+    is_legacy = fields.get("role") == "function"
+    call_id = LEGACY_CALL if is_legacy else as_string(fields.get("tool_call_id"), f"{where}.tool_call_id")
+    content, name = fields.get("content"), fields.get("name")
+    output = content if isinstance(content, str) else content_from_wire(content, f"{where}.content")
+    written: WireObject = {"content": None, "name": None} if is_legacy else {"role": "tool", "tool_call_id": None}
+    return ToolResult(
+        call_id,
+        name if isinstance(name, str) else names.get(call_id, ""),
+        output or "",
+        extra_json=extra_json_of(fields, {"content": None, **written}),
+    )
+
+
+def _details(usage: Mapping[str, object], name: str) -> Mapping[str, object]:
+    details = usage.get(name)
+    return cast("Mapping[str, object]", details) if isinstance(details, Mapping) else {}
+
+
+def _count(usage: Mapping[str, object], name: str) -> int:
+    value = usage.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

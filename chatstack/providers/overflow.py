@@ -1,0 +1,84 @@
+"""How providers say that a request is longer than the window, and the two sizes that they tell with it.
+
+The sizes are worth having: the one is the true length of what was sent, the other the true window. They come in the
+text of the message, in a different sentence from every server, or, from llama.cpp, as fields of the body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"})
+
+_N = r"(?P<{}>[\d,]*\d)"
+_ACTUAL, _MORE, _LIMIT = _N.format("actual"), _N.format("more"), _N.format("limit")
+
+# ``more`` is added to ``actual``: where input and reserved output are told apart, their sum is what does not fit.
+_SENTENCES = tuple(
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    for pattern in (
+        # Anthropic
+        rf"prompt is too long: {_ACTUAL} tokens > {_LIMIT} maximum",
+        rf"input length and `?max_tokens`? exceed context limit: {_ACTUAL} \+ {_MORE} > {_LIMIT}",
+        # OpenAI and those who copied its words (OpenRouter, vLLM, DeepSeek)
+        rf"maximum context length is {_LIMIT} tokens.{{0,60}}?resulted in {_ACTUAL} tokens",
+        rf"maximum context length is {_LIMIT} tokens.{{0,60}}?you requested (?:about )?{_ACTUAL} tokens",
+        rf"limit of {_LIMIT} tokens.{{0,40}}?resulted in {_ACTUAL} tokens",
+        # vLLM
+        rf"too large: {_MORE}\. .{{0,30}}?maximum context length is {_LIMIT} tokens and your request has {_ACTUAL} ",
+        rf"passed {_ACTUAL} input tokens and requested {_MORE} output tokens.{{0,60}}?length is only {_LIMIT} tokens",
+        rf"prompt \(length {_ACTUAL}\) is longer than the maximum model length of {_LIMIT}",
+        # llama.cpp
+        rf"request \({_ACTUAL} tokens\) exceeds the available context size \({_LIMIT} tokens\)",
+        rf"exceeds the available context size \({_LIMIT} tokens\)",
+        # Cerebras, Gemini, Mistral, xAI, text-generation-inference, LM Studio
+        rf"current length is {_ACTUAL} while limit is {_LIMIT}",
+        rf"input token count \(?{_ACTUAL}\)? exceeds the maximum number of (?:input )?tokens allowed \(?{_LIMIT}",
+        rf"prompt contains {_ACTUAL} tokens.{{0,60}}?model with {_LIMIT} maximum context length",
+        rf"maximum prompt length is {_LIMIT} but the request contains {_ACTUAL} tokens",
+        rf"must be <= {_LIMIT}\. given: {_ACTUAL} `inputs` tokens and {_MORE} `max_new_tokens`",
+        rf"keep the first {_ACTUAL} tokens when .{{0,80}}?context length of only {_LIMIT} tokens",
+        # Only the window, or nothing, is told
+        rf"maximum context length (?:is|of) {_LIMIT}",
+        r"maximum context length",
+        r"exceeds? (?:the|its) (?:model'?s? )?(?:maximum )?(?:context (?:window|length|size)|input length)",
+        r"exceeds the available context size",
+        r"(?:prompt|input) is too long",
+        r"reduce the length of the (?:messages|prompt|input)",
+    )
+)
+
+
+class Overflow(NamedTuple):
+    """How long the request was, and how long it might have been, in tokens; None where nobody said."""
+
+    actual: int | None = None
+    limit: int | None = None
+
+
+def overflow_in(
+    status: int, code: str, kind: str, text: str, fields: Mapping[str, object] | None = None
+) -> Overflow | None:
+    """The overflow that an error tells of, or None when it is about something else.
+
+    A code decides; without one the text does, but only where an overflow can be meant: a rate limit on tokens, a
+    missing permission or a body of too many bytes (413) is none, however it is worded.
+    """
+    is_coded = bool({code, kind} & _CODES)
+    if not is_coded and (status in (401, 403, 404, 413, 429) or status > 500):
+        return None
+    if fields is not None and isinstance(fields.get("n_ctx"), int):
+        return Overflow(_integer(fields.get("n_prompt_tokens")), _integer(fields.get("n_ctx")))
+    for sentence in _SENTENCES:
+        found = sentence.search(text)
+        if found is not None:
+            sizes = {name: int(value.replace(",", "")) for name, value in found.groupdict().items()}
+            actual = sizes.get("actual")
+            return Overflow(actual + sizes.get("more", 0) if actual is not None else None, sizes.get("limit"))
+    return Overflow() if is_coded else None
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from chatstack import BrokenStreamError, Message, Reasoning, Text, ToolCall
+from chatstack.providers.assembly import MessageAssembly, StallGuard
+from chatstack.values.parts import ProviderItem
+from chatstack.values.responses import CallDelta
+
+
+def test_text_in_pieces_is_one_text() -> None:
+    assembly = MessageAssembly()
+    for piece in ("a ", "day ", "out"):
+        assembly.add_text(piece)
+    assert assembly.finish() == Message.assistant("a day out")
+
+
+def test_text_behind_a_call_begins_a_new_text() -> None:
+    assembly = MessageAssembly()
+    assembly.add_text("first")
+    assembly.add_call(0, id="c1", name="look")
+    assembly.add_text("second")
+    assert assembly.finish().parts == (Text("first"), ToolCall("c1", "look"), Text("second"))
+
+
+def test_text_of_two_blocks_that_come_interleaved_stays_apart() -> None:
+    assembly = MessageAssembly()
+    for block, piece in ((0, "a"), (1, "x"), (0, "b"), (1, "y")):
+        assembly.add_text(piece, block=block)
+    assert assembly.finish().parts == (Text("ab"), Text("xy"))
+
+
+def test_text_without_a_block_does_not_continue_one_with_a_block() -> None:
+    assembly = MessageAssembly()
+    assembly.add_text("a", block=0)
+    assembly.add_text("b")
+    assert assembly.finish().parts == (Text("a"), Text("b"))
+
+
+def test_blocks_are_in_the_order_in_which_they_began() -> None:
+    assembly = MessageAssembly()
+    assembly.add_reasoning("hm", block="thinking")
+    assembly.add_text("yes", block="answer")
+    assembly.add_reasoning("...", block="thinking")
+    assert assembly.finish().parts == (Reasoning("hm..."), Text("yes"))
+
+
+def test_arguments_in_fragments_are_the_exact_text() -> None:
+    assembly = MessageAssembly()
+    text = '{"city":  "Dubaï", "n": 1.0}\n'
+    assembly.add_call(0, id="c1", name="look")
+    for character in text:
+        assembly.add_call(0, arguments=character)
+    assert assembly.finish().calls == (ToolCall("c1", "look", text),)
+
+
+def test_no_arguments_are_an_empty_object() -> None:
+    assembly = MessageAssembly()
+    assembly.add_call(0, id="c1", name="now", arguments="")
+    assert assembly.finish().calls[0].arguments == "{}"
+
+
+def test_parallel_calls_that_come_interleaved_stay_apart() -> None:
+    assembly = MessageAssembly()
+    deltas = [
+        assembly.add_call(0, id="a", name="one"),
+        assembly.add_call(1, id="b", name="two"),
+        assembly.add_call(0, arguments="[1]"),
+        assembly.add_call(1, arguments="[2]"),
+    ]
+    assert assembly.calls == (ToolCall("a", "one", "[1]"), ToolCall("b", "two", "[2]"))
+    assert [delta.index for delta in deltas] == [0, 1, 0, 1]
+    assert deltas[3] == CallDelta(1, arguments="[2]")
+
+
+def test_two_ids_at_one_index_are_two_calls() -> None:
+    assembly = MessageAssembly()
+    assembly.add_call(0, id="a", name="one", arguments="[1]")
+    assembly.add_call(0, id="b", name="one", arguments="[2]")
+    assembly.add_call(0, id="b", arguments="")
+    assert assembly.calls == (ToolCall("a", "one", "[1]"), ToolCall("b", "one", "[2]"))
+
+
+def test_a_name_may_come_in_pieces_or_again_and_again() -> None:
+    assembly = MessageAssembly()
+    for name in ("get_", "weather"):
+        assembly.add_call(0, id="a", name=name)
+    for _ in range(3):
+        assembly.add_call(1, id="b", name="get_time")
+    assert [call.name for call in assembly.calls] == ["get_weather", "get_time"]
+
+
+def test_calls_without_ids_get_some_to_be_paired_by() -> None:
+    assembly = MessageAssembly()
+    assembly.add_call(0, name="one")
+    assembly.add_call(1, name="two")
+    ids = [call.id for call in assembly.calls]
+    assert all(ids)
+    assert len(set(ids)) == 2
+
+
+def test_empty_text_and_reasoning_are_left_out() -> None:
+    assembly = MessageAssembly()
+    assembly.add_text("", block=0)
+    assembly.add_reasoning("", block=1)
+    assert assembly.finish() == Message.assistant()
+
+
+def test_a_whole_part_takes_the_place_of_its_block() -> None:
+    assembly = MessageAssembly()
+    assembly.add_reasoning("because", block=0)
+    assembly.add_text("so", block=1)
+    assembly.add_part(Reasoning("because", '{"signature":"s"}', "anthropic"), block=0)
+    assert assembly.finish().parts == (Reasoning("because", '{"signature":"s"}', "anthropic"), Text("so"))
+
+
+def test_extra_fields_of_texts_calls_and_message_are_kept() -> None:
+    assembly = MessageAssembly()
+    assembly.add_text("so", block=0)
+    assembly.set_text_extra(0, '{"citations":[1]}')
+    assembly.add_call(0, id="a", name="one", extra_json='{"x":1}')
+    assembly.add_call(0, arguments="{}")
+    assembly.add_part(ProviderItem("openai", "{}"))
+    assembly.add_extra({"refusal": "n"})
+    assembly.add_extra({"refusal": "no", "annotations": []})
+    message = assembly.finish()
+    assert message.parts == (
+        Text("so", '{"citations":[1]}'),
+        ToolCall("a", "one", "{}", '{"x":1}'),
+        ProviderItem("openai", "{}"),
+    )
+    assert json.loads(message.extra_json) == {"refusal": "no", "annotations": []}
+
+
+def test_a_block_cannot_change_its_kind() -> None:
+    assembly = MessageAssembly()
+    assembly.add_text("so", block=0)
+    with pytest.raises(ValueError, match="block 0"):
+        assembly.add_reasoning("hm", block=0)
+
+
+async def events(*pauses: float) -> AsyncIterator[int]:
+    for number, pause in enumerate(pauses):
+        await asyncio.sleep(pause)
+        yield number
+
+
+def test_events_in_time_come_through() -> None:
+    async def read() -> list[int]:
+        return [event async for event in StallGuard(events(0, 0, 0), stall_seconds=5, provider="openai")]
+
+    assert asyncio.run(read()) == [0, 1, 2]
+
+
+def test_a_stall_is_a_broken_stream_that_says_how_long() -> None:
+    seen: list[int] = []
+
+    async def read() -> None:
+        async for event in StallGuard(events(0, 30), stall_seconds=0.05, provider="openai"):
+            seen.append(event)
+
+    with pytest.raises(BrokenStreamError, match=r"0\.05 seconds") as caught:
+        asyncio.run(read())
+    assert caught.value.provider == "openai"
+    assert seen == [0]
+
+
+def test_time_that_the_reader_takes_is_no_stall() -> None:
+    async def read() -> int:
+        count = 0
+        async for _ in StallGuard(events(0, 0, 0), stall_seconds=0.05, provider="openai"):
+            await asyncio.sleep(0.08)
+            count += 1
+        return count
+
+    assert asyncio.run(read()) == 3
+
+
+def test_a_timeout_from_below_is_not_taken_for_a_stall() -> None:
+    async def failing() -> AsyncIterator[int]:
+        raise TimeoutError("from below")
+        yield 0
+
+    async def read() -> None:
+        async for _ in StallGuard(failing(), stall_seconds=5, provider="openai"):
+            pass
+
+    with pytest.raises(TimeoutError, match="from below"):
+        asyncio.run(read())
+
+
+def test_cancelling_the_reader_is_no_stall() -> None:
+    async def read() -> None:
+        guard = StallGuard(events(30), stall_seconds=20, provider="openai")
+        task = asyncio.ensure_future(guard.__anext__())
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(read())

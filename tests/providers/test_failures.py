@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatstack import ChatStackError, ContextOverflowError
+from chatstack.errors import (
+    AuthenticationError,
+    BrokenStreamError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderTimeoutError,
+    RateLimitError,
+    RequestRefusedError,
+    ServerError,
+)
+from chatstack.providers.failures import failure, retry_after_seconds, transport_failure
+
+DATA = (Path(__file__).resolve().parents[2] / "../shared/data").resolve() / "provider_errors.jsonl.gz"
+
+OVERFLOWS = [
+    ("prompt is too long: 208656 tokens > 200000 maximum", 208_656, 200_000),
+    ("input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease", 207_951, 200_000),
+    ("input length and max_tokens exceed context limit: 199759 + 8192 > 200000", 207_951, 200_000),
+    (
+        "This model's maximum context length is 8192 tokens. However, your messages resulted in 10,004 tokens. Please "
+        "reduce the length of the messages.",
+        10_004,
+        8_192,
+    ),
+    (
+        "This model's maximum context length is 4097 tokens, however you requested 5360 tokens (1360 in your prompt; "
+        "4000 for the completion).",
+        5_360,
+        4_097,
+    ),
+    (
+        "This endpoint's maximum context length is 32768 tokens. However, you requested about 40960 tokens (39000 of "
+        "text input, 1960 in the output).",
+        40_960,
+        32_768,
+    ),
+    (
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 303120 tokens.",
+        303_120,
+        272_000,
+    ),
+    (
+        "'max_tokens' or 'max_completion_tokens' is too large: 5000. This model's maximum context length is 4096 "
+        "tokens and your request has 100 input tokens (5000 > 4096 - 100).",
+        5_100,
+        4_096,
+    ),
+    ("The decoder prompt (length 5000) is longer than the maximum model length of 4096.", 5_000, 4_096),
+    ("request (5003 tokens) exceeds the available context size (4096 tokens), try increasing it", 5_003, 4_096),
+    ("the request exceeds the available context size (4096 tokens), try increasing it", None, 4_096),
+    ("Please reduce the length. Current length is 8200 while limit is 8192", 8_200, 8_192),
+    ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", 1_200_000, 1_048_576),
+    (
+        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+        40_000,
+        32_768,
+    ),
+    ("This model's maximum prompt length is 131072 but the request contains 537812 tokens.", 537_812, 131_072),
+    (
+        "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 1000 `max_new_tokens`",
+        5_000,
+        4_096,
+    ),
+    ("Your input exceeds the context window of this model. Please adjust your input and try again.", None, None),
+    ("Input is too long for requested model.", None, None),
+    ("Please reduce the length of the messages or completion.", None, None),
+]
+
+
+@pytest.mark.parametrize(("text", "actual", "limit"), OVERFLOWS, ids=[text[:40] for text, _, _ in OVERFLOWS])
+def test_an_overflow_tells_its_two_sizes(text: str, actual: int | None, limit: int | None) -> None:
+    error = failure("openai", status=400, body={"error": {"message": text, "type": "invalid_request_error"}})
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit, error.status) == (actual, limit, 400)
+
+
+def test_a_code_alone_is_an_overflow() -> None:
+    error = failure("openai", body={"code": "context_length_exceeded", "message": "no"}, streaming=True)
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit, error.code) == (None, None, "context_length_exceeded")
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_llama_cpp_tells_the_sizes_in_fields(status: int) -> None:
+    body = {
+        "error": {
+            "code": status,
+            "message": "the request exceeds the available context size",
+            "type": "exceed_context_size_error",
+            "n_prompt_tokens": 5003,
+            "n_ctx": 4096,
+        }
+    }
+    error = failure("openai", status=status, body=body)
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit) == (5_003, 4_096)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "text"),
+    [
+        (429, "rate_limit_exceeded", "Request too large: Limit 30000, Requested 40000. maximum context length"),
+        (413, "request_too_large", "prompt is too long"),
+        (401, "invalid_api_key", "maximum context length"),
+        (503, "", "input is too long"),
+        (400, "string_above_max_length", "Invalid 'messages[0].content': string too long. Expected a maximum of 10."),
+        (400, "invalid_value", "max_tokens is too large: 100000. This model supports at most 16384 completion tokens"),
+    ],
+)
+def test_what_only_sounds_like_an_overflow_is_none(status: int, code: str, text: str) -> None:
+    error = failure("openai", status=status, body={"message": text, "code": code})
+    assert not isinstance(error, ContextOverflowError)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, RequestRefusedError),
+        (401, AuthenticationError),
+        (402, RequestRefusedError),
+        (403, AuthenticationError),
+        (404, RequestRefusedError),
+        (408, ProviderTimeoutError),
+        (409, RequestRefusedError),
+        (413, RequestRefusedError),
+        (422, RequestRefusedError),
+        (429, RateLimitError),
+        (500, ServerError),
+        (502, ServerError),
+        (503, ServerError),
+        (504, ProviderTimeoutError),
+        (529, ServerError),
+    ],
+)
+def test_the_status_decides(status: int, kind: type[ProviderError]) -> None:
+    error = failure("anthropic", status=status)
+    assert type(error) is kind
+    assert (error.provider, error.status) == ("anthropic", status)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, ServerError),
+        ({"error": {"type": "rate_limit_error"}}, RateLimitError),
+        ({"code": "insufficient_quota"}, RateLimitError),
+        ({"type": "error", "code": "server_error", "message": "m"}, ServerError),
+        ({"error": {"type": "authentication_error"}}, AuthenticationError),
+        ({"error": {"type": "timeout_error"}}, ProviderTimeoutError),
+        ({"error": {"type": "invalid_request_error"}}, RequestRefusedError),
+        ({"error": {"code": 502, "message": "upstream"}}, ServerError),
+        ({"error": {"code": 429}}, RateLimitError),
+        ({"error": {"message": "something"}}, BrokenStreamError),
+        ("not even JSON", BrokenStreamError),
+        (None, BrokenStreamError),
+    ],
+)
+def test_in_a_stream_the_code_decides(body: object, kind: type[ProviderError]) -> None:
+    assert type(failure("openai", status=200, body=body, streaming=True)) is kind
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"code": "model_not_found", "type": "t"}},
+        {"code": "model_not_found", "type": "t"},
+        [{"error": {"code": "model_not_found", "type": "t"}}],
+        '{"error": {"code": "model_not_found", "type": "t"}}',
+        b'{"error": {"code": "model_not_found", "type": "t"}}',
+    ],
+)
+def test_the_code_is_found_in_every_shape_of_body(body: object) -> None:
+    error = failure("openai", status=404, body=body)
+    assert error.code == "model_not_found"
+    assert str(error) == "openai: not found (404 model_not_found): check model and base_url"
+
+
+def test_the_message_holds_nothing_that_the_provider_wrote() -> None:
+    secret = "sk-live-abcdef and the patient's name"
+    shapes: list[dict[str, Any]] = [
+        {"message": secret},
+        {"code": secret},
+        {"type": secret},
+        {"error": secret},
+        {"code": "sk-proj-abcdef"},
+        {"message": f"prompt is too long: 5 tokens > 4 maximum {secret}"},
+    ]
+    for status in (0, 200, 400, 401, 429, 500):
+        for body in shapes:
+            error = failure("openai", status=status, body=body, text=secret, streaming=status == 0)
+            assert "sk-" not in repr(error.__reduce__())
+            assert "patient" not in repr(error.__reduce__())
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "3"}, 3.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        ({"Retry-After": "Thu, 01 Jan 1970 00:01:40 GMT"}, 40.0),
+        ({"Retry-After": "Thu, 01 Jan 1970 00:00:10 GMT"}, 0.0),
+        ({"Retry-After": "-1"}, 0.0),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_read_in_all_its_spellings(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_seconds(headers, now=60.0) == seconds
+
+
+def test_a_rate_limit_carries_the_time_to_wait() -> None:
+    error = failure("openai", status=429, headers={"Retry-After": "7"})
+    assert isinstance(error, RateLimitError)
+    assert error.retry_after_seconds == 7.0
+
+
+class ReadTimeout(Exception): ...
+
+
+class RemoteProtocolError(Exception): ...
+
+
+class TimeoutException(Exception): ...
+
+
+class FromBelow(TimeoutException): ...
+
+
+for _kind in (ReadTimeout, RemoteProtocolError, TimeoutException, FromBelow):
+    _kind.__module__ = "httpx2._exceptions"
+
+
+@pytest.mark.parametrize(
+    ("error", "streaming", "kind"),
+    [
+        (RemoteProtocolError(), False, ProviderConnectionError),
+        (RemoteProtocolError(), True, BrokenStreamError),
+        (FromBelow(), False, ProviderTimeoutError),
+        (FromBelow(), True, BrokenStreamError),
+        (ConnectionResetError(), False, ProviderConnectionError),
+        (ConnectionResetError(), True, BrokenStreamError),
+        (json.JSONDecodeError("m", "{", 0), False, ServerError),
+        (json.JSONDecodeError("m", "{", 0), True, BrokenStreamError),
+        (UnicodeDecodeError("utf-8", b"x", 0, 1, "m"), True, BrokenStreamError),
+    ],
+)
+def test_errors_of_the_transport_are_known_by_their_module(
+    error: Exception, streaming: bool, kind: type[ProviderError]
+) -> None:
+    assert type(transport_failure("openai", error, streaming=streaming)) is kind
+
+
+def test_an_error_that_is_not_of_the_transport_is_not_mapped() -> None:
+    assert transport_failure("openai", ZeroDivisionError()) is None
+    assert transport_failure("openai", TypeError(), streaming=True) is None
+
+
+@pytest.mark.data
+def test_every_recorded_error_is_in_the_tree_and_says_what_to_do() -> None:
+    if not DATA.exists():
+        pytest.skip("the recorded errors (shared/data) are not beside this checkout")
+    with gzip.open(DATA, "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    assert len(rows) == 60
+    kinds: dict[int, type[ProviderError]] = {
+        400: RequestRefusedError,
+        401: AuthenticationError,
+        404: RequestRefusedError,
+        429: RateLimitError,
+    }
+    for row in rows:
+        said = row["response"]["error"]
+        error = failure("provider", status=row["status"], body=row["response"])
+        assert type(error) is kinds[row["status"]], row
+        assert error.status == row["status"]
+        code = said.get("code")
+        assert error.code == (code if isinstance(code, str) else said.get("type") or str(code)), row
+        assert said["message"] not in str(error)
+        assert isinstance(pickle.loads(pickle.dumps(error)), ChatStackError)
