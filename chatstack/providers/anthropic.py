@@ -1,0 +1,114 @@
+"""Anthropic's Messages API, on the official SDK."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ProviderInfo
+from chatstack.client.stream import ChatStream
+from chatstack.providers.anthropic_events import AnswerFold
+from chatstack.providers.anthropic_sdk import exchange, sdk_client, sdk_info
+from chatstack.providers.anthropic_wire import DEFAULT_MAX_TOKENS, request_to_wire
+from chatstack.providers.extras import WireObject
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate
+
+
+class AnthropicChatClient(ChatFronts):
+    """Claude, and every server that speaks Anthropic's Messages API, by ``base_url``. The innermost of a stack.
+
+    The key is ``api_key`` or ``ANTHROPIC_API_KEY``; a ``client`` of yours (``AsyncAnthropic``, or its kin for other
+    clouds) brings its own, and its own spans: switch them off there (``open_telemetry=False``). Retries are the
+    SDK's: ``max_retries`` of them, with its back-off. ``timeout_seconds`` is for one attempt; ``stall_seconds`` for a
+    silence on the wire while an answer streams (None: no limit). ``window_tokens`` states the model's window where
+    nobody else knows it.
+
+    The API demands a bound on every answer: 8,192 tokens where the options name none. ``options.extra`` goes into the
+    body; its ``betas``, a list of names, becomes the header ``anthropic-beta``:
+    ``extra={"betas": ["context-management-2025-06-27"], "context_management": {...}}``.
+
+    Raises ``WiringError`` when the SDK or the key is missing, and the ``ProviderError`` that fits from ``send``. A
+    stream that ends before its ``message_stop`` is a ``BrokenStreamError``, never a short answer.
+    """
+
+    __slots__ = ("_client", "_owns_client", "info", "model", "stall_seconds")
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        client: object | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout_seconds: float | None = None,
+        max_retries: int | None = None,
+        stall_seconds: float | None = 120,
+        http_client: object | None = None,
+        window_tokens: int | None = None,
+    ) -> None:
+        self._client = sdk_client(
+            "AnthropicChatClient",
+            client,
+            api_key=api_key,
+            base_url=base_url,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            http_client=http_client,
+        )
+        # The SDK would close an HTTP client of the caller's with its own.
+        self._owns_client = client is None and http_client is None
+        self.model = model
+        self.stall_seconds = stall_seconds
+        self.info: ProviderInfo = sdk_info(self._client, model, window_tokens)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        """Answer one request; returns once the answer has begun."""
+        return await ChatStream.primed(self._updates(request))
+
+    async def aclose(self) -> None:
+        """Close the SDK's client, if it was made here."""
+        if self._owns_client:
+            await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"AnthropicChatClient({self.model!r}, server={self.info.server_address!r})"
+
+    async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
+        body = {"model": self.model, **request_to_wire(request)}
+        body["stream"] = is_streamed = request.stream or _must_stream(body)
+        fold = AnswerFold()
+        raw: object = None
+        async with aclosing(exchange(self._client, body, stall_seconds=self.stall_seconds)) as events:
+            async for event, sent in events:
+                raw = sent
+                for update in fold.updates(event):
+                    yield update
+                if fold.is_done:
+                    break
+        for update in fold.ended(_as_sdk_message(fold.answer) if is_streamed else raw):
+            yield update
+
+
+def _must_stream(body: WireObject) -> bool:
+    """Whether an answer of that size must stream: the SDK refuses it whole, by a ``ValueError``, for some models."""
+    bound = body.get("max_tokens")
+    return isinstance(bound, int) and bound > DEFAULT_MAX_TOKENS
+
+
+def _as_sdk_message(answer: WireObject) -> object:
+    """A streamed answer as the object that it would have been, had it come whole."""
+    from anthropic.types import Message
+
+    return Message.construct(**answer)  # type: ignore[arg-type]

@@ -1,0 +1,238 @@
+"""Anthropic's content blocks and our parts, both ways. Pure functions; the SDK is not imported.
+
+What has a field of its own here goes into it, what has none rides in ``extra_json``, and a block that only Anthropic
+understands becomes a ``ProviderItem`` whole. Equivalent, hence not told apart: a field that is null and one that is
+absent; ``is_error: false`` and none; an empty tool result and one without content. Blocks without visible text are
+left out: the API accepts none.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import cast
+
+import msgspec
+
+from chatstack.errors import InputError
+from chatstack.providers.extras import WireObject, as_list, as_object, decoded_object, encoded, with_extra
+from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+
+PROVIDER = "anthropic"
+
+FOREIGN = frozenset({
+    "annotations",
+    "custom",
+    "extra_content",
+    "file",
+    "function",
+    "image_url",
+    "logprobs",
+    "message",
+    "namespace",
+    "prompt_cache_breakpoint",
+    "status",
+})  # fmt: skip
+"""Fields that the answers of other providers leave on their parts; this wire refuses every field it does not know."""
+
+_SOURCE_FIELDS = {
+    "base64": {"data": "data", "media_type": "media_type"},
+    "url": {"url": "url"},
+    "file": {"file_id": "file_id"},
+    "text": {"data": "text", "media_type": "media_type"},
+}
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+
+
+def part_to_block(part: Part) -> WireObject | None:
+    """The block for a part, or None for what cannot be sent: empty text, and what another provider owns."""
+    match part:
+        case Text():
+            return _completed({"type": "text", "text": part.text}, part.extra_json) if part.text.strip() else None
+        case Image():
+            return _completed({"type": "image", "source": _image_source(part)}, part.extra_json)
+        case File():
+            return _file_to_block(part)
+        case ToolCall():
+            given = call_input(part.arguments)
+            return _completed({"type": "tool_use", "id": part.id, "name": part.name, "input": given}, part.extra_json)
+        case ToolResult():
+            return _result_to_block(part)
+        case Reasoning():
+            is_ours = part.provider == PROVIDER and part.item_json
+            return decoded_object(part.item_json, "Reasoning.item_json") if is_ours else None
+        case ProviderItem():
+            return decoded_object(part.json, "ProviderItem.json") if part.provider == PROVIDER else None
+
+
+def block_to_part(block: Mapping[str, object], *, call_names: Mapping[str, str] | None = None) -> Part:
+    """The part for a block. ``call_names`` tells the names of earlier calls by id, for results."""
+    kind = block.get("type")
+    if kind == "text":
+        return Text(_string(block, "text"), _extra(block, "type", "text"))
+    if kind == "tool_use":
+        return block_to_call(block, call_arguments(block.get("input")))
+    if kind == "tool_result":
+        return _block_to_result(block, call_names or {})
+    if kind in _THINKING:
+        return Reasoning(_string(block, "thinking"), _json_of(block), PROVIDER)
+    return _media_part(block) or ProviderItem(PROVIDER, _json_of(block))
+
+
+def block_to_call(block: Mapping[str, object], arguments: str) -> ToolCall:
+    """The call for a ``tool_use`` block, its arguments as the text that was received."""
+    extra = _extra(block, "type", "id", "name", "input")
+    return ToolCall(_string(block, "id"), _string(block, "name"), arguments, extra)
+
+
+def call_input(arguments: str) -> WireObject:
+    """A call's arguments as the object that the wire wants.
+
+    A call that was cut off has no such object. Its text goes under ``INVALID_JSON``, so that the model sees what it
+    wrote, as Anthropic recommends for fine-grained tool streaming.
+    """
+    try:
+        return msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
+    except msgspec.DecodeError:
+        return {"INVALID_JSON": arguments}
+
+
+def call_arguments(given: object) -> str:
+    """The JSON text of a call's input that came as an object, spaced as the model itself writes it."""
+    return json.dumps({} if given is None else given, ensure_ascii=False)
+
+
+def _file_to_block(part: File) -> WireObject:
+    block: WireObject = {"type": "document"}
+    if part.name:
+        block["title"] = part.name
+    block = _completed(block, part.extra_json)
+    # A document made of content blocks keeps them as its source; its text is for counting, and for other providers.
+    return block if "source" in block else {**block, "source": _file_source(part)}
+
+
+def _image_source(part: Image) -> WireObject:
+    if part.file_id:
+        return {"type": "file", "file_id": part.file_id}
+    inline = _data_url(part.url)
+    if inline is not None:
+        return {"type": "base64", "media_type": inline[0], "data": inline[1]}
+    if part.url:
+        return {"type": "url", "url": part.url}
+    return {"type": "base64", "media_type": part.media_type, "data": part.data}
+
+
+def _file_source(part: File) -> WireObject:
+    """Anthropic takes plain text as text and PDF as base64; text that came as bytes is decoded."""
+    if part.file_id:
+        return {"type": "file", "file_id": part.file_id}
+    inline = _data_url(part.url)
+    media_type, data = inline if inline is not None else (part.media_type, part.data)
+    if part.url and inline is None:
+        return {"type": "url", "url": part.url}
+    if data and not media_type.startswith("text/"):
+        return {"type": "base64", "media_type": media_type or "application/pdf", "data": data}
+    try:
+        text = base64.b64decode(data, validate=True).decode() if data else part.text
+    except ValueError as error:
+        raise InputError(f"File {part.name!r}: its data is not the base64 of UTF-8 text") from error
+    return {"type": "text", "media_type": "text/plain", "data": text}
+
+
+def _data_url(url: str) -> tuple[str, str] | None:
+    """Media type and base64 text of a data URL."""
+    head, comma, data = url.partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        return None
+    return head[len("data:") : -len(";base64")], data
+
+
+def _media_part(block: Mapping[str, object]) -> Image | File | None:
+    """The part for an image or a document, None if it is neither, or in a form that is not known here."""
+    kind, source = block.get("type"), _object(block.get("source"))
+    if source is None or kind not in ("image", "document"):
+        return None
+    form = str(source.get("type"))
+    fields = _source_fields(form, source)
+    if kind == "image":
+        return Image(**fields, extra_json=_extra(block, "type", "source")) if fields and form != "text" else None
+    name = _string(block, "title")
+    if fields:
+        return File(**fields, name=name, extra_json=_extra(block, "type", "source", "title"))
+    if form == "content":
+        return File(text=_plain_text(source.get("content")), name=name, extra_json=_extra(block, "type", "title"))
+    return None
+
+
+def _source_fields(form: str, source: Mapping[str, object]) -> dict[str, str]:
+    """A source's fields under our names; empty if it has any that we would lose."""
+    names = _SOURCE_FIELDS.get(form, {})
+    fields = {name: value for name, value in source.items() if name != "type" and value is not None}
+    if fields.keys() != names.keys():
+        return {}
+    found = {names[name]: value for name, value in fields.items() if isinstance(value, str)}
+    return found if len(found) == len(fields) else {}
+
+
+def _result_to_block(part: ToolResult) -> WireObject:
+    block: WireObject = {"type": "tool_result", "tool_use_id": part.call_id}
+    content: object = part.output
+    if not isinstance(part.output, str):
+        content = [inner for each in part.output if (inner := part_to_block(each)) is not None]
+    if content:
+        block["content"] = content
+    if part.is_error:
+        block["is_error"] = True
+    return _completed(block, part.extra_json)
+
+
+def _block_to_result(block: Mapping[str, object], call_names: Mapping[str, str]) -> ToolResult:
+    call_id, content = _string(block, "tool_use_id"), block.get("content")
+    output: str | tuple[Text | Image | File | ProviderItem, ...]
+    if content is None or isinstance(content, str):
+        output = content or ""
+    else:
+        output = tuple(_output_part(each) for each in objects(content, "tool_result.content"))
+    extra = _extra(block, "type", "tool_use_id", "content", "is_error")
+    return ToolResult(call_id, call_names.get(call_id, ""), output, block.get("is_error") is True, extra)
+
+
+def _output_part(block: WireObject) -> Text | Image | File | ProviderItem:
+    part = block_to_part(block)
+    return part if isinstance(part, (Text, Image, File)) else ProviderItem(PROVIDER, _json_of(block))
+
+
+def objects(value: object, where: str) -> list[WireObject]:
+    """The value as a list of objects. Raises ``InputError`` naming ``where`` and the position of what is none."""
+    return [dict(as_object(each, f"{where}[{position}]")) for position, each in enumerate(as_list(value, where))]
+
+
+def _plain_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(_string(each, "text") for each in objects(content, "document.source.content"))
+
+
+def _completed(block: WireObject, extra_json: str) -> WireObject:
+    return with_extra(block, extra_json, left_out=FOREIGN)
+
+
+def _json_of(block: Mapping[str, object]) -> str:
+    """Its JSON text, its own fields sorted: streamed or whole they come in another order, and values must be equal.
+    What is inside keeps its order, by which the model knows its own words."""
+    return encoded(dict(sorted(block.items())))
+
+
+def _extra(block: Mapping[str, object], *known: str) -> str:
+    rest = {name: value for name, value in block.items() if name not in known and value is not None}
+    return _json_of(rest) if rest else ""
+
+
+def _object(value: object) -> Mapping[str, object] | None:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else None
+
+
+def _string(block: Mapping[str, object], name: str) -> str:
+    value = block.get(name)
+    return value if isinstance(value, str) else ""

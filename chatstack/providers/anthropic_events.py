@@ -1,0 +1,192 @@
+"""From the events of one answer to updates. Pure: events are plain objects, as they are on the wire.
+
+An answer that was not streamed is read as the events that would have brought it, so that both go one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from chatstack.errors import BrokenStreamError, ContextOverflowError
+from chatstack.providers.anthropic_blocks import (
+    PROVIDER,
+    block_to_call,
+    block_to_part,
+    call_arguments,
+    call_input,
+    objects,
+)
+from chatstack.providers.anthropic_wire import message_of, overhead_from_wire, usage_from_wire
+from chatstack.providers.extras import WireObject
+from chatstack.providers.failures import stream_ended
+from chatstack.values.parts import Part, Reasoning, Text, ToolCall
+from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason
+
+_FINISHES: Mapping[object, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "pause_turn": "paused",
+    "compaction": "paused",
+    "refusal": "refused",
+}
+
+
+def events_of(answer: Mapping[str, object]) -> Iterator[WireObject]:
+    """The events of an answer that came whole."""
+    content = objects(answer.get("content"), "content")
+    yield {"type": "message_start", "message": answer}
+    for index, block in enumerate(content):
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_stop"}
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block that is being written: what it began as, and the JSON text of its input, if it has one."""
+
+    fields: WireObject
+    call_position: int | None = None
+    json_pieces: list[str] = field(default_factory=list[str])
+
+    def extend(self, delta: Mapping[str, object]) -> None:
+        """Add a delta. A text goes on the text of the same name, so deltas of a later kind are not lost either; what
+        is no text is a hint for displays (``estimated_tokens``), which the API would not take back."""
+        for name, value in delta.items():
+            if name == "partial_json":
+                self.json_pieces.append(str(value))
+            elif name == "citation":
+                self.fields["citations"] = [*(cast("Sequence[object]", self.fields.get("citations") or ())), value]
+            elif name != "type" and isinstance(value, str):
+                held = self.fields.get(name)
+                self.fields[name] = held + value if isinstance(held, str) else value
+
+    def part(self) -> Part:
+        """The whole part. The arguments of a call stay the text that was received."""
+        written = "".join(self.json_pieces).strip()
+        if self.call_position is not None:
+            return block_to_call(self.fields, written or call_arguments(self.fields.get("input")))
+        if written:
+            self.fields["input"] = call_input(written)
+        return block_to_part(self.fields)
+
+
+class AnswerFold:
+    """Folds the events of one answer into updates; ``answer`` is it as one object of the wire's, once it is done."""
+
+    __slots__ = ("_calls", "_open", "_parts", "answer", "is_done")
+
+    def __init__(self) -> None:
+        self.answer: WireObject = {}
+        self.is_done = False
+        self._open: dict[int, _Block] = {}
+        self._parts: dict[int, Part] = {}
+        self._calls = 0
+
+    def updates(self, event: Mapping[str, object]) -> Iterator[ChatUpdate]:
+        """What one event says. Raises ``BrokenStreamError`` for an event that fits nothing that came before."""
+        try:
+            match event["type"]:
+                case "message_start":
+                    self.answer = {**_object(event["message"]), "content": []}
+                case "content_block_start":
+                    yield from self._begin(_index(event), _object(event["content_block"]))
+                case "content_block_delta":
+                    yield from self._extend(_index(event), _object(event["delta"]))
+                case "content_block_stop":
+                    yield from self._finish(_index(event))
+                case "message_delta":
+                    self._amend(event)
+                case "message_stop":
+                    self.is_done = True
+                case _:  # pings, and what a later version may add
+                    pass
+        except (KeyError, TypeError) as error:
+            raise BrokenStreamError(
+                f"{PROVIDER}: the answer could not be read: a {event.get('type')!s} event does not fit",
+                provider=PROVIDER,
+            ) from error
+
+    def ended(self, raw: object = None) -> Iterator[ChatUpdate]:
+        """The last updates. Raises ``BrokenStreamError`` if the answer is not complete, and ``ContextOverflowError``
+        if the window was full before the model had said anything."""
+        if not self.is_done:
+            raise stream_ended(PROVIDER, "message_stop")
+        for index in sorted(self._open):
+            yield from self._finish(index)
+        message = message_of(self._parts[index] for index in sorted(self._parts))
+        usage = _object(self.answer.get("usage") or {})
+        spent, reason = usage_from_wire(usage), self.answer.get("stop_reason")
+        if reason == "model_context_window_exceeded" and not message.parts:
+            raise ContextOverflowError(spent.input_tokens or None, provider=PROVIDER, status=200, code=str(reason))
+        yield ChatUpdate(
+            message_done=message,
+            usage=spent,
+            overhead_usage=overhead_from_wire(usage),
+            finish_reason=_FINISHES.get(reason, "other"),
+            response_id=str(self.answer.get("id") or ""),
+            model=str(self.answer.get("model") or ""),
+            raw=raw,
+        )
+
+    def _begin(self, index: int, fields: Mapping[str, object]) -> Iterator[ChatUpdate]:
+        block = self._open[index] = _Block(dict(fields))
+        if fields.get("type") == "tool_use":
+            block.call_position = self._calls
+            self._calls += 1
+            delta = CallDelta(block.call_position, str(fields["id"]), str(fields["name"]))
+            yield ChatUpdate(call_delta=delta)
+        else:
+            yield from _shown(block, fields)
+
+    def _extend(self, index: int, delta: Mapping[str, object]) -> Iterator[ChatUpdate]:
+        block = self._open[index]
+        block.extend(delta)
+        if block.call_position is not None:
+            if delta.get("partial_json"):
+                yield ChatUpdate(call_delta=CallDelta(block.call_position, arguments=str(delta["partial_json"])))
+        else:
+            yield from _shown(block, delta)
+
+    def _finish(self, index: int) -> Iterator[ChatUpdate]:
+        block = self._open.pop(index)
+        part = self._parts[index] = block.part()
+        if isinstance(part, ToolCall):
+            block.fields["input"] = call_input(part.arguments)
+        cast("list[WireObject]", self.answer["content"]).append(block.fields)
+        if not isinstance(part, (Text, Reasoning)) or (isinstance(part, Reasoning) and not part.text):
+            yield ChatUpdate(part=part)
+
+    def _amend(self, event: Mapping[str, object]) -> None:
+        """Take over what the end of an answer adds. Its counts are totals; those it does not name stay."""
+        usage = {**_object(self.answer.get("usage") or {})}
+        usage.update((name, value) for name, value in _object(event.get("usage") or {}).items() if value is not None)
+        rest = {name: value for name, value in event.items() if name not in ("type", "delta", "usage")}
+        self.answer = {**self.answer, **_object(event["delta"]), **rest, "usage": usage}
+
+
+def _shown(block: _Block, fields: Mapping[str, object]) -> Iterator[ChatUpdate]:
+    """The text or reasoning that was added to a block, as a delta."""
+    kind = block.fields.get("type")
+    if kind == "text" and fields.get("text"):
+        yield ChatUpdate(text=str(fields["text"]))
+    elif kind == "thinking" and fields.get("thinking"):
+        yield ChatUpdate(reasoning=str(fields["thinking"]))
+
+
+def _index(event: Mapping[str, object]) -> int:
+    index = event["index"]
+    if not isinstance(index, int):
+        raise TypeError(index)
+    return index
+
+
+def _object(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(type(value).__name__)
+    return cast("Mapping[str, object]", value)

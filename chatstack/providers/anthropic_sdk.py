@@ -1,0 +1,191 @@
+"""The anthropic SDK: making a client, calling it, and what its errors mean.
+
+The SDK is imported when a client is made, and no HTTP library is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from chatstack.client.protocol import ProviderInfo
+from chatstack.errors import ChatStackError, InputError, ServerError, WiringError
+from chatstack.providers.anthropic_blocks import PROVIDER
+from chatstack.providers.anthropic_events import events_of
+from chatstack.providers.assembly import StallGuard
+from chatstack.providers.extras import WireObject
+from chatstack.providers.failures import failure, transport_failure
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic, AsyncStream
+    from anthropic.types import RawMessageStreamEvent
+
+    SdkStream: TypeAlias = AsyncStream[RawMessageStreamEvent]
+
+_ANYONE = "no API key; set ANTHROPIC_API_KEY or pass api_key='...' (any text for a server that needs none)"
+
+
+class _Create(Protocol):
+    async def __call__(self, **given: object) -> object: ...
+
+
+class _SdkModel(Protocol):
+    def to_dict(self, *, mode: str, warnings: bool) -> WireObject: ...
+
+
+def sdk_client(
+    owner: str,
+    client: object | None,
+    *,
+    api_key: str | None,
+    base_url: str | None,
+    timeout_seconds: float | None,
+    max_retries: int | None,
+    http_client: object | None,
+) -> AsyncAnthropic:
+    """The client that was given, or a new one. Raises ``WiringError``, naming ``owner`` and the remedy.
+
+    A new one makes no spans of its own: ``ModelTracer`` makes the span of a call.
+    """
+    try:
+        import anthropic
+    except ModuleNotFoundError as error:
+        if error.name != "anthropic":
+            raise
+        raise WiringError(f"{owner}: the anthropic SDK is missing; pip install 'chatstack-core[anthropic]'") from error
+    asked = {
+        "api_key": api_key,
+        "base_url": base_url,
+        "timeout": timeout_seconds,
+        "max_retries": max_retries,
+        "http_client": http_client,
+    }
+    options = {name: value for name, value in asked.items() if value is not None}
+    if client is not None:
+        if options:
+            raise WiringError(f"{owner}: pass client, or {', '.join(options)}, not both", parameter="client")
+        if isinstance(client, anthropic.Anthropic):
+            raise WiringError(f"{owner}: client is synchronous; pass anthropic.AsyncAnthropic(...)", parameter="client")
+        return cast("AsyncAnthropic", client)
+    try:
+        made = anthropic.AsyncAnthropic(**options, open_telemetry=False)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    except anthropic.CredentialsError as error:
+        raise WiringError(f"{owner}: {_ANYONE}", parameter="api_key") from error
+    # The SDK itself would say so only with the first request. It also knows profiles, and headers by environment.
+    sent = {name.lower() for name in made.default_headers}
+    if made.credentials is None and not sent & {"authorization", "x-api-key"}:
+        raise WiringError(f"{owner}: {_ANYONE}", parameter="api_key")
+    return made
+
+
+def sdk_info(client: AsyncAnthropic, model: str, window_tokens: int | None) -> ProviderInfo:
+    """Who answers: name, model, and the server from the client's ``base_url``."""
+    address = urlsplit(str(client.base_url))
+    port = address.port or {"https": 443, "http": 80}.get(address.scheme)
+    return ProviderInfo(
+        name=PROVIDER,
+        model=model,
+        server_address=address.hostname or "",
+        server_port=port,
+        window_tokens=window_tokens,
+    )
+
+
+async def exchange(
+    client: AsyncAnthropic, body: WireObject, *, stall_seconds: float | None
+) -> AsyncGenerator[tuple[WireObject, object], None]:
+    """One call: the events of the answer, each with the SDK's object that it came in.
+
+    ``betas`` in the body goes as the header ``anthropic-beta``. What the SDK raises comes out as the error of the
+    tree, with the SDK's as its cause. The stream is closed at the end, whatever the end is.
+    """
+    stream: SdkStream | None = None
+    try:
+        answer = await _created(client, body)
+        if not body.get("stream"):
+            for event in events_of(_whole(answer)):
+                yield event, answer
+            return
+        stream = cast("SdkStream", answer)
+        async for each in _guarded(stream, stall_seconds):
+            yield _fields_of(each), each
+    except Exception as error:
+        found = translated(error, streaming=stream is not None)
+        if found is None or found is error:
+            raise
+        raise found from error
+    finally:
+        if stream is not None:
+            await _close(stream)
+
+
+async def _created(client: AsyncAnthropic, body: Mapping[str, object]) -> object:
+    # By name goes only what every SDK demands; its kin for other clouds move the model into the address.
+    rest = dict(body)
+    betas = rest.pop("betas", None) or ()
+    names = betas if isinstance(betas, str) else ",".join(cast("Sequence[str]", betas))
+    return await cast("_Create", client.messages.create)(
+        model=rest.pop("model"),
+        max_tokens=rest.pop("max_tokens"),
+        messages=rest.pop("messages"),
+        stream=rest.pop("stream", False),
+        extra_headers={"anthropic-beta": names} if names else None,
+        extra_body=rest or None,
+    )
+
+
+def _guarded(stream: SdkStream, stall_seconds: float | None) -> StallGuard[RawMessageStreamEvent]:
+    response = stream.response
+    return StallGuard(
+        stream, stall_seconds=stall_seconds, provider=PROVIDER, received=lambda: response.num_bytes_downloaded
+    )
+
+
+async def _close(stream: SdkStream) -> None:
+    # The SDK closes the response but leaves its generator to the collector, which would end it in a task of its own.
+    iterator = getattr(stream, "_iterator", None)
+    if inspect.isasyncgen(iterator):
+        await iterator.aclose()
+    await stream.close()
+
+
+def _whole(answer: object) -> WireObject:
+    """A whole answer. Raises what it says if that is an error, which some proxies send with status 200."""
+    found = _fields_of(answer)
+    if found.get("type") == "error":
+        raise failure(PROVIDER, body=found)
+    content = found.get("content")
+    if not isinstance(content, list) or not all(isinstance(each, dict) for each in cast("list[object]", content)):
+        raise ServerError(f"{PROVIDER}: the answer is not a message: check base_url", provider=PROVIDER)
+    return found
+
+
+def _fields_of(event: object) -> WireObject:
+    if not hasattr(event, "to_dict"):  # the SDK hands on as text whatever was not sent as JSON
+        raise ServerError(f"{PROVIDER}: the answer is not JSON: check base_url", provider=PROVIDER)
+    return cast("_SdkModel", event).to_dict(mode="json", warnings=False)
+
+
+def translated(error: Exception, *, streaming: bool) -> ChatStackError | None:
+    """The error of the tree for what the SDK, or what is below it, raised; None for anything else."""
+    import anthropic
+
+    if isinstance(error, ChatStackError):
+        return error
+    if isinstance(error, anthropic.APIStatusError):  # an error event in a stream comes as one with status 200
+        return failure(
+            PROVIDER,
+            status=error.status_code,
+            body=error.body,
+            headers=dict(error.response.headers),
+            streaming=error.status_code < 400,
+        )
+    if isinstance(error, anthropic.APIConnectionError):
+        return transport_failure(PROVIDER, error.__cause__ or ConnectionError(), streaming=streaming)
+    if isinstance(error, anthropic.APIResponseValidationError):
+        return ServerError(f"{PROVIDER}: the answer is not what the API promises: check base_url", provider=PROVIDER)
+    if isinstance(error, UnicodeEncodeError):
+        return InputError("messages: hold text that is no Unicode (half of a surrogate pair): it cannot be sent")
+    return transport_failure(PROVIDER, error, streaming=streaming)

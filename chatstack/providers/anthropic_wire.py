@@ -1,0 +1,282 @@
+"""Anthropic's Messages API and our values, both ways. Pure functions; the SDK is not imported.
+
+Equivalent, hence not told apart, beside what ``anthropic_blocks`` lists: text as a string and as one text block; a
+request without ``max_tokens`` and one with the default; a tool's empty description and none; ``stream: false`` and
+none; system messages that lead ``messages`` and the ``system`` parameter; user messages in a row where the first one
+ends in tool results (the API itself combines them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import cast
+
+from chatstack.errors import InputError
+from chatstack.providers.anthropic_blocks import (
+    FOREIGN,
+    PROVIDER,
+    block_to_part,
+    objects,
+    part_to_block,
+)
+from chatstack.providers.extras import WireObject, decoded_object, encoded, with_extra
+from chatstack.values.messages import Message, Role
+from chatstack.values.parts import Part, ProviderItem, Text, ToolResult
+from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
+from chatstack.values.responses import Usage
+
+DEFAULT_MAX_TOKENS = 8_192
+"""What bounds an answer when the caller did not say: the API requires a bound. Every current model allows it, and up
+to it the SDK never demands streaming."""
+
+_ROLES: Mapping[object, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+_SIMPLE_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+_SCHEMA_NAME = "answer"
+
+
+def request_to_wire(request: ChatRequest) -> WireObject:
+    """The body of the request. ``model`` is in it only if the options name one.
+
+    ``options.extra`` wins, ``output_config`` in it field by field. ``seed`` has no counterpart and is not sent;
+    neither are the tools and items that belong to another provider.
+    """
+    options = request.options
+    leading = len(list(takewhile(lambda message: message.role == "system", request.messages)))
+    system: list[WireObject] = [{"type": "text", "text": options.instructions}] if options.instructions.strip() else []
+    system += [block for message in request.messages[:leading] for block in _blocks(message)]
+    tools = [tool for each in options.tools if (tool := _tool_to_wire(each)) is not None]
+    known: dict[str, object] = {
+        "model": options.model,
+        "max_tokens": _max_tokens(options),
+        "system": system or None,
+        "messages": messages_to_wire(request.messages[leading:]),
+        "tools": tools or None,
+        "tool_choice": _choice_to_wire(options, has_tools=bool(tools)),
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "stop_sequences": list(options.stop) or None,
+        "stream": request.stream or None,
+    }
+    body = {name: value for name, value in known.items() if value is not None}
+    body.update(options.extra)
+    output_config = _output_config(options)
+    given = body.get("output_config", {})
+    if output_config and isinstance(given, Mapping):
+        body["output_config"] = {**output_config, **cast("Mapping[str, object]", given)}
+    return body
+
+
+def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
+    """The request that such a body stands for; what has no field here goes into ``options.extra``.
+
+    Raises ``InputError`` naming the place of what is malformed.
+    """
+    rest = dict(body)
+    messages = messages_from_wire(objects(rest.pop("messages", ()), "messages"))
+    system = rest.pop("system", None)
+    if system:
+        blocks = [{"type": "text", "text": system}] if isinstance(system, str) else objects(system, "system")
+        messages = (Message("system", tuple(block_to_part(block) for block in blocks)), *messages)
+    stream = rest.pop("stream", None) is True
+    fields: dict[str, object] = {
+        "tools": tuple(_tool_from_wire(tool) for tool in objects(rest.pop("tools", None) or (), "tools"))
+    }
+    for name, kind in (("model", str), ("max_tokens", int), ("temperature", float), ("top_p", float)):
+        value = rest.get(name)
+        if isinstance(value, kind) or (kind is float and type(value) is int):
+            fields[name] = rest.pop(name)
+    stop = rest.get("stop_sequences")
+    if isinstance(stop, list):
+        fields["stop"] = tuple(str(each) for each in cast("list[object]", rest.pop("stop_sequences")))
+    fields |= _choice_from_wire(rest)
+    fields |= _output_config_from_wire(rest)
+    return ChatRequest(messages, ChatOptions(extra=rest).but(**fields), stream=stream)
+
+
+def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
+    """The messages in their order; a message of which nothing can be sent is left out.
+
+    Tool messages in a row, and a user message right after them, become one wire message: the API wants the results of
+    parallel calls together. The fields of a whole message (``Message.extra_json``) have no place on this wire.
+    """
+    wire: list[WireObject] = []
+    results: list[WireObject] | None = None
+    for message in messages:
+        blocks = _blocks(message)
+        if not blocks:
+            continue
+        is_results = message.role == "tool"
+        if results is not None and message.role in ("tool", "user"):
+            results.extend(blocks)
+        else:
+            wire.append({"role": "user" if is_results else message.role, "content": blocks})
+            results = blocks
+        results = results if is_results else None
+    return wire
+
+
+def messages_from_wire(wire: Sequence[Mapping[str, object]]) -> tuple[Message, ...]:
+    """The messages that the wire's stand for: every tool result one of its own, named after its call.
+
+    Raises ``InputError`` naming the position of what is malformed.
+    """
+    messages: list[Message] = []
+    names: dict[str, str] = {}
+    for position, each in enumerate(wire):
+        role = _ROLES.get(each.get("role"))
+        if role is None:
+            raise InputError(f"messages[{position}]: role is not user, assistant or system")
+        content = each.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        parts: list[Part] = []
+        for block in objects(blocks, f"messages[{position}].content"):
+            part = block_to_part(block, call_names=names)
+            if isinstance(part, ToolResult):
+                messages += _message(role, parts)
+                messages.append(Message("tool", (part,)))
+                parts = []
+            else:
+                parts.append(part)
+        messages += _message(role, parts)
+        if messages:
+            names.update((call.id, call.name) for call in messages[-1].calls)
+    return tuple(messages)
+
+
+def message_from_wire(content: Sequence[Mapping[str, object]]) -> Message:
+    """The assistant message for the content of a response."""
+    return message_of(block_to_part(block) for block in content)
+
+
+def message_of(parts: Iterable[Part]) -> Message:
+    """The assistant message of those parts, without text that is empty."""
+    return Message("assistant", tuple(part for part in parts if not (isinstance(part, Text) and not part.text)))
+
+
+def usage_from_wire(usage: Mapping[str, object]) -> Usage:
+    """What the answer itself cost; the input includes the cache's reads and writes, which Anthropic counts apart."""
+    read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
+    details = usage.get("output_tokens_details")
+    return Usage(
+        input_tokens=_count(usage, "input_tokens") + read + written,
+        output_tokens=_count(usage, "output_tokens"),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=_count(cast("WireObject", details), "thinking_tokens") if isinstance(details, Mapping) else 0,
+    )
+
+
+def overhead_from_wire(usage: Mapping[str, object]) -> Usage | None:
+    """What the server spent beside the answer, on compactions and advisors, which the usage's own sums leave out."""
+    iterations = usage.get("iterations")
+    if not isinstance(iterations, list):
+        return None
+    beside = [each for each in objects(cast("object", iterations), "usage.iterations") if each.get("type") != "message"]
+    return sum((usage_from_wire(each) for each in beside), Usage()) if beside else None
+
+
+def _blocks(message: Message) -> list[WireObject]:
+    return [block for part in message.parts if (block := part_to_block(part)) is not None]
+
+
+def _message(role: Role, parts: Sequence[Part]) -> list[Message]:
+    return [Message(role, tuple(parts))] if parts else []
+
+
+def _max_tokens(options: ChatOptions) -> int:
+    """The caller's bound, else the default, which leaves a thinking budget its room (it must be smaller)."""
+    if options.max_tokens is not None:
+        return options.max_tokens
+    thinking = options.extra.get("thinking")
+    budget = cast("WireObject", thinking).get("budget_tokens") if isinstance(thinking, Mapping) else None
+    return DEFAULT_MAX_TOKENS + (budget if isinstance(budget, int) else 0)
+
+
+def _tool_to_wire(tool: DeclaredTool) -> WireObject | None:
+    if isinstance(tool, ProviderItem):
+        return decoded_object(tool.json, "options.tools") if tool.provider == PROVIDER else None
+    where = f"tool {tool.name!r}"
+    wire: WireObject = {"name": tool.name}
+    if tool.description:
+        wire["description"] = tool.description
+    wire["input_schema"] = (
+        decoded_object(tool.parameters, where) if tool.parameters else {"type": "object", "properties": {}}
+    )
+    if tool.strict is not None:
+        wire["strict"] = tool.strict
+    return with_extra(wire, tool.extra_json, left_out=FOREIGN)
+
+
+def _tool_from_wire(wire: WireObject) -> DeclaredTool:
+    name, schema, strict = wire.get("name"), wire.get("input_schema"), wire.get("strict")
+    if wire.get("type") not in (None, "custom") or not isinstance(name, str) or not isinstance(schema, Mapping):
+        return ProviderItem(PROVIDER, encoded(wire))
+    taken = {"name", "description", "input_schema", "strict"}
+    rest = {field: value for field, value in wire.items() if field not in taken and value is not None}
+    return ToolDeclaration(
+        name,
+        str(wire.get("description") or ""),
+        encoded(cast("object", schema)),
+        strict if isinstance(strict, bool) else None,
+        encoded(rest) if rest else "",
+    )
+
+
+def _choice_to_wire(options: ChatOptions, *, has_tools: bool) -> WireObject | None:
+    choice, parallel = options.tool_choice, options.parallel_tool_calls
+    if choice is None and (parallel is not False or not has_tools):
+        return None
+    simple = _SIMPLE_CHOICES.get(choice or "auto")
+    wire: WireObject = {"type": simple} if simple else {"type": "tool", "name": choice}
+    if parallel is not None and simple != "none":
+        wire["disable_parallel_tool_use"] = not parallel
+    return wire
+
+
+def _choice_from_wire(rest: WireObject) -> dict[str, object]:
+    """``tool_choice`` and ``parallel_tool_calls``; what they cannot say stays where it is."""
+    choice = rest.get("tool_choice")
+    if not isinstance(choice, Mapping):
+        return {}
+    fields = dict(cast("Mapping[str, object]", choice))
+    kind, name = fields.pop("type", None), fields.pop("name", None)
+    disabled = fields.pop("disable_parallel_tool_use", None)
+    simple = {wire: ours for ours, wire in _SIMPLE_CHOICES.items()}.get(str(kind))
+    ours = simple or (name if kind == "tool" and name not in _SIMPLE_CHOICES else None)
+    if fields or ours is None or not isinstance(disabled, bool | None):
+        return {}
+    del rest["tool_choice"]
+    return {"tool_choice": ours, "parallel_tool_calls": None if disabled is None else not disabled}
+
+
+def _output_config(options: ChatOptions) -> WireObject:
+    config: WireObject = {}
+    if options.reasoning_effort is not None:
+        config["effort"] = options.reasoning_effort
+    if options.output_schema is not None:
+        schema = decoded_object(options.output_schema.schema, "output_schema.schema")
+        config["format"] = {"type": "json_schema", "schema": schema}
+    return config
+
+
+def _output_config_from_wire(rest: WireObject) -> dict[str, object]:
+    config = rest.get("output_config")
+    if not isinstance(config, Mapping):
+        return {}
+    left = dict(cast("Mapping[str, object]", config))
+    fields: dict[str, object] = {}
+    if isinstance(left.get("effort"), str):
+        fields["reasoning_effort"] = left.pop("effort")
+    form = left.get("format")
+    if isinstance(form, Mapping) and cast("WireObject", form).keys() == {"type", "schema"}:
+        fields["output_schema"] = OutputSchema(_SCHEMA_NAME, encoded(cast("WireObject", left.pop("format"))["schema"]))
+    rest.pop("output_config")
+    if left:
+        rest["output_config"] = left
+    return fields
+
+
+def _count(usage: Mapping[str, object], name: str) -> int:
+    value = usage.get(name)
+    return value if isinstance(value, int) else 0
