@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from chatstack.errors import WiringError
-from chatstack.providers.openai_wire import messages_to_wire, request_to_wire
+from chatstack.providers.openai.chat_wire import messages_to_wire, request_to_wire
 from chatstack.tokens.counter import CharCounter, TokenCounter, TokenizerCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest

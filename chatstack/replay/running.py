@@ -10,7 +10,7 @@ from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stack import BuiltClient
 from chatstack.client.stream import ChatStream
 from chatstack.errors import ChatStackError, InputError
-from chatstack.providers.openai_wire import messages_from_wire
+from chatstack.providers.openai.chat_wire import messages_from_wire
 from chatstack.replay.measuring import Gauge, WireCounter
 from chatstack.replay.policies import Policy
 from chatstack.replay.recordings import BrokenLine, Recording

@@ -43,23 +43,22 @@ def main() -> None:
     if sys.argv[1:] == ["--serve"]:
         serve()
         return
-    asyncio.run(compare())
+    with subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            asyncio.run(compare(f"http://127.0.0.1:{int(server.stdout.readline())}/v1"))
+        finally:
+            server.terminate()
     compare_imports()
 
 
-async def compare() -> None:
+async def compare(base_url: str) -> None:
     for length in (3, 21, 61):
         await against(f"four layers / Agent Framework's client stack, {length} messages", ours(length), theirs(length))
-    server = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        base_url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
-        async with openai.AsyncOpenAI(base_url=base_url, api_key="none") as client:
-            await against("four layers / one openai SDK call over loopback, 3 messages", ours(3), sdk(client), calls=60)
-    finally:
-        server.terminate()
-        server.wait()
-    await against("a stream of 20,000 chunks: under the guard / bare", streamed(guarded=True), streamed(guarded=False), calls=1)
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="none") as client:
+        await against("four layers / one openai SDK call over loopback, 3 messages", ours(3), sdk(client), calls=60)
+    guarded, bare = streamed(guarded=True), streamed(guarded=False)
+    await against("a stream of 20,000 chunks: under the guard / bare", guarded, bare, calls=1)
 
 
 async def against(title: str, subject: Call, other: Call, *, calls: int = CALLS) -> None:

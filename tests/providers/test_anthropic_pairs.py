@@ -15,7 +15,7 @@ from anthropic import AsyncAnthropic
 
 from chatstack import ChatRequest, ChatResponse, Message, Usage
 from chatstack.providers.anthropic import AnthropicChatClient
-from chatstack.providers.anthropic_wire import (
+from chatstack.providers.anthropic.wire import (
     DEFAULT_MAX_TOKENS,
     message_from_wire,
     messages_to_wire,

@@ -25,7 +25,7 @@ from chatstack import (
     ToolResult,
     Usage,
 )
-from chatstack.providers.anthropic_wire import (
+from chatstack.providers.anthropic.wire import (
     DEFAULT_MAX_TOKENS,
     message_from_wire,
     messages_from_wire,

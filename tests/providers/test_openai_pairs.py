@@ -15,7 +15,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from chatstack import ChatOptions, ChatRequest, ChatResponse, Message, Usage
 from chatstack.providers.openai import OpenAIChatClient
-from chatstack.providers.openai_wire import (
+from chatstack.providers.openai.chat_wire import (
     message_from_wire,
     messages_from_wire,
     messages_to_wire,

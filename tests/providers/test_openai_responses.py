@@ -34,14 +34,14 @@ from chatstack import (
 )
 from chatstack.errors import AuthenticationError, BrokenStreamError, ProviderError, RateLimitError, ServerError
 from chatstack.providers.openai import OpenAIResponsesClient
-from chatstack.providers.openai_responses_options import request_to_wire
-from chatstack.providers.openai_responses_wire import (
+from chatstack.providers.openai.chat_wire import messages_to_wire as chat_messages_to_wire
+from chatstack.providers.openai.responses_options import request_to_wire
+from chatstack.providers.openai.responses_wire import (
     message_from_wire,
     messages_from_wire,
     messages_to_wire,
     usage_from_wire,
 )
-from chatstack.providers.openai_wire import messages_to_wire as chat_messages_to_wire
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import OutputSchema, ToolDeclaration
 from chatstack.values.responses import ChatUpdate

@@ -18,7 +18,7 @@ from chatstack import (
     ToolResult,
     Usage,
 )
-from chatstack.providers.openai_wire import (
+from chatstack.providers.openai.chat_wire import (
     finish_from_wire,
     message_from_wire,
     messages_from_wire,

@@ -22,7 +22,7 @@ from chatstack import (
     Usage,
 )
 from chatstack.providers.anthropic import AnthropicChatClient
-from chatstack.providers.anthropic_wire import request_to_wire
+from chatstack.providers.anthropic.wire import request_to_wire
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 from tests.model_server import MODEL, WINDOW_TOKENS, ModelServer, missing_part, model_server
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, Message, Text, ToolCall, ToolDeclaration, ToolResult
-from chatstack.providers.openai_wire import messages_from_wire
+from chatstack.providers.openai.chat_wire import messages_from_wire
 from chatstack.replay.measuring import Gauge, WireCounter, WireShape, fault_of
 from chatstack.tokens.counter import CharCounter
 from tests.replay.conversations import assistant, result, user

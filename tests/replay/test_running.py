@@ -11,7 +11,7 @@ import pytest
 
 from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ContextOverflowError, Message, Telemetry
 from chatstack.layers.progress import ProgressReporter
-from chatstack.providers.openai_wire import messages_from_wire
+from chatstack.providers.openai.chat_wire import messages_from_wire
 from chatstack.replay.measuring import WireCounter
 from chatstack.replay.policies import Policy, policies_for
 from chatstack.replay.recordings import BrokenLine, Recording, read_recordings

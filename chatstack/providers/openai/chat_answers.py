@@ -8,9 +8,9 @@ from typing import cast
 from chatstack.providers.assembly import MessageAssembly
 from chatstack.providers.extras import as_list, as_object, decoded_object, encoded, extra_json_of
 from chatstack.providers.failures import failure
-from chatstack.providers.openai_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
-from chatstack.providers.openai_parts import PROVIDER
-from chatstack.providers.openai_wire import finish_from_wire, usage_from_wire
+from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
+from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.chat_wire import finish_from_wire, usage_from_wire
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, Usage

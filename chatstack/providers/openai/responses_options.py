@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from chatstack.errors import InputError
 from chatstack.providers.extras import WireObject, decoded_object, with_extra
-from chatstack.providers.openai_parts import FOREIGN, PROVIDER
-from chatstack.providers.openai_responses_wire import messages_to_wire
+from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER
+from chatstack.providers.openai.responses_wire import messages_to_wire
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
 
 _MODES = frozenset({"auto", "none", "required"})

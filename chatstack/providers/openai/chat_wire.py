@@ -30,7 +30,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai_calls import (
+from chatstack.providers.openai.chat_calls import (
     LEGACY_CALL,
     REASONING_FIELDS,
     call_from_wire,
@@ -39,8 +39,8 @@ from chatstack.providers.openai_calls import (
     reasoning_from_fields,
     reasoning_to_wire,
 )
-from chatstack.providers.openai_options import MaxTokensField, options_from_wire, options_to_wire
-from chatstack.providers.openai_parts import FOREIGN, PROVIDER, content_from_wire, content_to_wire, parts_to_wire
+from chatstack.providers.openai.chat_options import MaxTokensField, options_from_wire, options_to_wire
+from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER, content_from_wire, content_to_wire, parts_to_wire
 from chatstack.values.messages import Message, Role
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ChatStackError, InputError, ServerError, WiringError
-from chatstack.providers.anthropic_blocks import PROVIDER
-from chatstack.providers.anthropic_events import events_of
+from chatstack.providers.anthropic.blocks import PROVIDER
+from chatstack.providers.anthropic.events import events_of
 from chatstack.providers.assembly import StallGuard
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import failure, transport_failure

@@ -15,7 +15,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai_parts import FOREIGN_PARTS, PROVIDER
+from chatstack.providers.openai.chat_parts import FOREIGN_PARTS, PROVIDER
 from chatstack.values.parts import Reasoning, ToolCall
 
 LEGACY_CALL = "function_call"

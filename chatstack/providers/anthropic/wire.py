@@ -1,6 +1,6 @@
 """Anthropic's Messages API and our values, both ways. Pure functions; the SDK is not imported.
 
-Equivalent, hence not told apart, beside what ``anthropic_blocks`` lists: text as a string and as one text block; a
+Equivalent, hence not told apart, beside what ``blocks`` lists: text as a string and as one text block; a
 request without ``max_tokens`` and one with the default; a tool's empty description and none; ``stream: false`` and
 none; system messages that lead ``messages`` and the ``system`` parameter; user messages in a row where the first one
 ends in tool results (the API itself combines them).
@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.anthropic_blocks import (
+from chatstack.providers.anthropic.blocks import (
     FOREIGN,
     PROVIDER,
     block_to_part,

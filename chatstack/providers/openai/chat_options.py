@@ -15,7 +15,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai_parts import FOREIGN, PROVIDER
+from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, DeclaredTool, OutputSchema, ToolDeclaration
 

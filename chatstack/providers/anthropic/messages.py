@@ -10,9 +10,9 @@ from typing import Self
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
-from chatstack.providers.anthropic_events import AnswerFold
-from chatstack.providers.anthropic_sdk import exchange, sdk_client, sdk_info
-from chatstack.providers.anthropic_wire import DEFAULT_MAX_TOKENS, request_to_wire
+from chatstack.providers.anthropic.events import AnswerFold
+from chatstack.providers.anthropic.sdk import exchange, sdk_client, sdk_info
+from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS, request_to_wire
 from chatstack.providers.extras import WireObject
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate

@@ -22,7 +22,7 @@ from chatstack.errors import (
 from chatstack.providers.assembly import StallGuard
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import failure, transport_failure
-from chatstack.providers.openai_parts import PROVIDER
+from chatstack.providers.openai.chat_parts import PROVIDER
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -14,7 +14,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai_parts import FOREIGN, PROVIDER, ContentPart, data_url, file_data, split_data_url
+from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER, ContentPart, data_url, file_data, split_data_url
 from chatstack.values.parts import File, Image, ProviderItem, Text
 
 # What a text brings from an answer, and what a part brings from chat completions.

@@ -28,8 +28,8 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai_parts import FOREIGN, PROVIDER
-from chatstack.providers.openai_responses_parts import output_from_wire, output_to_wire, parts_to_wire
+from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER
+from chatstack.providers.openai.responses_parts import output_from_wire, output_to_wire, parts_to_wire
 from chatstack.values.messages import Message, Role
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.responses import Usage

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from chatstack.errors import BrokenStreamError, ContextOverflowError
-from chatstack.providers.anthropic_blocks import (
+from chatstack.providers.anthropic.blocks import (
     PROVIDER,
     block_to_call,
     block_to_part,
@@ -18,7 +18,7 @@ from chatstack.providers.anthropic_blocks import (
     call_input,
     objects,
 )
-from chatstack.providers.anthropic_wire import message_of, overhead_from_wire, usage_from_wire
+from chatstack.providers.anthropic.wire import message_of, overhead_from_wire, usage_from_wire
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import stream_ended
 from chatstack.values.parts import Part, Reasoning, Text, ToolCall

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from chatstack.errors import ServerError
 from chatstack.providers.extras import as_list, as_object, decoded_object
 from chatstack.providers.failures import failure
-from chatstack.providers.openai_parts import PROVIDER
-from chatstack.providers.openai_responses_wire import message_from_wire, usage_from_wire
+from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.responses_wire import message_from_wire, usage_from_wire
 from chatstack.values.messages import Message
 from chatstack.values.parts import ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason

@@ -1,4 +1,4 @@
-"""The provider on OpenAI's Responses API. Import it from ``chatstack.providers.openai``."""
+"""OpenAI's chat completions, and every server that speaks them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
 from chatstack.errors import BrokenStreamError
 from chatstack.providers.failures import misshapen, stream_ended
-from chatstack.providers.openai_parts import PROVIDER
-from chatstack.providers.openai_responses_answers import ResponsesAnswer
-from chatstack.providers.openai_responses_options import request_to_wire
-from chatstack.providers.openai_sdk import body_fields, exchange, sdk_client, sdk_info
+from chatstack.providers.openai.chat_answers import ChatAnswer
+from chatstack.providers.openai.chat_options import MaxTokensField
+from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.chat_wire import request_to_wire
+from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
-class OpenAIResponsesClient(ChatFronts):
-    """OpenAI's Responses API. The innermost of a stack.
+class OpenAIChatClient(ChatFronts):
+    """OpenAI's chat completions, and every server that speaks them, by ``base_url``. The innermost of a stack.
 
-    Takes what ``OpenAIChatClient`` takes. Reasoning items, server-side tools and compactions are kept in the answer's
-    message and go back as they came. To have reasoning kept where the server stores nothing, ask for it:
-    ``ChatOptions(extra={"store": False, "include": ["reasoning.encrypted_content"]})``.
+    The key is ``api_key`` or ``OPENAI_API_KEY``; a ``client`` of yours (``AsyncOpenAI``, ``AsyncAzureOpenAI``) brings
+    its own. Retries are the SDK's: ``max_retries`` of them, with its back-off. ``timeout_seconds`` is for one attempt;
+    ``stall_seconds`` for the silence in a stream, before its first event too (None: no limit).
+    ``max_tokens_field="max_tokens"`` is for servers that know only the older name. ``window_tokens`` states the model's
+    window where nobody else knows it.
 
     Raises ``WiringError`` when the SDK or the key is missing, and the ``ProviderError`` that fits from ``send``. A
-    stream without its last event is a ``BrokenStreamError``, never a short answer.
+    stream that ends before the model has said why it stopped is a ``BrokenStreamError``, never a short answer.
     """
 
-    __slots__ = ("_client", "_fields", "_owns_client", "info", "model", "stall_seconds")
+    __slots__ = ("_client", "_fields", "_owns_client", "info", "max_tokens_field", "model", "stall_seconds")
 
     def __init__(
         self,
@@ -44,10 +47,11 @@ class OpenAIResponsesClient(ChatFronts):
         max_retries: int | None = None,
         stall_seconds: float | None = 120,
         http_client: object | None = None,
+        max_tokens_field: MaxTokensField = "max_completion_tokens",
         window_tokens: int | None = None,
     ) -> None:
         self._client = sdk_client(
-            "OpenAIResponsesClient",
+            "OpenAIChatClient",
             client,
             api_key=api_key,
             base_url=base_url,
@@ -57,9 +61,10 @@ class OpenAIResponsesClient(ChatFronts):
         )
         # The SDK would close an HTTP client of the caller's with its own.
         self._owns_client = client is None and http_client is None
-        self._fields = body_fields(self._client.responses.create)
+        self._fields = body_fields(self._client.chat.completions.create)
         self.model = model
         self.stall_seconds = stall_seconds
+        self.max_tokens_field: MaxTokensField = max_tokens_field
         self.info: ProviderInfo = sdk_info(self._client, model, window_tokens)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
@@ -80,28 +85,27 @@ class OpenAIResponsesClient(ChatFronts):
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"OpenAIResponsesClient({self.model!r}, server={self.info.server_address!r})"
+        return f"OpenAIChatClient({self.model!r}, server={self.info.server_address!r})"
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        body = request_to_wire(request, model=self.model)
-        answer = ResponsesAnswer()
+        body = request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
+        answer = ChatAnswer()
         raw: object = None
-        events = exchange(self._client.responses.create, body, self._fields, stall_seconds=self.stall_seconds)
+        events = exchange(self._client.chat.completions.create, body, self._fields, stall_seconds=self.stall_seconds)
         async with aclosing(events):
             try:
-                async for event, sdk_event in events:
+                async for chunk, sdk_chunk in events:
                     with misshapen(PROVIDER, streaming=request.stream):
-                        shown = list(answer.add(event, streaming=request.stream))
-                    # What ends a stream is an event around the response.
-                    raw = getattr(sdk_event, "response", sdk_event)
+                        shown = list(answer.add(chunk, streaming=request.stream))
+                    raw = sdk_chunk
                     for update in shown:
                         yield update
             except BrokenStreamError:
-                # Behind the last event there is nothing to lose.
+                # What is cut off behind a finish reason is at most the usage.
                 if not answer.is_complete:
                     raise
-        if not answer.is_complete:
-            raise stream_ended(PROVIDER, "response.completed")
+        if request.stream and not answer.is_complete:
+            raise stream_ended(PROVIDER, "a finish reason")
         with misshapen(PROVIDER, streaming=request.stream):
             last = list(answer.finish(raw))
         for update in last:

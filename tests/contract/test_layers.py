@@ -1,0 +1,203 @@
+"""Every layer of ours keeps the contract, and none can be forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import importlib
+import pkgutil
+import typing
+from collections.abc import Iterable
+
+import pytest
+
+import chatstack
+from chatstack import (
+    ChatClient,
+    ChatStack,
+    ContextWindowGuard,
+    FunctionInvoker,
+    ModelTracer,
+    OldestFirst,
+    ProgressEvent,
+    ProgressReporter,
+    Telemetry,
+    ToolLoopError,
+)
+from chatstack.client.stack import BuiltClient
+from chatstack.context.applier import StrategyApplier
+from chatstack.demo.ledger import RequestScale
+from chatstack.telemetry.events import ProgressKind
+from chatstack.testing import LayerContract, ScriptedClient
+from chatstack.testing.conversations import ANSWERS, CANARY, HISTORIES, TOOLS
+
+LIMIT = 240
+"""Tokens; most histories of the contract are longer."""
+
+
+class TestProgressReporter(LayerContract):
+    covers = (ProgressReporter,)
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return ProgressReporter(inner, on_progress=lambda event: None, telemetry=telemetry)
+
+
+class TestModelTracer(LayerContract):
+    covers = (ModelTracer,)
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return ModelTracer(inner, telemetry=telemetry)
+
+
+class TestFunctionInvoker(LayerContract):
+    covers = (FunctionInvoker,)
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return FunctionInvoker(inner, tools=TOOLS, telemetry=telemetry)
+
+
+class TestFunctionInvokerAtItsLimit(LayerContract):
+    covers = (FunctionInvoker,)
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return FunctionInvoker(
+            inner,
+            tools=TOOLS,
+            max_tool_calls_per_turn=1,
+            max_concurrency=1,
+            tool_timeout_seconds=5,
+            include_error_details=True,
+            telemetry=telemetry,
+        )
+
+
+class TestContextWindowGuardThatWarns(LayerContract):
+    covers = (ContextWindowGuard,)
+    edits = True  # it repairs
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return ContextWindowGuard(inner, max_context_tokens=LIMIT, telemetry=telemetry)
+
+
+class TestContextWindowGuardThatPrunes(LayerContract):
+    covers = (ContextWindowGuard,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return ContextWindowGuard(inner, max_context_tokens=LIMIT, prune_on_overflow=True, telemetry=telemetry)
+
+
+class TestStrategyApplier(LayerContract):
+    covers = (StrategyApplier,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return StrategyApplier(inner, strategy=OldestFirst(LIMIT, LIMIT // 2), telemetry=telemetry)
+
+
+class TestRequestScale(LayerContract):
+    covers = (RequestScale,)
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return RequestScale(inner, weigh=lambda request: None)
+
+
+class TestAFullStack(LayerContract):
+    covers = (BuiltClient,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        services: dict[type, object] = {Telemetry: telemetry}
+        return (
+            ChatStack(inner)
+            .use(ProgressReporter, on_progress=lambda event: None)
+            .use(FunctionInvoker, tools=TOOLS)
+            .use(OldestFirst(LIMIT, LIMIT // 2))
+            .use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True)
+            .build(services.__getitem__)
+        )
+
+
+def test_no_progress_event_quotes_a_message_or_an_error() -> None:
+    heard: list[ProgressEvent] = []
+
+    async def turns() -> None:
+        for history in HISTORIES.values():
+            for answers in ANSWERS.values():
+                stack = ChatStack(ScriptedClient(answers)).use(ProgressReporter, on_progress=heard.append)
+                stack = stack.use(FunctionInvoker, tools=TOOLS, max_consecutive_failures=1)
+                stack = stack.use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True)
+                async with stack.open() as client:
+                    with contextlib.suppress(ToolLoopError):
+                        await client.get_response(history)
+
+    asyncio.run(turns())
+    assert {event.kind for event in heard} == set(typing.get_args(ProgressKind))
+    assert [event for event in heard if CANARY in repr(event)] == []
+
+
+def layers_in(modules: Iterable[object]) -> set[type]:
+    """The classes, defined in these modules, that wrap a client: dataclasses with a field ``inner``, and ``send``."""
+    return {
+        found
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, type)
+        and found.__module__ == getattr(module, "__name__", None)
+        and dataclasses.is_dataclass(found)
+        and "inner" in {field.name for field in dataclasses.fields(found)}
+        and callable(getattr(found, "send", None))
+    }
+
+
+def modules_of_ours() -> list[object]:
+    """Every module of the package."""
+    found: list[object] = []
+    for module in pkgutil.walk_packages(chatstack.__path__, "chatstack."):
+        if not module.name.endswith("__main__"):
+            found.append(importlib.import_module(module.name))
+    return found
+
+
+def enrolled() -> set[type]:
+    """The layers that some contract in this module covers."""
+    suites = [each for each in globals().values() if isinstance(each, type) and issubclass(each, LayerContract)]
+    return {layer for suite in suites for layer in getattr(suite, "covers", ())}
+
+
+def not_enrolled(layers: set[type]) -> list[str]:
+    return sorted(layer.__name__ for layer in layers - enrolled())
+
+
+def test_every_layer_is_enrolled() -> None:
+    assert not_enrolled(layers_in(modules_of_ours())) == []
+
+
+def test_the_search_finds_the_layers_that_there_are() -> None:
+    assert layers_in(modules_of_ours()) >= {ProgressReporter, ModelTracer, FunctionInvoker, ContextWindowGuard}
+
+
+def test_a_layer_that_is_not_enrolled_is_named() -> None:
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Forgotten:
+        inner: ChatClient
+
+        async def send(self, request: object, /) -> object:
+            return request
+
+    class Module:
+        pass
+
+    module = Module()
+    module.__name__ = Forgotten.__module__  # type: ignore[attr-defined]
+    module.Forgotten = Forgotten  # type: ignore[attr-defined]
+    assert not_enrolled(layers_in([module])) == ["Forgotten"]
+
+
+def test_a_contract_without_make_says_what_is_missing() -> None:
+    class Unfinished(LayerContract):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"Unfinished: write make\(self, inner, telemetry\)"):
+        Unfinished().test_a_response_may_be_asked_for_again()
