@@ -166,7 +166,7 @@ def _window_of(files: Sequence[Path]) -> int:
 
 
 def _read_tools(path: Path) -> tuple[DeclaredTool, ...]:
-    from chatstack.providers.openai_wire import request_from_wire
+    from chatstack.providers.openai.chat_wire import request_from_wire
 
     try:
         tools: object = json.loads(path.read_text(encoding="utf-8-sig"))

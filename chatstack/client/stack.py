@@ -35,7 +35,11 @@ class LayerSpec:
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     def __repr__(self) -> str:
-        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        fields = getattr(self.source, "__dataclass_fields__", {})
+        hidden = {name for name, each in fields.items() if not each.repr}  # what the layer's own repr keeps to itself
+        options = "".join(
+            f", {name}={'...' if name in hidden else repr(value)}" for name, value in self.options.items()
+        )
         called = f", name={self.name!r}" if self.name != name_of(self.source) else ""
         return f"use({name_of(self.source)}{called}{options})"
 
@@ -69,9 +73,13 @@ class ChatStack:
     services: SharedServices = field(default_factory=SharedServices)
 
     def __post_init__(self) -> None:
+        kind = name_of(self.provider)
+        if isinstance(self.provider, type):
+            raise WiringError(f"ChatStack: provider is the class {kind} itself; pass an instance", parameter="provider")
         if not callable(getattr(self.provider, "send", None)):
-            kind = name_of(self.provider)
-            raise WiringError(f"ChatStack: provider is a {kind}, which has no send(); pass a chat client")
+            raise WiringError(
+                f"ChatStack: provider is a {kind}, which has no send(); pass a chat client", parameter="provider"
+            )
         if self.memory is not None:
             self.services.add(self.memory)
 

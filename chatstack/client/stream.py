@@ -121,6 +121,8 @@ class ChatStream:
                 update = await self._source.__anext__()
             except StopAsyncIteration:
                 self._ended = True
+                if self._owned is not None:  # a source may end before what it reads from does
+                    await self._owned.aclose()
                 raise
             except BaseException as error:
                 self._fail(error)

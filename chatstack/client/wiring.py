@@ -83,7 +83,8 @@ def wire(
             continue
         kind = service_type(parameter.hint)
         if parameter.hint is not None and _is_resolver(parameter.hint):
-            given[parameter.name] = resolve
+            if has_resolver or not parameter.has_default:  # without a container, a layer should know that there is none
+                given[parameter.name] = resolve
         elif kind is not None and (found := ask(resolve, kind)) is not _UNBOUND:
             given[parameter.name] = found
         elif not parameter.has_default:

@@ -13,7 +13,7 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.strategy import Strategy
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import attached, compacted
-from chatstack.tokens.counter import CharCounter, TokenCounter
+from chatstack.tokens.counter import TokenCounter, char_counter
 from chatstack.values.requests import ChatRequest
 
 
@@ -35,7 +35,7 @@ class StrategyApplier(ChatFronts):
     kind: ClassVar[str] = "context"
 
     def __post_init__(self) -> None:
-        counter = self.counter or CharCounter()
+        counter = self.counter or char_counter(4)
         owner = f"{self.strategy!r},{counter!r}"
         object.__setattr__(self, "_editing", ContextEditing(self.memory, self.telemetry, counter, owner))
 

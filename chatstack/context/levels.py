@@ -23,7 +23,8 @@ def level_of(tokens: int, limit: int, threshold: float) -> Level:
     """The level of a context of that size; at the threshold is near, at the limit is not yet above it."""
     if tokens > limit:
         return Level.EXCEEDED
-    return Level.NEAR if tokens >= limit * threshold else Level.FINE
+    # Divided, not multiplied: 100 * 0.55 is more than 55, and 55 of 100 would not be at the threshold.
+    return Level.NEAR if tokens / limit >= threshold else Level.FINE
 
 
 def held_level(last: int, tokens: int, limit: int, threshold: float) -> Level:

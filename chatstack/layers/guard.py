@@ -17,7 +17,7 @@ from chatstack.context.pruning import OldestFirst
 from chatstack.errors import ContextOverflowError, WiringError
 from chatstack.telemetry.emission import Telemetry, Value
 from chatstack.telemetry.turns import attached, compacted
-from chatstack.tokens.counter import CharCounter, TokenCounter
+from chatstack.tokens.counter import TokenCounter, char_counter
 from chatstack.tokens.windows import window_of
 from chatstack.values.requests import ChatRequest
 
@@ -64,7 +64,7 @@ class ContextWindowGuard(ChatFronts):
             raise _wrong("chars_per_token", self.chars_per_token, "a number greater than 0")
         if self.counter is not None and not isinstance(self.counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _wrong("counter", type(self.counter).__name__, "a TokenCounter")
-        counter = self.counter or CharCounter(self.chars_per_token)
+        counter = self.counter or char_counter(self.chars_per_token)
         owner = f"guard({limit},{self.prune_to:g},{self.prune_on_overflow},{counter!r})"
         object.__setattr__(self, "_editing", ContextEditing(self.memory, self.telemetry, counter, owner))
 
@@ -82,6 +82,11 @@ class ContextWindowGuard(ChatFronts):
         with attached(compacted()):
             return await self.inner.send(context.to_send())
 
+    @property
+    def _lines(self) -> str:
+        """What its levels are kept under: guards with other thresholds have crossed other lines."""
+        return f"{self._editing.owner}:{self.warning_threshold:g}"
+
     def _limit(self, request: ChatRequest) -> int | None:
         if self.max_context_tokens != "auto":
             return self.max_context_tokens
@@ -97,18 +102,18 @@ class ContextWindowGuard(ChatFronts):
         if self.prune_on_overflow and context.tokens > limit * self.prune_to:
             context = self._editing.replay(opened)
         self.telemetry.utilization.record(context.tokens / limit)
-        level = level_of(context.tokens, limit, self.warning_threshold)
-        if level is Level.FINE and request.conversation_id is None and not context.is_edited:
+        reached = level_of(context.tokens, limit, self.warning_threshold)
+        if reached is Level.FINE and request.conversation_id is None and not context.is_edited:
             return context
-        last = self.memory.level(self._editing.owner, opened.keys)
-        level = max(level, held_level(last, context.tokens, limit, self.warning_threshold))
-        news = level > last or (self.every_call and level is not Level.FINE)
+        last = self.memory.level(self._lines, opened.keys)
+        level = max(reached, held_level(last, context.tokens, limit, self.warning_threshold))
+        news = level > last or (self.every_call and reached is not Level.FINE)
         if context.tokens > limit:
             context, level = self._over(opened, context, limit, last, news)
         elif news:
             self._say_near(context, limit)
         if level != last:
-            self.memory.set_level(self._editing.owner, opened.keys, level)
+            self.memory.set_level(self._lines, opened.keys, level)
         return context
 
     def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
@@ -117,7 +122,9 @@ class ContextWindowGuard(ChatFronts):
         message = f"about {context.tokens:,} tokens, the limit is {limit:,}"
         before = context
         if news:
-            with self.telemetry.warning("context_window_exceeded", message, self._numbers(context, limit, action)):
+            numbers = self._numbers(context, limit, action)
+            error = "ContextOverflowError" if action == "reject" else ""
+            with self.telemetry.warning("context_window_exceeded", message, numbers, error=error):
                 context = self._pruned(opened, context, limit)
         else:
             context = self._pruned(opened, context, limit)
@@ -128,14 +135,18 @@ class ContextWindowGuard(ChatFronts):
             self._say_irreducible(context, limit)
         if self.strict:
             if level > last:
-                self.memory.set_level(self._editing.owner, opened.keys, level)
-            raise ContextOverflowError(
-                context.tokens,
-                limit,
-                message=f"ContextWindowGuard: about {context.tokens:,} tokens do not fit into {limit:,}, "
-                f"and nothing more may be removed; largest: {largest(context)}",
-            )
+                self.memory.set_level(self._lines, opened.keys, level)
+            raise self._overflow(context, limit)
         return context, level
+
+    def _overflow(self, context: Context, limit: int) -> ContextOverflowError:
+        why = "nothing more may be removed" if self.prune_on_overflow else "prune_on_overflow is off"
+        return ContextOverflowError(
+            context.tokens,
+            limit,
+            message=f"ContextWindowGuard: about {context.tokens:,} tokens do not fit into {limit:,}, and {why}; "
+            f"largest: {largest(context)}",
+        )
 
     def _pruned(self, opened: Opened, context: Context, limit: int) -> Context:
         if not self.prune_on_overflow:

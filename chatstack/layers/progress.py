@@ -43,7 +43,7 @@ class ProgressReporter(ChatFronts):
 
     def __post_init__(self) -> None:
         listener = self.on_progress
-        if listener is not None and (not callable(listener) or inspect.iscoroutinefunction(listener)):
+        if listener is not None and (not callable(listener) or _is_async(listener)):
             raise WiringError(
                 f"ProgressReporter: on_progress={type(listener).__name__} must be a plain function of one event",
                 layer="ProgressReporter",
@@ -77,9 +77,10 @@ class ProgressReporter(ChatFronts):
         return ChatStream.watched(stream, SpanWatch(context, run.ended))
 
     async def aclose(self) -> None:
-        """Wait for what is still to be delivered."""
+        """Wait for what is still to be delivered, and say what could not be."""
         if self._delivery is not None:
             await self._delivery.flush()
+            _warn_of_drops(self.telemetry, self._delivery.take_dropped())
 
 
 class _TurnRun:
@@ -97,9 +98,10 @@ class _TurnRun:
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
         usage = answer.usage if answer is not None else Usage()
         turn, span = self._turn, self._turn.root
-        dropped = self._delivery.take_dropped() if self._delivery is not None else 0
-        if dropped:
-            self._warn_of_drops(dropped)
+        if self._delivery is not None:
+            # In the turn's own context: this may run in a finalizer, far from it.
+            with attached(with_turn(turn, set_span_in_context(span))):
+                _warn_of_drops(self._telemetry, self._delivery.take_dropped())
         if usage.total_tokens and span.is_recording():
             span.set_attribute(semconv.USAGE_INPUT, usage.input_tokens)
             span.set_attribute(semconv.USAGE_OUTPUT, usage.output_tokens)
@@ -117,12 +119,16 @@ class _TurnRun:
         }
         turn.tell("turn_ended", self._agent_name, error=error_type(error), numbers=numbers)
 
-    def _warn_of_drops(self, dropped: int) -> None:
-        """Inside the turn's own context: this may run in a finalizer, far from it."""
-        with attached(with_turn(self._turn, set_span_in_context(self._turn.root))):
-            self._telemetry.warn(
-                "progress_dropped",
-                f"{dropped} progress events were not delivered: the listener is too slow, or raised",
-                {"chatstack.progress.dropped": dropped},
-                span_name="progress",
-            )
+
+def _is_async(listener: object) -> bool:
+    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__)
+
+
+def _warn_of_drops(telemetry: Telemetry, dropped: int) -> None:
+    if dropped:
+        telemetry.warn(
+            "progress_dropped",
+            f"{dropped} progress events were not delivered: the listener is too slow, or raised",
+            {"chatstack.progress.dropped": dropped},
+            span_name="progress",
+        )

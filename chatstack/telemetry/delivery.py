@@ -64,7 +64,7 @@ class ProgressDelivery:
                 self._busy = True
             try:
                 self._listener(event)
-            except Exception:  # noqa: BLE001 - a listener's failure is counted and reported, and never a call's
+            except BaseException:  # noqa: BLE001 - counted and reported, never a call's; SystemExit would end the thread
                 with self._changed:
                     self.dropped += 1
             finally:

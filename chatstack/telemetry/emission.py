@@ -103,7 +103,9 @@ class Telemetry:
             semconv.WARNING_MESSAGE: message,
             **self._hints(kind, message),
         }
-        with self.tracer.start_as_current_span(span_name, attributes=said) as span:
+        with self.tracer.start_as_current_span(
+            span_name, attributes=said, record_exception=False, set_status_on_exception=False
+        ) as span:
             if self.span_events:
                 span.add_event(semconv.WARNING_EVENT, {semconv.WARNING_CODE: code, semconv.WARNING_MESSAGE: message})
             if error or self.warning_status == "error":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -99,6 +100,13 @@ class CharCounter(TokenCounter):
 
     def __repr__(self) -> str:
         return f"CharCounter(chars_per_token={self.chars_per_token:g})"
+
+
+@functools.lru_cache(maxsize=64)
+def char_counter(chars_per_token: float) -> CharCounter:
+    """The one for that many characters: layers that are not given a counter share it, so that a message is counted
+    once, however many layers and builds of a stack ask."""
+    return CharCounter(chars_per_token)
 
 
 class TableCounter(TokenCounter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ import msgspec
 from opentelemetry.trace import set_span_in_context
 
 from chatstack import semconv
-from chatstack.client.wiring import Resolver, nearest
-from chatstack.errors import ToolTimeoutError, UnknownToolError
+from chatstack.client.wiring import Resolver, ask, is_bound, nearest
+from chatstack.errors import ToolTimeoutError, UnknownToolError, WiringError
 from chatstack.telemetry.emission import Telemetry, end_span, error_type, internal_span
 from chatstack.telemetry.turns import attached, current_turn
 from chatstack.tools.tool import Tool, ToolContext
@@ -40,6 +41,7 @@ class ToolRunner:
 
     async def run(self, call: ToolCall, context: ToolContext) -> Outcome:
         """Run one call inside its own span."""
+        found = self.tools.get(call.name)
         span = internal_span(
             self.telemetry.tracer,
             f"execute_tool {call.name}",
@@ -48,6 +50,7 @@ class ToolRunner:
                 semconv.TOOL_NAME: call.name,
                 semconv.TOOL_CALL_ID: call.id,
                 semconv.TOOL_TYPE: "function",
+                **({semconv.TOOL_DESCRIPTION: found.description} if found is not None and found.description else {}),
             },
         )
         turn = current_turn()
@@ -70,6 +73,7 @@ class ToolRunner:
             labels = {semconv.TOOL_NAME: call.name} | ({semconv.ERROR_TYPE: kind} if kind else {})
             self.telemetry.tool_duration.record(seconds, labels)
             if turn is not None:
+                turn.round = context.round  # a tool that asks a model itself has counted rounds of its own
                 turn.tell("tool_ended", call.name, error=error_type(failure), numbers={"seconds": seconds})
 
     async def _outcome(self, call: ToolCall, context: ToolContext) -> Outcome:
@@ -103,7 +107,9 @@ class ToolRunner:
             async with limit:
                 if found.is_async:
                     return await found.function(**arguments)
-                return await asyncio.to_thread(found.function, **arguments)
+                output = await asyncio.to_thread(found.function, **arguments)
+                # A plain function around a coroutine function, as many decorators make.
+                return await output if inspect.isawaitable(output) else output
         except TimeoutError as error:
             if limit.expired():
                 raise ToolTimeoutError(f"{found.name} took longer than {seconds:g} seconds.") from error
@@ -111,9 +117,16 @@ class ToolRunner:
 
     def _injected(self, found: Tool[..., Any], context: ToolContext) -> dict[str, object]:
         """What the container and the loop give to a tool. An error here is the program's own: it surfaces."""
-        given: dict[str, object] = {
-            name: cast("Resolver", self.resolve)(service) for name, service in found.services.items()
-        }
+        given: dict[str, object] = {}
+        for name, service in found.services.items():
+            given[name] = ask(cast("Resolver", self.resolve), service)
+            if not is_bound(given[name]):
+                raise WiringError(
+                    f"tool {found.name!r}: nothing to give for {name} (a {service.__name__}); bind it in the container "
+                    "that the stack was built with",
+                    layer="FunctionInvoker",
+                    parameter=name,
+                )
         if found.context_parameter is not None:
             given[found.context_parameter] = context
         return given

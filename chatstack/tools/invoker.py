@@ -53,12 +53,15 @@ class FunctionInvoker(ChatFronts):
     kind: ClassVar[str] = "tool_loop"
 
     def __post_init__(self) -> None:
-        for name in ("max_tool_calls_per_turn", "max_concurrency", "max_consecutive_failures", "tool_timeout_seconds"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise WiringError(
-                    f"FunctionInvoker: {name}={value!r} must be greater than 0", layer="FunctionInvoker", parameter=name
-                )
+        for name in ("max_tool_calls_per_turn", "max_concurrency", "max_consecutive_failures"):
+            count: object = getattr(self, name)
+            if (type(count) is not int or count <= 0) and not (count is None and name == "max_concurrency"):
+                raise _wrong(name, count, "a whole number greater than 0")
+        seconds: object = self.tool_timeout_seconds
+        if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("tool_timeout_seconds", seconds, "a number greater than 0")
+        if not isinstance(self.tools, Sequence) or isinstance(self.tools, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("tools", self.tools, "a list of functions")
         tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool(each) for each in self.tools)
         runner = ToolRunner(
             {each.name: each for each in tools},
@@ -101,7 +104,7 @@ class FunctionInvoker(ChatFronts):
                 self._stop_if_failing(turn)
             if turn.is_over(answer, self._runner.tools):
                 return
-            if turn.limit_reached:
+            if turn.limit_reached and turn.open_calls:
                 self._warn_of_limit(turn)
             request = turn.next_request()
             _set_round(turn.round)
@@ -117,11 +120,15 @@ class FunctionInvoker(ChatFronts):
             async with gate:
                 return await self._runner.run(call, turn.context_of(call))
 
+        broken: Exception | None = None
+        tasks: list[asyncio.Task[Outcome]] = []
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(call)) for call in ours[:allowed]]
+                tasks += [group.create_task(one(call)) for call in ours[:allowed]]
         except ExceptionGroup as failed:  # not a tool's failure, those are outcomes: a service that cannot be had
-            raise failed.exceptions[0] from failed
+            broken = failed.exceptions[0]
+        if broken is not None:
+            raise broken  # out here, so that its own cause stays
         turn.calls_run += len(tasks)
         refused = [Outcome(ToolResult(call.id, call.name, OVER_LIMIT, True)) for call in ours[allowed:]]
         return [task.result() for task in tasks] + refused
@@ -143,6 +150,12 @@ class FunctionInvoker(ChatFronts):
             {"chatstack.tools.calls": turn.calls_run, "chatstack.tools.limit": self.max_tool_calls_per_turn},
             span_name="tool_loop",
         )
+
+
+def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
+    return WiringError(
+        f"FunctionInvoker: {parameter}={value!r} must be {wanted}", layer="FunctionInvoker", parameter=parameter
+    )
 
 
 def _set_round(number: int) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from chatstack.client.wiring import name_of
+from chatstack.client.wiring import name_of, service_type
 from chatstack.errors import WiringError
 from chatstack.values.messages import Message
 from chatstack.values.requests import ToolDeclaration
@@ -19,6 +21,10 @@ from chatstack.values.requests import ToolDeclaration
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+"""What OpenAI and Anthropic take as a name; what they refuse would only show with the first call."""
 
 
 class _Inject:
@@ -98,7 +104,7 @@ def tool(
 
     Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter. A parameter of type ``ToolContext`` or
     ``Injected[Service]`` is filled in when it runs, and no part of the schema. Raises ``WiringError`` for a parameter
-    that has no type hint, or one that cannot be described as JSON.
+    that has no type hint, or one that cannot be described as JSON, and for a name that providers would refuse.
     """
     if function is None:
         return lambda given: _made(given, name, description, timeout_seconds)
@@ -111,13 +117,19 @@ def _made(
     called = name or name_of(function)
     if not callable(function):
         raise WiringError(f"tool: expected a function, got {type(function).__name__}", parameter="tools")
+    if not _NAME.fullmatch(called):
+        raise WiringError(
+            f"tool {called!r}: a name is up to 128 letters, digits, _ and -; pass @tool(name='...')", parameter="name"
+        )
     if timeout_seconds is not None and not timeout_seconds > 0:
-        raise WiringError(f"tool {called!r}: timeout_seconds={timeout_seconds} must be greater than 0")
+        raise WiringError(
+            f"tool {called!r}: timeout_seconds={timeout_seconds} must be greater than 0", parameter="timeout_seconds"
+        )
     fields, services, context_parameter = _sorted_parameters(function, called)
     arguments = msgspec.defstruct(called, fields, kw_only=True, forbid_unknown_fields=True)
     return Tool(
         name=called,
-        description=description if description is not None else inspect.getdoc(function) or "",
+        description=description if description is not None else inspect.getdoc(_written(function)) or "",
         parameters=_schema(arguments, called),
         function=function,
         arguments=arguments,
@@ -135,8 +147,8 @@ def _sorted_parameters(
 ) -> tuple[list[_Field], dict[str, type], str | None]:
     """Which parameters the model fills in, and which are filled in here."""
     try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except NameError as error:
+        hints = typing.get_type_hints(_written(function), include_extras=True)
+    except (NameError, TypeError) as error:
         raise WiringError(f"tool {called!r}: a type hint cannot be resolved: {error}") from error
     fields: list[_Field] = []
     services: dict[str, type] = {}
@@ -150,7 +162,7 @@ def _sorted_parameters(
                 f"tool {called!r}: parameter {parameter.name!r} has no type hint; the model needs one",
                 parameter=parameter.name,
             )
-        if hint is ToolContext:
+        if service_type(hint) is ToolContext:
             context_parameter = parameter.name
         elif _INJECT in getattr(hint, "__metadata__", ()):
             services[parameter.name] = typing.get_args(hint)[0]
@@ -161,19 +173,32 @@ def _sorted_parameters(
     return fields, services, context_parameter
 
 
+def _written(function: Callable[..., object]) -> Callable[..., object]:
+    """Where hints and docstring stand: behind a partial, or at the ``__call__`` of an object."""
+    if isinstance(function, functools.partial):
+        return _written(function.func)
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
 def _described(hint: Any) -> Any:
-    """``Annotated[T, "text"]`` as the description that msgspec puts into the schema."""
-    texts = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, str)]
+    """``Annotated[T, "text"]`` as the description that msgspec puts into the schema; bounds in ``Meta`` stay."""
+    metadata: tuple[object, ...] = getattr(hint, "__metadata__", ())
+    texts = [each for each in metadata if isinstance(each, str)]
     if not texts:
         return hint
-    return Annotated[typing.get_args(hint)[0], msgspec.Meta(description=texts[0])]
+    rest = tuple(each for each in metadata if not isinstance(each, str))
+    return Annotated[(typing.get_args(hint)[0], *rest, msgspec.Meta(description=texts[0]))]
 
 
 def _default(value: object) -> object:
     """A default that msgspec takes: what can change is copied for every call."""
-    if type(value) in (list, dict, set):
+    if _can_change(value):
         return msgspec.field(default_factory=lambda: copy.deepcopy(value))
     return value
+
+
+def _can_change(value: object) -> bool:
+    return isinstance(value, list | dict | set | msgspec.Struct) or is_dataclass(value)
 
 
 def _schema(arguments: type[msgspec.Struct], called: str) -> str:

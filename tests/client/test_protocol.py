@@ -1,0 +1,97 @@
+"""The protocol: one method, and ways down to what is wrapped."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from chatstack import (
+    ChatClient,
+    ChatRequest,
+    ChatStack,
+    ChatStream,
+    ContextWindowGuard,
+    ModelTracer,
+    ProviderInfo,
+    find,
+)
+from chatstack.client.protocol import chain, provider_info
+from chatstack.testing import ScriptedClient
+
+
+class Stranger:
+    """Imports and inherits nothing of ours."""
+
+    def __init__(self, inner: object = None) -> None:
+        self.inner = inner
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await ScriptedClient(["from a stranger"]).send(request)
+
+
+@dataclass
+class Named(Stranger):
+    inner: object = None
+    info: object = None
+
+
+def test_whoever_has_send_is_a_client() -> None:
+    assert isinstance(Stranger(), ChatClient)
+    assert not isinstance(object(), ChatClient)
+
+
+def test_a_stranger_works_in_a_stack() -> None:
+    client = ChatStack(Stranger()).use(ContextWindowGuard, max_context_tokens=1_000).build()
+    assert asyncio.run(client.get_response("hello")).text == "from a stranger"
+
+
+def test_the_chain_goes_from_the_client_down_to_the_provider() -> None:
+    provider = ScriptedClient()
+    client = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=1_000).build()
+    assert [type(each).__name__ for each in chain(client)] == [
+        "BuiltClient",
+        "ContextWindowGuard",
+        "ModelTracer",
+        "ScriptedClient",
+    ]
+
+
+def test_a_chain_that_bites_its_own_tail_ends() -> None:
+    one = Stranger()
+    other = Stranger(one)
+    one.inner = other
+    assert list(chain(one)) == [one, other]
+
+
+def test_find_gets_to_the_outermost_layer_of_a_type() -> None:
+    client = (
+        ChatStack(ScriptedClient())
+        .use(ContextWindowGuard, name="outer", max_context_tokens=2)
+        .use(ContextWindowGuard, name="inner", max_context_tokens=1)
+        .build()
+    )
+    found = find(client, ContextWindowGuard)
+    assert found is not None
+    assert found.max_context_tokens == 2
+
+
+def test_find_gives_none_for_what_is_not_there() -> None:
+    client = ChatStack(ScriptedClient(), trace_model_calls=False).build()
+    assert find(client, ModelTracer) is None
+
+
+def test_find_gets_to_the_provider_itself() -> None:
+    provider = ScriptedClient()
+    assert find(ChatStack(provider).build(), ScriptedClient) is provider
+
+
+def test_the_provider_tells_about_itself_through_any_number_of_layers() -> None:
+    info = ProviderInfo(name="openai", model="m", window_tokens=1_000)
+    assert provider_info(Stranger(Stranger(ScriptedClient(info=info)))) is info
+
+
+@pytest.mark.parametrize("info", [None, "openai", {"name": "openai"}])
+def test_an_info_of_another_kind_is_not_taken_for_ours(info: object) -> None:
+    assert provider_info(Named(info=info)) is None

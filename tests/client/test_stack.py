@@ -1,0 +1,383 @@
+"""The recipe: immutable, checked, built as often as wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+
+import pytest
+
+from chatstack import (
+    BuiltClient,
+    ChatClient,
+    ChatFronts,
+    ChatRequest,
+    ChatStack,
+    ChatStream,
+    Context,
+    ContextMemory,
+    ContextWindowGuard,
+    FunctionInvoker,
+    LayerOrderWarning,
+    Message,
+    ModelTracer,
+    OldestFirst,
+    Plan,
+    ProgressReporter,
+    Strategy,
+    WiringError,
+    find,
+)
+from chatstack.testing import ScriptedClient, TelemetryCapture
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stamp(ChatFronts):
+    """Appends its mark to the last message, so that the order shows."""
+
+    inner: ChatClient
+    _: KW_ONLY
+    mark: str = "?"
+    key: str = field(default="", repr=False)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.inner.send(request.but(messages=(Message.user(request.messages[-1].text + self.mark),)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closing(Stamp):
+    closed: list[str] = field(default_factory=list)
+
+    async def aclose(self) -> None:
+        self.closed.append(self.mark)
+
+
+def asked(client: BuiltClient) -> str:
+    """What reached the provider."""
+    asyncio.run(client.get_response(">"))
+    provider = find(client, ScriptedClient)
+    assert provider is not None
+    return provider.requests[-1].messages[-1].text
+
+
+def two_stamps() -> ChatStack:
+    return ChatStack(ScriptedClient()).use(Stamp, name="a", mark="a").use(Stamp, name="b", mark="b")
+
+
+# The recipe
+
+
+def test_the_first_layer_used_is_the_first_to_see_a_request() -> None:
+    assert asked(two_stamps().build()) == ">ab"
+
+
+def test_a_stack_without_layers_is_the_provider_with_its_tracer() -> None:
+    client = ChatStack(ScriptedClient(["fine"])).build()
+    assert asyncio.run(client.get_response("hello")).text == "fine"
+    assert find(client, ModelTracer) is not None
+
+
+def test_using_gives_a_new_recipe_and_leaves_the_old_one_alone() -> None:
+    stack = ChatStack(ScriptedClient())
+    longer = stack.use(Stamp, mark="x")
+    assert (len(stack.layers), len(longer.layers)) == (0, 1)
+
+
+def test_a_recipe_can_be_built_again_and_again_into_fresh_layers() -> None:
+    stack = two_stamps()
+    one, other = stack.build(), stack.build()
+    assert find(one, Stamp) is not find(other, Stamp)
+    assert (asked(one), asked(other)) == (">ab", ">ab")
+
+
+def test_overriding_options_keeps_the_others_and_the_place() -> None:
+    stack = ChatStack(ScriptedClient()).use(Stamp, name="a", mark="a", key="k").use(Stamp, name="b", mark="b")
+    client = stack.override("a", mark="X").build()
+    assert asked(client) == ">Xb"
+    layer = find(client, Stamp)
+    assert layer is not None
+    assert layer.key == "k"
+
+
+def test_overriding_with_another_layer_takes_its_own_options_only() -> None:
+    def shout(inner: ChatClient, *, times: int) -> ChatClient:
+        return Stamp(inner, mark="!" * times)
+
+    assert asked(two_stamps().override("a", shout, times=2).build()) == ">!!b"
+
+
+def test_leaving_a_layer_out() -> None:
+    assert asked(two_stamps().without("a").build()) == ">b"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda stack: stack.override("aa", mark="x"), "override: no layer 'aa' in this stack; did you mean 'a'?"),
+        (lambda stack: stack.without("zzz"), "without: no layer 'zzz' in this stack; known: a, b"),
+    ],
+)
+def test_changing_a_layer_that_is_not_there_names_the_nearest(change: Callable[[ChatStack], object], said: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        change(two_stamps())
+    assert str(caught.value) == said
+
+
+def test_two_layers_of_one_name_are_refused_with_the_remedy() -> None:
+    with pytest.raises(WiringError) as caught:
+        ChatStack(ScriptedClient()).use(Stamp).use(Stamp)
+    assert str(caught.value) == ("layer 'Stamp': there is one of that name already; pass name='...' to tell them apart")
+    assert (caught.value.layer, caught.value.parameter) == ("Stamp", "name")
+
+
+@pytest.mark.parametrize("provider", [None, "gpt", object()])
+def test_a_provider_without_send_is_refused(provider: object) -> None:
+    with pytest.raises(WiringError, match=r"ChatStack: provider is a \w+, which has no send\(\); pass a chat client"):
+        ChatStack(provider)  # type: ignore[arg-type]
+
+
+def test_a_provider_that_was_never_made_is_refused() -> None:
+    with pytest.raises(WiringError) as caught:
+        ChatStack(ScriptedClient)  # type: ignore[arg-type]
+    assert str(caught.value) == "ChatStack: provider is the class ScriptedClient itself; pass an instance"
+
+
+def test_a_layer_that_is_none_is_refused() -> None:
+    with pytest.raises(WiringError, match="use: 'guard' is not a layer: pass its class, a factory, or a strategy"):
+        ChatStack(ScriptedClient()).use("guard")  # type: ignore[arg-type]
+
+
+# Building
+
+
+def test_an_unknown_option_fails_at_build_by_layer_and_name() -> None:
+    stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, name="guard", max_context_token=5)
+    with pytest.raises(WiringError) as caught:
+        stack.build()
+    assert str(caught.value) == (
+        "layer 'guard': unknown option 'max_context_token'; did you mean 'max_context_tokens'?"
+    )
+
+
+def test_a_required_option_that_is_missing_fails_at_build_by_name() -> None:
+    with pytest.raises(WiringError, match="nothing to give for max_context_tokens; pass max_context_tokens="):
+        ChatStack(ScriptedClient()).use(ContextWindowGuard).build()
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (FunctionInvoker, "two tool loops in one stack: FunctionInvoker and again; leave one out"),
+        (ProgressReporter, "two progress reporters in one stack: ProgressReporter and again; leave one out"),
+    ],
+)
+def test_two_loops_or_two_reporters_are_refused(layer: Callable[..., ChatClient], said: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        ChatStack(ScriptedClient()).use(layer).use(layer, name="again").build()
+    assert str(caught.value) == said
+    assert caught.value.layer == "again"
+
+
+def test_a_context_layer_outside_the_tool_loop_is_warned_of() -> None:
+    stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=10).use(FunctionInvoker)
+    with pytest.warns(LayerOrderWarning, match="'ContextWindowGuard' is outside the tool loop 'FunctionInvoker'"):
+        stack.build()
+
+
+def test_the_default_order_is_not_warned_of() -> None:
+    stack = (
+        ChatStack(ScriptedClient())
+        .use(ProgressReporter)
+        .use(FunctionInvoker)
+        .use(OldestFirst, max_tokens=20, target_tokens=10)
+        .use(ContextWindowGuard, max_context_tokens=10)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find(stack.build(), ContextWindowGuard) is not None
+
+
+def test_the_tracer_goes_right_around_the_provider() -> None:
+    client = two_stamps().build()
+    assert [type(layer).__name__ for layer in client.layers] == ["Stamp", "Stamp", "ModelTracer"]
+
+
+def test_the_tracer_can_be_left_out_or_placed_by_hand() -> None:
+    bare = ChatStack(ScriptedClient(), trace_model_calls=False).use(Stamp).build()
+    placed = ChatStack(ScriptedClient()).use(ModelTracer).use(Stamp).build()
+    assert [type(layer).__name__ for layer in bare.layers] == ["Stamp"]
+    assert [type(layer).__name__ for layer in placed.layers] == ["ModelTracer", "Stamp"]
+
+
+def test_the_container_gives_what_type_hints_ask_for() -> None:
+    capture = TelemetryCapture()
+    client = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=10).build(capture.resolve)
+    guard = find(client, ContextWindowGuard)
+    assert guard is not None
+    assert guard.telemetry is capture.telemetry
+
+
+# Strategies
+
+
+@dataclass(frozen=True)
+class Nothing(Strategy):
+    """Never edits."""
+
+    times: int = 1
+
+    def plan(self, context: Context) -> Plan | None:
+        return None
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda stack: stack.use(Nothing(times=3)),
+        lambda stack: stack.use(Nothing, times=3),
+    ],
+    ids=["a value", "its class with options"],
+)
+def test_a_strategy_is_used_like_a_layer(use: Callable[[ChatStack], ChatStack]) -> None:
+    client = use(ChatStack(ScriptedClient(["fine"]))).build()
+    assert client.layers[0].strategy == Nothing(times=3)  # type: ignore[attr-defined]
+    assert asyncio.run(client.get_response("hello")).text == "fine"
+    assert "Nothing(times=3)" in repr(client)
+
+
+@dataclass(frozen=True)
+class Reckless(Strategy):
+    """Drops everything but the last message."""
+
+    name = "reckless"
+
+    def plan(self, context: Context) -> Plan | None:
+        return Plan(strategy=self.name, reason="why not", drop=tuple(range(len(context.messages) - 1)))
+
+
+def test_a_plan_that_breaks_a_promise_is_not_sent_and_warned_of() -> None:
+    capture, provider = TelemetryCapture(), ScriptedClient(["fine"])
+    messages = [Message.system("be brief, and never mention hunter2"), Message.user("hello")]
+    asyncio.run(ChatStack(provider).use(Reckless()).build(capture.resolve).get_response(messages))
+    assert provider.requests[0].messages == tuple(messages)
+    assert capture.warnings == ("plan_rejected",)
+    span = capture.span("compact_context reckless")
+    assert span.attributes["chatstack.warning.message"] == (
+        "a plan of Reckless was not applied: the system message at 0 is dropped"
+    )
+    assert (span.status, span.attributes["error.type"]) == ("error", "plan_rejected")
+    assert span.attributes["openinference.span.kind"] == "CHAIN"
+
+
+def test_a_plan_that_holds_all_promises_is_sent() -> None:
+    provider = ScriptedClient(["fine"])
+    messages = [Message.assistant("once"), Message.user("hello")]
+    asyncio.run(ChatStack(provider).use(Reckless()).build().get_response(messages))
+    assert provider.requests[0].messages == (Message.user("hello"),)
+
+
+def test_a_strategys_unknown_option_fails_at_build_by_layer() -> None:
+    with pytest.raises(WiringError, match=r"layer 'Nothing': .*'tims'"):
+        ChatStack(ScriptedClient()).use(Nothing, tims=3).build()
+
+
+def test_a_strategys_own_refusal_surfaces() -> None:
+    with pytest.raises(WiringError, match="target_tokens=20 must be between 1 and max_tokens=10"):
+        ChatStack(ScriptedClient()).use(OldestFirst, max_tokens=10, target_tokens=20).build()
+
+
+# Shared memory
+
+
+def memory_of(client: BuiltClient) -> ContextMemory:
+    guard = find(client, ContextWindowGuard)
+    assert guard is not None
+    return guard.memory
+
+
+def test_builds_and_derived_recipes_share_one_memory() -> None:
+    stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=10)
+    memory = memory_of(stack.build())
+    assert memory_of(stack.build()) is memory
+    assert memory_of(stack.use(Stamp).override("ContextWindowGuard", strict=True).build()) is memory
+
+
+def test_two_stacks_do_not_share_a_memory_unless_it_is_given() -> None:
+    def stack(memory: ContextMemory | None = None) -> BuiltClient:
+        return ChatStack(ScriptedClient(), memory=memory).use(ContextWindowGuard, max_context_tokens=10).build()
+
+    assert memory_of(stack()) is not memory_of(stack())
+    given = ContextMemory()
+    assert memory_of(stack(given)) is given
+    assert memory_of(stack(given)) is given
+
+
+# The built client
+
+
+def test_closing_closes_the_layers_outermost_first_and_not_the_provider() -> None:
+    class Provider(ScriptedClient):
+        closed = False
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    async def run() -> tuple[list[str], bool]:
+        closed: list[str] = []
+        provider = Provider()
+        stack = ChatStack(provider)
+        for mark in "abc":
+            stack = stack.use(Closing, name=mark, mark=mark, closed=closed)
+        async with stack.build():
+            pass
+        return closed, provider.closed
+
+    assert asyncio.run(run()) == (["a", "b", "c"], False)
+
+
+def test_one_layer_that_fails_to_close_does_not_keep_the_others_open() -> None:
+    class Stuck(Stamp):
+        async def aclose(self) -> None:
+            raise RuntimeError("stuck")
+
+    async def run() -> list[str]:
+        closed: list[str] = []
+        stack = ChatStack(ScriptedClient()).use(Closing, mark="a", closed=closed)
+        client = stack.use(Stuck).use(Closing, name="c", mark="c", closed=closed).build()
+        with pytest.raises(RuntimeError, match="stuck"):
+            await client.aclose()
+        return closed
+
+    assert asyncio.run(run()) == ["a", "c"]
+
+
+def test_open_gives_fresh_layers_and_closes_them_at_the_end() -> None:
+    async def run() -> list[str]:
+        closed: list[str] = []
+        stack = ChatStack(ScriptedClient()).use(Closing, mark="a", closed=closed)
+        async with stack.open() as one, stack.open() as other:
+            assert find(one, Closing) is not find(other, Closing)
+            assert closed == []
+            assert (await one.get_response("hello")).text == "fine"
+        return closed
+
+    assert asyncio.run(run()) == ["a", "a"]
+
+
+def test_the_repr_of_a_built_client_is_the_stack_without_secrets_or_defaults() -> None:
+    client = ChatStack(ScriptedClient()).use(Stamp, mark="x", key="sk-secret").use(Stamp, name="plain").build()
+    assert repr(client) == "Stamp(mark='x')\n  └ Stamp()\n    └ ModelTracer()\n      └ ScriptedClient(1 answers)"
+
+
+def test_the_repr_of_a_recipe_reads_like_the_code() -> None:
+    stack = ChatStack(ScriptedClient()).use(Stamp, mark="x").use(Stamp, name="plain")
+    assert (
+        repr(stack) == "ChatStack(ScriptedClient(1 answers))\n    .use(Stamp, mark='x')\n    .use(Stamp, name='plain')"
+    )
+
+
+def test_the_repr_of_a_recipe_shows_no_secret_either() -> None:
+    stack = ChatStack(ScriptedClient()).use(Stamp, mark="x", key="sk-secret")
+    assert repr(stack).endswith(".use(Stamp, mark='x', key=...)")

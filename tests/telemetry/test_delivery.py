@@ -1,0 +1,123 @@
+"""Events reach a listener in order, and a bad listener hurts nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from chatstack import ProgressEvent
+from chatstack.telemetry.delivery import ProgressDelivery
+
+
+def event(name: str) -> ProgressEvent:
+    return ProgressEvent(kind="edit", name=name, at=0.0)
+
+
+def test_events_arrive_in_order_off_the_callers_thread() -> None:
+    heard: list[str] = []
+    threads: set[int] = set()
+
+    def listen(each: ProgressEvent) -> None:
+        heard.append(each.name)
+        threads.add(threading.get_ident())
+
+    delivery = ProgressDelivery(listen)
+    for number in range(100):
+        delivery.put(event(str(number)))
+    assert asyncio.run(delivery.flush())
+    assert heard == [str(number) for number in range(100)]
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+def test_a_slow_listener_does_not_hold_up_whoever_puts() -> None:
+    go = threading.Event()
+    delivery = ProgressDelivery(lambda each: go.wait(5))
+    started = time.perf_counter()
+    for number in range(10):
+        delivery.put(event(str(number)))
+    assert time.perf_counter() - started < 1
+    go.set()
+    assert asyncio.run(delivery.flush())
+
+
+def test_what_does_not_fit_any_more_is_dropped_and_counted() -> None:
+    go, began, heard = threading.Event(), threading.Event(), list[str]()
+
+    def listen(each: ProgressEvent) -> None:
+        began.set()
+        go.wait(5)
+        heard.append(each.name)
+
+    delivery = ProgressDelivery(listen, capacity=2)
+    delivery.put(event("0"))
+    assert began.wait(5)
+    for name in "1234":
+        delivery.put(event(name))
+    assert delivery.take_dropped() == 2
+    assert delivery.take_dropped() == 0
+    go.set()
+    assert asyncio.run(delivery.flush())
+    assert heard == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt()])
+def test_a_listener_that_raises_misses_that_event_alone(error: BaseException) -> None:
+    heard: list[str] = []
+
+    def listen(each: ProgressEvent) -> None:
+        if each.name == "bad":
+            raise error
+        heard.append(each.name)
+
+    delivery = ProgressDelivery(listen)
+    for name in ("one", "bad", "two"):
+        delivery.put(event(name))
+    assert asyncio.run(delivery.flush())
+    assert heard == ["one", "two"]
+    assert delivery.take_dropped() == 1
+
+
+def test_flushing_says_when_the_listener_did_not_finish_in_time() -> None:
+    go = threading.Event()
+    delivery = ProgressDelivery(lambda each: go.wait(5))
+    delivery.put(event("0"))
+    assert not asyncio.run(delivery.flush(0.02))
+    go.set()
+    assert asyncio.run(delivery.flush())
+
+
+def test_flushing_nothing_is_done_at_once() -> None:
+    assert asyncio.run(ProgressDelivery(print).flush(0.0))
+
+
+def test_the_thread_ends_when_idle_and_comes_back_when_needed() -> None:
+    heard: list[str] = []
+    delivery = ProgressDelivery(lambda each: heard.append(each.name))
+    delivery.put(event("one"))
+    ours = [each for each in threading.enumerate() if each.name == "chatstack-progress"]
+    for thread in ours:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in ours)
+    delivery.put(event("two"))
+    assert asyncio.run(delivery.flush())
+    assert heard == ["one", "two"]
+
+
+def test_many_threads_may_put_at_once() -> None:
+    heard: list[str] = []
+    delivery = ProgressDelivery(lambda each: heard.append(each.name))
+    threads = [
+        threading.Thread(target=lambda n=number: [delivery.put(event(f"{n}-{k}")) for k in range(50)])
+        for number in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert asyncio.run(delivery.flush())
+    assert sorted(heard) == sorted(f"{n}-{k}" for n in range(4) for k in range(50))
+    assert [name for name in heard if name.startswith("0-")] == [f"0-{k}" for k in range(50)]

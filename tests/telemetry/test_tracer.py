@@ -1,0 +1,293 @@
+"""One ``chat`` span per model call, with the names of the conventions."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+
+from chatstack import (
+    ChatFronts,
+    ChatOptions,
+    ChatRequest,
+    ChatStream,
+    ChatUpdate,
+    ContextWindowGuard,
+    Message,
+    ModelTracer,
+    OutputSchema,
+    ProviderInfo,
+    RateLimitError,
+    ServerError,
+    Telemetry,
+    Usage,
+)
+from chatstack.client.stack import ChatStack
+from chatstack.testing import ScriptedClient, TelemetryCapture
+
+INFO = ProviderInfo(name="openai", model="gpt-5-mini", server_address="127.0.0.1", server_port=8080)
+
+
+class Reports(ChatFronts):
+    """A provider that reports everything that there is to report."""
+
+    info = INFO
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        async def play() -> Any:
+            yield ChatUpdate(text="hello")
+            yield ChatUpdate(
+                message_done=Message.assistant("hello"),
+                usage=Usage(100, 20, cache_read_tokens=60, cache_write_tokens=30, reasoning_tokens=15),
+                finish_reason="length",
+                response_id="r-1",
+                model="gpt-5-mini-2026",
+            )
+
+        return await ChatStream.primed(play())
+
+
+class Traced:
+    """A tracer around a provider, and what it said."""
+
+    def __init__(self, provider: ChatFronts | None = None) -> None:
+        self.provider = provider or ScriptedClient(["one two three"], info=INFO)
+        self.capture = TelemetryCapture()
+        self.client = ModelTracer(self.provider, telemetry=self.capture.telemetry)
+
+    def ask(self, **options: Any) -> None:
+        asyncio.run(self.client.get_response([Message.user("secret question")], **options))
+
+
+def test_a_call_is_a_client_span_named_after_the_model() -> None:
+    traced = Traced(Reports())
+    traced.ask()
+    span = traced.capture.span("chat gpt-5-mini")
+    assert (span.kind, span.status) == ("CLIENT", "unset")
+    assert dict(span.attributes) == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-5-mini",
+        "server.address": "127.0.0.1",
+        "server.port": 8080,
+        "gen_ai.response.id": "r-1",
+        "gen_ai.response.model": "gpt-5-mini-2026",
+        "gen_ai.response.finish_reasons": ("length",),
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 20,
+        "gen_ai.usage.cache_read.input_tokens": 60,
+        "gen_ai.usage.cache_write.input_tokens": 30,
+        "gen_ai.usage.cache_creation.input_tokens": 30,
+        "gen_ai.usage.reasoning.output_tokens": 15,
+    }
+
+
+def test_what_was_asked_for_is_on_the_span() -> None:
+    traced = Traced()
+    options = ChatOptions(
+        model="gpt-5",
+        max_tokens=50,
+        temperature=0.5,
+        top_p=0.9,
+        seed=7,
+        stop=("END",),
+        reasoning_effort="low",
+        output_schema=OutputSchema("answer", "{}"),
+        instructions="secret instructions",
+    )
+    traced.ask(options=options, conversation_id="c-42")
+    attributes = traced.capture.span("chat gpt-5").attributes
+    wanted = {
+        "gen_ai.request.model": "gpt-5",
+        "gen_ai.request.max_tokens": 50,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.top_p": 0.9,
+        "gen_ai.request.seed": 7,
+        "gen_ai.request.stop_sequences": ("END",),
+        "gen_ai.request.reasoning.level": "low",
+        "gen_ai.output.type": "json",
+        "gen_ai.conversation.id": "c-42",
+    }
+    assert {name: attributes[name] for name in wanted} == wanted
+    assert "gen_ai.request.stream" not in attributes
+
+
+def test_what_samplers_need_is_there_at_the_start() -> None:
+    seen: list[Mapping[str, Any]] = []
+
+    class Keeps(Sampler):
+        def should_sample(
+            self,
+            parent_context: Any,
+            trace_id: int,
+            name: str,
+            kind: Any = None,
+            attributes: Any = None,
+            links: Sequence[Any] | None = None,
+            trace_state: Any = None,
+        ) -> SamplingResult:
+            seen.append(dict(attributes or {}))
+            return SamplingResult(Decision.DROP)
+
+        def get_description(self) -> str:
+            return "keeps"
+
+    telemetry = Telemetry(tracer_provider=TracerProvider(sampler=Keeps(), shutdown_on_exit=False))
+    client = ModelTracer(ScriptedClient(info=INFO), telemetry=telemetry)
+    assert asyncio.run(client.get_response("hello", conversation_id="c")).text == "fine"
+    assert seen == [
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "gpt-5-mini",
+            "server.address": "127.0.0.1",
+            "server.port": 8080,
+            "gen_ai.conversation.id": "c",
+        }
+    ]
+
+
+def test_a_provider_that_says_nothing_about_itself_is_unknown() -> None:
+    class Silent(ChatFronts):
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            return await ScriptedClient(["fine"]).send(request)
+
+    traced = Traced(Silent())
+    traced.ask()
+    attributes = traced.capture.span("chat").attributes
+    assert attributes["gen_ai.provider.name"] == "unknown"
+    assert "gen_ai.request.model" not in attributes
+
+
+def test_duration_and_tokens_are_measured() -> None:
+    traced = Traced(Reports())
+    traced.ask()
+    labels = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-5-mini",
+    }
+    (duration,) = traced.capture.metric("gen_ai.client.operation.duration")
+    assert (dict(duration.labels), duration.count) == (labels, 1)
+    tokens = {
+        point.labels["gen_ai.token.type"]: point.total for point in traced.capture.metric("gen_ai.client.token.usage")
+    }
+    assert tokens == {"input": 100, "output": 20}
+    assert traced.capture.metric("gen_ai.client.operation.time_to_first_chunk") == ()
+
+
+def test_a_streamed_call_says_so_and_how_long_the_first_chunk_took() -> None:
+    traced = Traced(Reports())
+    asyncio.run(traced.client.get_streaming_response("hello").response())
+    attributes = traced.capture.span("chat gpt-5-mini").attributes
+    assert attributes["gen_ai.request.stream"] is True
+    seconds = attributes["gen_ai.response.time_to_first_chunk"]
+    assert isinstance(seconds, float)
+    assert 0 < seconds < 5
+    (point,) = traced.capture.metric("gen_ai.client.operation.time_to_first_chunk")
+    assert point.count == 1
+
+
+def test_a_refused_call_has_a_span_too_and_never_the_text_of_the_error() -> None:
+    traced = Traced(ScriptedClient([RateLimitError("your prompt was: secret question")], info=INFO))
+    with pytest.raises(RateLimitError):
+        traced.ask()
+    span = traced.capture.span("chat gpt-5-mini")
+    assert (span.status, span.status_text, span.attributes["error.type"]) == (
+        "error",
+        "RateLimitError",
+        "RateLimitError",
+    )
+    assert span.events == ()
+    (duration,) = traced.capture.metric("gen_ai.client.operation.duration")
+    assert duration.labels["error.type"] == "RateLimitError"
+
+
+def test_an_answer_that_breaks_off_is_an_error() -> None:
+    traced = Traced(ScriptedClient([["half an ", ServerError("secret")]], info=INFO))
+    with pytest.raises(ServerError):
+        traced.ask()
+    span = traced.capture.span("chat gpt-5-mini")
+    assert (span.status, span.attributes["error.type"]) == ("error", "ServerError")
+
+
+def test_a_cancelled_call_is_no_error() -> None:
+    async def run(traced: Traced) -> None:
+        asking = asyncio.ensure_future(traced.client.get_response("hello"))
+        await asyncio.sleep(0.01)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    traced = Traced(ScriptedClient(["one two"], info=INFO, delay_seconds=1))
+    asyncio.run(run(traced))
+    span = traced.capture.span("chat gpt-5-mini")
+    assert (span.status, span.attributes["error.type"]) == ("unset", "cancelled")
+
+
+def test_a_stream_that_is_closed_early_ends_its_span_once() -> None:
+    async def run(traced: Traced) -> None:
+        async with traced.client.get_streaming_response("hello") as stream:
+            await stream.__anext__()
+        await stream.aclose()
+
+    traced = Traced()
+    asyncio.run(run(traced))
+    span = traced.capture.span("chat gpt-5-mini")
+    assert (span.status, span.attributes["error.type"]) == ("unset", "cancelled")
+    (duration,) = traced.capture.metric("gen_ai.client.operation.duration")
+    assert duration.count == 1
+
+
+def test_a_stream_that_is_dropped_ends_its_span() -> None:
+    async def run(traced: Traced) -> None:
+        stream = traced.client.get_streaming_response("hello")
+        await stream.__anext__()
+        del stream
+        gc.collect()
+        assert traced.capture.open_spans == ()
+        await asyncio.sleep(0)  # the loop closes the generator below
+
+    traced = Traced()
+    asyncio.run(run(traced))
+    span = traced.capture.span("chat gpt-5-mini")
+    assert (span.status, span.attributes["error.type"]) == ("unset", "cancelled")
+
+
+def test_no_text_of_question_answer_or_instructions_is_anywhere() -> None:
+    traced = Traced(ScriptedClient(["secret answer"], info=INFO))
+    traced.ask(options=ChatOptions(instructions="secret instructions", stop=("END",)))
+    assert "secret" not in repr([dict(span.attributes) for span in traced.capture.spans])
+
+
+def test_without_a_reporter_the_call_is_the_root_that_warnings_roll_up_to() -> None:
+    capture = TelemetryCapture()
+    client = (
+        ChatStack(ScriptedClient(info=INFO))
+        .use(ModelTracer)
+        .use(ContextWindowGuard, max_context_tokens=5)
+        .build(capture.resolve)
+    )
+    with capture.telemetry.tracer.start_as_current_span("a web request"):
+        asyncio.run(client.get_response("hello there, you"))
+    assert capture.tree() == [("a web request", [("chat gpt-5-mini", [("context_guard", [])])])]
+    assert capture.span("chat gpt-5-mini").attributes["chatstack.warnings"] == ("context_window_exceeded",)
+    assert dict(capture.span("a web request").attributes) == {}
+
+
+def test_spans_that_the_provider_opens_are_inside_the_call() -> None:
+    capture = TelemetryCapture()
+
+    class Posts(ChatFronts):
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            with capture.telemetry.tracer.start_as_current_span("POST"):
+                return await ScriptedClient(["fine"]).send(request)
+
+    client = ModelTracer(Posts(), telemetry=capture.telemetry)
+    asyncio.run(client.get_response("hello"))
+    assert capture.tree() == [("chat", [("POST", [])])]

@@ -1,0 +1,61 @@
+"""What the README shows works as it is printed there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chatstack.demo.stand_in import StandIn
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def run(code: str, base_url: str) -> str:
+    environment = {**os.environ, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": base_url, "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_there_is_code_in_the_readme() -> None:
+    assert len(BLOCKS) == 3
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_a_block_of_code_runs_as_printed(number: int) -> None:
+    with StandIn(window_tokens=100_000) as server:
+        run(BLOCKS[number], server.base_url)
+
+
+def test_the_quickstart_streams_an_answer_and_reports_progress() -> None:
+    with StandIn(window_tokens=100_000) as server:
+        printed = run(BLOCKS[0], server.base_url)
+    assert "Dubai" in printed
+    assert "turn_ended" in printed
+    assert "get_weather" in printed
+
+
+def test_the_override_of_the_container_example_reaches_the_layer() -> None:
+    printed = run(BLOCKS[1], "http://127.0.0.1:9")
+    assert printed.startswith("ContextWindowGuard(max_context_tokens=8000, counter=CharCounter(chars_per_token=3)")
+    assert "strict=True" in printed
+
+
+def test_ci_runs_the_readmes_commands() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8") if (ROOT / ".ci").is_dir() else None
+    if script is None:
+        pytest.skip("away from the checkout there is no CI script")
+    commands = re.findall(r"^\$ pip install uv && (uv run .*)$", README, re.MULTILINE)
+    assert commands == ["uv run chatstack demo", "uv run pytest"]
+    for command in commands:
+        assert f"\n{command}\n" in script

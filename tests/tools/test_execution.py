@@ -1,0 +1,355 @@
+"""One tool call: whatever goes wrong becomes a result that the model can act on; cancellation never does."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from chatstack import (
+    File,
+    Image,
+    Injected,
+    Message,
+    Text,
+    Tool,
+    ToolCall,
+    ToolContext,
+    WiringError,
+    tool,
+)
+from chatstack.errors import ToolTimeoutError, UnknownToolError
+from chatstack.testing import TelemetryCapture
+from chatstack.tools.execution import Outcome, ToolRunner
+
+CONTEXT = ToolContext(conversation_id="c-42", call_id="call-1", tool_name="f", round=0, messages=(Message.user("hi"),))
+
+
+class Database:
+    def __init__(self) -> None:
+        self.rows = ["tea"]
+
+
+def ran(function: Callable[..., Any] | Tool[..., Any], arguments: str = "{}", **options: Any) -> Outcome:
+    """The outcome of one call of that function."""
+    made = function if isinstance(function, Tool) else tool(function)
+    telemetry = options.pop("telemetry", None) or TelemetryCapture().telemetry
+    runner = ToolRunner({made.name: made}, telemetry, **options)
+    return asyncio.run(runner.run(ToolCall("call-1", made.name, arguments), CONTEXT))
+
+
+# What a tool returns
+
+
+@dataclass
+class Weather:
+    city: str
+    degrees: float
+
+
+class Rows(msgspec.Struct):
+    rows: list[int]
+
+
+PICTURE, FILE = Image(url="https://example.test/a.png"), File(text="notes")
+
+
+@pytest.mark.parametrize(
+    ("value", "output"),
+    [
+        ("text", "text"),
+        ("", ""),
+        (None, ""),
+        (7, "7"),
+        (True, "true"),
+        ({"a": [1, None]}, '{"a":[1,null]}'),
+        ([1, "two"], '[1,"two"]'),
+        ([], "[]"),
+        (Weather("Dubai", 41.5), '{"city":"Dubai","degrees":41.5}'),
+        (Rows([1, 2]), '{"rows":[1,2]}'),
+        ([Weather("Dubai", 41.5)], '[{"city":"Dubai","degrees":41.5}]'),
+        (PICTURE, (PICTURE,)),
+        (FILE, (FILE,)),
+        ([Text("see"), PICTURE], (Text("see"), PICTURE)),
+        ((PICTURE, FILE), (PICTURE, FILE)),
+    ],
+    ids=repr,
+)
+def test_what_a_tool_returns_reaches_the_model_as_text_parts_or_json(value: object, output: object) -> None:
+    def function() -> object:
+        return value
+
+    outcome = ran(function)
+    assert outcome.result.output == output
+    assert (outcome.result.call_id, outcome.result.name, outcome.result.is_error) == ("call-1", "function", False)
+    assert outcome.failure is None
+
+
+def test_what_cannot_be_written_as_json_is_a_failure_of_the_tool() -> None:
+    def function() -> object:
+        return object()
+
+    outcome = ran(function)
+    assert outcome.result.is_error
+    assert isinstance(outcome.failure, TypeError)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_sync_and_async_functions_get_their_arguments(is_async: bool) -> None:
+    async def slow(city: str, days: int = 2) -> str:
+        return f"{city} {days}"
+
+    def quick(city: str, days: int = 2) -> str:
+        return f"{city} {days}"
+
+    assert ran(slow if is_async else quick, '{"city": "Dubai"}').result.output == "Dubai 2"
+
+
+def test_a_decorated_coroutine_function_is_awaited_though_it_does_not_look_like_one() -> None:
+    def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    @logged
+    async def look(city: str) -> str:
+        return f"sunny in {city}"
+
+    assert ran(look, '{"city": "Dubai"}').result.output == "sunny in Dubai"
+
+
+# What goes wrong
+
+
+def test_an_unknown_tool_is_an_error_that_names_the_nearest() -> None:
+    def get_weather() -> None: ...
+
+    runner = ToolRunner({"get_weather": tool(get_weather)}, TelemetryCapture().telemetry)
+    outcome = asyncio.run(runner.run(ToolCall("c", "get_wether", "{}"), CONTEXT))
+    assert outcome.result.output == "Error: no tool 'get_wether'; did you mean 'get_weather'?"
+    assert outcome.result.is_error
+    assert isinstance(outcome.failure, UnknownToolError)
+
+
+def test_bad_arguments_say_where_and_what_to_do() -> None:
+    def get_weather(city: str) -> None: ...
+
+    outcome = ran(get_weather, '{"city": 5}')
+    assert outcome.result.output == (
+        "Error: the arguments do not fit: Expected `str`, got `int` - at `$.city`. Correct them and call again."
+    )
+    assert isinstance(outcome.failure, msgspec.ValidationError)
+    assert ran(get_weather, '{"city": ').result.is_error
+
+
+def broken(secret: str) -> str:
+    raise ValueError(f"cannot open {secret}")
+
+
+def test_an_exception_is_an_error_without_details_unless_they_are_asked_for() -> None:
+    plain = ran(broken, '{"secret": "hunter2"}')
+    assert plain.result.output == "Error: broken failed."
+    assert isinstance(plain.failure, ValueError)
+    detailed = ran(broken, '{"secret": "hunter2"}', include_error_details=True)
+    assert detailed.result.output == "Error: broken failed: ValueError: cannot open hunter2"
+
+
+def test_an_async_tool_that_takes_too_long_is_stopped() -> None:
+    stopped: list[bool] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            stopped.append(True)
+            raise
+
+    outcome = ran(slow, timeout_seconds=0.02)
+    assert outcome.result.output == "Error: slow took longer than 0.02 seconds."
+    assert isinstance(outcome.failure, ToolTimeoutError)
+    assert stopped == [True]
+
+
+def test_a_sync_tool_that_takes_too_long_is_no_longer_waited_for() -> None:
+    released = threading.Event()
+
+    def slow() -> None:
+        released.wait(5)
+
+    async def run() -> tuple[Outcome, float]:
+        runner = ToolRunner({"slow": tool(slow)}, TelemetryCapture().telemetry, timeout_seconds=0.02)
+        started = time.perf_counter()
+        outcome = await runner.run(ToolCall("c", "slow"), CONTEXT)
+        seconds = time.perf_counter() - started
+        released.set()
+        return outcome, seconds
+
+    outcome, seconds = asyncio.run(run())
+    assert isinstance(outcome.failure, ToolTimeoutError)
+    assert seconds < 3
+
+
+def test_a_tools_own_timeout_wins_over_the_loops() -> None:
+    @tool(timeout_seconds=5)
+    async def patient() -> str:
+        await asyncio.sleep(0.05)
+        return "done"
+
+    assert ran(patient, timeout_seconds=0.01).result.output == "done"
+
+
+def test_a_timeout_that_the_tool_raises_itself_is_a_failure_like_any_other() -> None:
+    def connect() -> None:
+        raise TimeoutError("no route")
+
+    outcome = ran(connect, timeout_seconds=5)
+    assert outcome.result.output == "Error: connect failed."
+    assert not isinstance(outcome.failure, ToolTimeoutError)
+
+
+def test_sync_tools_run_off_the_loop() -> None:
+    loop_thread: list[int] = []
+    tool_thread: list[int] = []
+
+    def where() -> None:
+        tool_thread.append(threading.get_ident())
+
+    async def run() -> None:
+        loop_thread.append(threading.get_ident())
+        await ToolRunner({"where": tool(where)}, TelemetryCapture().telemetry).run(ToolCall("c", "where"), CONTEXT)
+
+    asyncio.run(run())
+    assert tool_thread != loop_thread
+
+
+# Cancellation
+
+
+def test_cancellation_passes_through_and_is_never_a_failure_of_the_tool() -> None:
+    async def slow() -> None:
+        await asyncio.sleep(10)
+
+    async def run() -> None:
+        capture = TelemetryCapture()
+        runner = ToolRunner({"slow": tool(slow)}, capture.telemetry, timeout_seconds=5)
+        running = asyncio.ensure_future(runner.run(ToolCall("c", "slow"), CONTEXT))
+        await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        span = capture.span("execute_tool slow")
+        assert (span.status, span.attributes["error.type"]) == ("unset", "cancelled")
+
+    asyncio.run(run())
+
+
+def test_a_tool_that_raises_cancelled_error_itself_is_a_failed_tool() -> None:
+    async def confused() -> None:
+        raise asyncio.CancelledError
+
+    outcome = ran(confused)
+    assert outcome.result.output == "Error: confused was cancelled."
+    assert isinstance(outcome.failure, asyncio.CancelledError)
+
+
+# What is filled in
+
+
+def test_context_and_services_are_given() -> None:
+    seen: list[ToolContext] = []
+
+    def find(query: str, database: Injected[Database], context: ToolContext) -> str:
+        seen.append(context)
+        return database.rows[0] + query
+
+    database = Database()
+    outcome = ran(find, '{"query": "!"}', resolve={Database: database}.__getitem__)
+    assert outcome.result.output == "tea!"
+    assert seen == [CONTEXT]
+
+
+def find_rows(database: Injected[Database]) -> str:
+    return database.rows[0]
+
+
+def test_a_service_that_nobody_bound_surfaces_by_tool_parameter_type_and_remedy() -> None:
+    def resolve(kind: type) -> object:
+        raise LookupError(kind)
+
+    with pytest.raises(WiringError) as caught:
+        ran(find_rows, resolve=resolve)
+    assert str(caught.value) == (
+        "tool 'find_rows': nothing to give for database (a Database); bind it in the container that the stack was "
+        "built with"
+    )
+    assert (caught.value.layer, caught.value.parameter) == ("FunctionInvoker", "database")
+
+
+def test_a_service_that_cannot_be_made_surfaces_as_it_is() -> None:
+    def resolve(kind: type) -> object:
+        raise ConnectionError("no database")
+
+    with pytest.raises(ConnectionError, match="no database"):
+        ran(find_rows, resolve=resolve)
+
+
+# What is seen of it
+
+
+def test_a_call_is_a_span_with_the_names_of_the_conventions() -> None:
+    def look(city: str) -> str:
+        """Looks."""
+        return "sunny"
+
+    capture = TelemetryCapture()
+    ran(look, '{"city": "Dubai"}', telemetry=capture.telemetry)
+    span = capture.span("execute_tool look")
+    assert dict(span.attributes) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look",
+        "gen_ai.tool.call.id": "call-1",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.description": "Looks.",
+    }
+    assert (span.kind, span.status) == ("INTERNAL", "unset")
+    (point,) = capture.metric("gen_ai.execute_tool.duration")
+    assert (dict(point.labels), point.count) == ({"gen_ai.tool.name": "look"}, 1)
+
+
+def test_a_failed_call_is_an_error_span_without_the_text_of_the_error() -> None:
+    capture = TelemetryCapture()
+    ran(broken, '{"secret": "hunter2"}', telemetry=capture.telemetry)
+    span = capture.span("execute_tool broken")
+    assert (span.status, span.status_text, span.attributes["error.type"]) == ("error", "ValueError", "ValueError")
+    assert "hunter2" not in json.dumps([dict(span.attributes), [dict(each) for _, each in span.events]])
+    (point,) = capture.metric("gen_ai.execute_tool.duration")
+    assert point.labels["error.type"] == "ValueError"
+
+
+def test_spans_that_a_tool_opens_are_inside_its_own() -> None:
+    capture = TelemetryCapture()
+
+    async def outer() -> None:
+        with capture.telemetry.tracer.start_as_current_span("query"):
+            await asyncio.sleep(0)
+
+    def outer_sync() -> None:
+        with capture.telemetry.tracer.start_as_current_span("query"):
+            pass
+
+    ran(outer, telemetry=capture.telemetry)
+    ran(outer_sync, telemetry=capture.telemetry)
+    assert capture.tree() == [
+        ("execute_tool outer", [("query", [])]),
+        ("execute_tool outer_sync", [("query", [])]),
+    ]

@@ -1,0 +1,360 @@
+"""A function becomes a tool: what the model sees of it, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+from chatstack import Injected, Tool, ToolContext, ToolDeclaration, WiringError, tool
+
+
+class Unit(Enum):
+    CELSIUS = "celsius"
+    KELVIN = "kelvin"
+
+
+@dataclass
+class Place:
+    city: str
+    country: str = "AE"
+
+
+class Stay(msgspec.Struct):
+    place: Place
+    nights: int
+
+
+class Database:
+    pass
+
+
+def schema_of(made: Tool[..., Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(made.parameters)
+    return schema
+
+
+def properties(function: Callable[..., object]) -> dict[str, Any]:
+    found: dict[str, Any] = schema_of(tool(function))["properties"]
+    return found
+
+
+# What the model sees
+
+
+def test_name_docstring_and_type_hints_become_the_declaration() -> None:
+    @tool
+    def get_weather(city: str, days: int = 1) -> str:
+        """The weather of a city.
+
+        For some days.
+        """
+        return city
+
+    assert get_weather.declaration() == ToolDeclaration(
+        "get_weather", "The weather of a city.\n\nFor some days.", get_weather.parameters
+    )
+    assert schema_of(get_weather) == {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+
+def test_name_and_description_can_be_given() -> None:
+    @tool(name="weather", description="Tells the weather.", timeout_seconds=3)
+    def get_weather(city: str) -> str:
+        """Not this."""
+        return city
+
+    assert (get_weather.name, get_weather.description, get_weather.timeout_seconds) == (
+        "weather",
+        "Tells the weather.",
+        3,
+    )
+
+
+def test_a_tool_is_still_the_function() -> None:
+    @tool
+    def double(number: int) -> int:
+        return number * 2
+
+    assert double(21) == 42
+    assert double.description == ""
+
+
+def test_a_tool_without_parameters_has_an_empty_object() -> None:
+    @tool
+    def now() -> str:
+        return "noon"
+
+    assert schema_of(now)["properties"] == {}
+    assert now.arguments_from("") == {}
+    assert now.arguments_from("  ") == {}
+    assert now.arguments_from("{}") == {}
+
+
+def test_a_coroutine_function_is_known_as_such() -> None:
+    async def slow() -> None: ...
+
+    def quick() -> None: ...
+
+    assert tool(slow).is_async
+    assert not tool(quick).is_async
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (str, {"type": "string"}),
+        (int, {"type": "integer"}),
+        (float, {"type": "number"}),
+        (bool, {"type": "boolean"}),
+        (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (Literal["a", "b"], {"enum": ["a", "b"]}),
+        (str | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        (date, {"type": "string", "format": "date"}),
+        (uuid.UUID, {"type": "string", "format": "uuid"}),
+        (Annotated[int, "how many"], {"type": "integer", "description": "how many"}),
+        (
+            Annotated[int, "how many", msgspec.Meta(ge=1, le=9)],
+            {"type": "integer", "minimum": 1, "maximum": 9, "description": "how many"},
+        ),
+        (
+            Annotated[int, msgspec.Meta(ge=1, description="how many")],
+            {"type": "integer", "minimum": 1, "description": "how many"},
+        ),
+    ],
+    ids=str,
+)
+def test_a_type_hint_becomes_json_schema(hint: Any, schema: dict[str, Any]) -> None:
+    def function(value: Any) -> None: ...
+
+    function.__annotations__["value"] = hint
+    assert properties(function)["value"] == schema
+
+
+@pytest.mark.parametrize("default", ["x", 1, None, True, 1.5])
+def test_a_default_is_shown_and_makes_a_parameter_optional(default: object) -> None:
+    def function(value: str | float | bool | None = default) -> None: ...  # type: ignore[assignment]
+
+    made = tool(function)
+    assert properties(function)["value"]["default"] == default
+    assert schema_of(made)["required"] == []
+    assert made.arguments_from("{}") == {"value": default}
+
+
+def test_a_default_that_can_change_is_fresh_for_every_call() -> None:
+    def function(tags: list[str] = ["a"]) -> None: ...  # noqa: B006
+
+    made = tool(function)
+    first = made.arguments_from("{}")["tags"]
+    first.append("b")
+    assert made.arguments_from("{}") == {"tags": ["a"]}
+
+
+def test_a_class_as_default_is_fresh_for_every_call_too() -> None:
+    def function(place: Place = Place("Dubai"), stay: Stay = Stay(Place("Doha"), 1)) -> None: ...  # noqa: B008
+
+    made = tool(function)
+    first = made.arguments_from("{}")
+    first["place"].city = first["stay"].place.city = "elsewhere"
+    assert made.arguments_from("{}") == {"place": Place("Dubai"), "stay": Stay(Place("Doha"), 1)}
+    assert schema_of(made)["required"] == []
+
+
+def test_an_enum_is_a_choice_of_its_values() -> None:
+    def function(unit: Unit = Unit.KELVIN) -> None: ...
+
+    made = tool(function)
+    schema = schema_of(made)
+    assert schema["properties"]["unit"]["default"] == "kelvin"
+    assert schema["$defs"]["Unit"]["enum"] == ["celsius", "kelvin"]
+    assert made.arguments_from('{"unit": "celsius"}') == {"unit": Unit.CELSIUS}
+
+
+def test_nested_classes_are_defined_once_and_arrive_as_instances() -> None:
+    def book(stay: Stay, alternatives: list[Place]) -> None: ...
+
+    made = tool(book)
+    schema = schema_of(made)
+    assert schema["properties"] == {
+        "stay": {"$ref": "#/$defs/Stay"},
+        "alternatives": {"type": "array", "items": {"$ref": "#/$defs/Place"}},
+    }
+    assert set(schema["$defs"]) == {"Stay", "Place"}
+    assert schema["$defs"]["Place"]["required"] == ["city"]
+    arguments = made.arguments_from('{"stay": {"place": {"city": "Dubai"}, "nights": 2}, "alternatives": []}')
+    assert arguments == {"stay": Stay(Place("Dubai"), 2), "alternatives": []}
+
+
+def test_a_class_may_be_called_like_the_tool() -> None:
+    def Place_(place: Place) -> None: ...
+
+    made = tool(name="Place")(Place_)
+    assert made.arguments_from('{"place": {"city": "Dubai"}}') == {"place": Place("Dubai")}
+    assert "place" in schema_of(made)["properties"]
+
+
+def test_a_bound_method_is_a_tool() -> None:
+    class Agency:
+        def book(self, city: str) -> str:
+            """Books."""
+            return f"booked {city}"
+
+    made = tool(Agency().book)
+    assert (made.name, made.description, list(schema_of(made)["properties"])) == ("book", "Books.", ["city"])
+    assert made(city="Dubai") == "booked Dubai"
+
+
+# What the model does not see
+
+
+def test_context_and_services_are_filled_in_and_not_in_the_schema() -> None:
+    def find(query: str, database: Injected[Database], context: ToolContext, limit: int = 5) -> None: ...
+
+    made = tool(find)
+    assert list(schema_of(made)["properties"]) == ["query", "limit"]
+    assert made.services == {"database": Database}
+    assert made.context_parameter == "context"
+
+
+def test_a_context_that_may_be_none_is_filled_in_too() -> None:
+    def find(query: str, context: ToolContext | None = None) -> None: ...
+
+    made = tool(find)
+    assert list(schema_of(made)["properties"]) == ["query"]
+    assert made.context_parameter == "context"
+
+
+def test_the_model_cannot_fill_in_what_is_injected() -> None:
+    def find(query: str, database: Injected[Database]) -> None: ...
+
+    with pytest.raises(msgspec.ValidationError, match="database"):
+        tool(find).arguments_from('{"query": "q", "database": "mine"}')
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("{}", "missing required field `city`"),
+        ('{"city": 5}', r"Expected `str`, got `int` - at `\$\.city`"),
+        ('{"city": "a", "days": "2"}', r"Expected `int`, got `str` - at `\$\.days`"),
+        ('{"city": "a", "town": "b"}', "unknown field `town`"),
+        ("[]", "Expected `object`, got `array`"),
+        ('{"city": "a"', "truncated"),
+    ],
+)
+def test_arguments_that_do_not_fit_say_where(arguments: str, said: str) -> None:
+    def get_weather(city: str, days: int = 1) -> None: ...
+
+    with pytest.raises(msgspec.DecodeError, match=said):
+        tool(get_weather).arguments_from(arguments)
+
+
+def test_bounds_of_an_argument_are_checked() -> None:
+    def get_weather(days: Annotated[int, "how many", msgspec.Meta(ge=1)]) -> None: ...
+
+    with pytest.raises(msgspec.ValidationError, match=r">= 1"):
+        tool(get_weather).arguments_from('{"days": 0}')
+
+
+# Refused
+
+
+def bare(city) -> None: ...  # type: ignore[no-untyped-def]
+
+
+def starred(*cities: str) -> None: ...
+
+
+def keywords(**cities: str) -> None: ...
+
+
+def positional(city: str, /) -> None: ...
+
+
+def not_json(where: Callable[[], None]) -> None: ...
+
+
+def not_resolved(city: NoSuchType) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+class CallableThing:
+    count: int = 0
+
+    def __call__(self, city: str) -> None:
+        """Calls it."""
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (bare, "tool 'bare': parameter 'city' has no type hint; the model needs one"),
+        (starred, "tool 'starred': parameter *cities: 'str' cannot be filled in by name"),
+        (keywords, "tool 'keywords': parameter **cities: 'str' cannot be filled in by name"),
+        (positional, "tool 'positional': parameter city: 'str' cannot be filled in by name"),
+        (not_resolved, "tool 'not_resolved': a type hint cannot be resolved: name 'NoSuchType' is not defined"),
+        ("text", "tool: expected a function, got str"),
+        (
+            lambda: "x",
+            "tool '<lambda>': a name is up to 128 letters, digits, _ and -; pass @tool(name='...')",
+        ),
+    ],
+)
+def test_what_cannot_be_a_tool_is_refused_by_name_and_reason(function: Any, said: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        tool(function)
+    assert str(caught.value) == said
+
+
+def test_a_parameter_that_json_cannot_describe_is_refused() -> None:
+    with pytest.raises(WiringError, match="tool 'not_json': a parameter cannot be described as JSON"):
+        tool(not_json)
+
+
+def test_a_callable_object_is_described_by_its_call() -> None:
+    made = tool(CallableThing())
+    assert (made.name, made.description) == ("CallableThing", "Calls it.")
+    assert schema_of(made)["properties"] == {"city": {"type": "string"}}
+
+
+def test_what_a_partial_has_bound_by_position_is_not_the_models_to_fill_in() -> None:
+    def book(agency: Database, city: str) -> str:
+        """Books."""
+        return city
+
+    made = tool(functools.partial(book, Database()))
+    assert (made.name, made.description) == ("book", "Books.")
+    assert list(schema_of(made)["properties"]) == ["city"]
+    assert made(city="Dubai") == "Dubai"
+
+
+@pytest.mark.parametrize("name", ["get weather", "wetter.heute", "größe", "x" * 129])
+def test_a_name_that_providers_refuse_is_refused_here(name: str) -> None:
+    with pytest.raises(WiringError, match="letters, digits, _ and -"):
+        tool(name=name)(starless)
+
+
+def starless() -> None: ...
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_timeout_must_be_positive(seconds: float) -> None:
+    with pytest.raises(WiringError) as caught:
+        tool(timeout_seconds=seconds)(starless)
+    assert str(caught.value) == f"tool 'starless': timeout_seconds={seconds} must be greater than 0"
+    assert caught.value.parameter == "timeout_seconds"
