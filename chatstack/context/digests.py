@@ -17,11 +17,16 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def digest(message: Message) -> bytes:
-    """A digest of what the message is on the wire; worked out once per object, and kept on it."""
+    """A digest of what the message is on the wire, and of its pin; worked out once per object, and kept on it.
+
+    A message that is pinned later is another one: what was decided about it before must not be replayed.
+    """
     known = message.__dict__.get("_digest")
     if known is not None:
         return cast("bytes", known)
-    found = hashlib.blake2b(_encode((message.role, message.parts, message.extra_json)), digest_size=_SIZE).digest()
+    found = hashlib.blake2b(
+        _encode((message.role, message.parts, message.extra_json, message.pinned)), digest_size=_SIZE
+    ).digest()
     force_setattr(message, "_digest", found)
     return found
 

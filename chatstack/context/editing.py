@@ -10,11 +10,10 @@ import msgspec
 
 from chatstack import semconv
 from chatstack.context.context import Context
-from chatstack.context.digests import History
+from chatstack.context.digests import History, digest
 from chatstack.context.memory import ContextMemory, Record
 from chatstack.context.plans import Plan
 from chatstack.context.repairing import repair_plan
-from chatstack.context.strategy import Strategy
 from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Attributes, Telemetry
 from chatstack.tokens.counter import TokenCounter
@@ -25,11 +24,12 @@ SERVER_HELD = ("previous_response_id", "conversation")
 """Options by which the history lies at the provider: what is sent is not what the model sees, so nothing is edited."""
 
 
-class Opened(msgspec.Struct, frozen=True, dict=True):
-    """A request, repaired and sized."""
+class Opened(msgspec.Struct, dict=True):
+    """A request, repaired and sized; ``replayed`` is the earlier decision that was carried out for it, if any."""
 
     context: Context
     memory: ContextMemory
+    replayed: Record | None = None
 
     @cached_property
     def history(self) -> History:
@@ -40,7 +40,9 @@ class Opened(msgspec.Struct, frozen=True, dict=True):
     def keys(self) -> Sequence[str | bytes]:
         """What the memory knows this conversation by: its id, or, without one, its history, newest first."""
         conversation_id = self.context.request.conversation_id
-        return (conversation_id,) if conversation_id is not None else self.history.chain[::-1]
+        if conversation_id is not None:
+            return (conversation_id,)
+        return self.history.chain[::-1] or (b"".join(map(digest, self.context.messages)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,38 +80,31 @@ class ContextEditing:
 
     def replay(self, opened: Opened) -> Context:
         """The context with what was decided for its history, or for a beginning of it."""
-        record = self.memory.recall(self.owner, opened.history)
-        if record is None:
+        if not self.memory.knows(self.owner):
             return opened.context
-        at = opened.history.positions
-        end = len(opened.context.messages)
-        return opened.context.after(
-            Plan(
-                strategy="replay",
-                reason="decided before",
-                drop=tuple(at[position] for position in record.drop),
-                replace=tuple((at[position], message) for position, message in record.replace),
-                insert=tuple((at[p] if p < len(at) else end, message) for p, message in record.insert),
-            )
-        )
+        opened.replayed = self.memory.recall(self.owner, opened.history)
+        return opened.context if opened.replayed is None else _with_record(opened, opened.replayed)
 
-    def apply(self, strategy: Strategy, context: Context, opened: Opened) -> Context | None:
-        """The context after what the strategy plans: checked, said and kept. None if there is nothing to do.
+    def apply(self, plan: Plan | None, context: Context, opened: Opened) -> Context:
+        """The context after a strategy's plan: checked, kept and said; as it was if there is nothing to do.
 
-        A plan that does not pass the verifier is not applied; it is warned of as ``plan_rejected``.
+        A plan that does not pass the verifier is not applied; it is warned of as ``plan_rejected``. Where somebody
+        else has decided for the same history in the meantime, it is theirs that holds.
         """
-        plan = strategy.plan(context)
         if plan is None or plan.is_empty:
-            return None
+            return context
         wrong = problems(plan, context)
         if wrong:
-            self._say_rejected(strategy, wrong)
-            return None
+            self._say_rejected(plan, wrong)
+            return context
         after = context.after(plan)
         if opened.history.chain:
-            self.memory.latch(self.owner, opened.history, _record_of(opened, after))
+            mine = _record_of(opened, after)
+            kept = self.memory.latch(self.owner, opened.history, mine, replaces=opened.replayed)
+            if kept is not mine:
+                return _with_record(opened, kept)
         self.telemetry.edit(
-            strategy.name,
+            plan.strategy,
             f"{plan.reason}: {context.tokens:,} tokens became {after.tokens:,}",
             _edit_attributes(plan, context, after),
             tokens_before=context.tokens,
@@ -148,14 +143,29 @@ class ContextEditing:
                 span_name="compact_context repair",
             )
 
-    def _say_rejected(self, strategy: Strategy, wrong: tuple[str, ...]) -> None:
+    def _say_rejected(self, plan: Plan, wrong: tuple[str, ...]) -> None:
         self.telemetry.warn(
             "plan_rejected",
-            f"a plan of {type(strategy).__name__} was not applied: {'; '.join(wrong[:3])}",
-            {semconv.COMPACTION_STRATEGY: strategy.name},
-            span_name=f"compact_context {strategy.name}",
+            f"the plan of {plan.strategy!r} was not applied: {'; '.join(wrong[:3])}",
+            {semconv.COMPACTION_STRATEGY: plan.strategy},
+            span_name=f"compact_context {plan.strategy}",
             error="plan_rejected",
         )
+
+
+def _with_record(opened: Opened, record: Record) -> Context:
+    """The context with a decision about its history, or a beginning of it, carried out."""
+    at = opened.history.positions
+    end = len(opened.context.messages)
+    return opened.context.after(
+        Plan(
+            strategy="replay",
+            reason="decided before",
+            drop=tuple(at[position] for position in record.drop),
+            replace=tuple((at[position], message) for position, message in record.replace),
+            insert=tuple((at[p] if p < len(at) else end, message) for p, message in record.insert),
+        )
+    )
 
 
 def _edit_attributes(plan: Plan, before: Context, after: Context) -> Attributes:

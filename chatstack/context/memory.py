@@ -46,6 +46,7 @@ class ContextMemory:
         self._lock = threading.Lock()
         self._records: _Bounded[tuple[str, bytes], Record] = _Bounded(max_entries)
         self._levels: _Bounded[tuple[str, str | bytes], int] = _Bounded(max_entries)
+        self._owners: set[str] = set()
         self._sizes: list[tuple[TokenCounter, _Bounded[object, int]]] = []
 
     def history_of(self, messages: Sequence[Message]) -> History:
@@ -80,6 +81,10 @@ class ContextMemory:
                 sizes.put(key, known)
         return known
 
+    def knows(self, owner: str) -> bool:
+        """Whether anything was ever decided under that name; if not, no history need be recognised."""
+        return owner in self._owners
+
     def recall(self, owner: str, history: History) -> Record | None:
         """What was last decided for this history, or for the longest beginning of it that is known."""
         with self._lock:
@@ -89,10 +94,19 @@ class ContextMemory:
                     return found
         return None
 
-    def latch(self, owner: str, history: History, record: Record) -> Record:
-        """Keep a decision for this history. The first writer wins; the others get its record."""
+    def latch(self, owner: str, history: History, record: Record, *, replaces: Record | None = None) -> Record:
+        """Keep a decision for this history; ``replaces`` is the one that it was made on top of.
+
+        The first writer wins: whoever finds another record there than the one it replaces gets that one back.
+        """
+        key = (owner, history.chain[-1])
         with self._lock:
-            return self._records.put_if_absent((owner, history.chain[-1]), record)
+            self._owners.add(owner)
+            known = self._records.get(key)
+            if known is not None and known != replaces:
+                return known
+            self._records.put(key, record)
+            return record
 
     def level(self, owner: str, keys: Sequence[str | bytes]) -> int:
         """How far a conversation had come by the last call, as its layer counts; 0 if that is not known.
@@ -158,13 +172,6 @@ class _Bounded(OrderedDict[K, V], Generic[K, V]):
         self.move_to_end(key)
         while len(self) > self._max_entries:
             self.popitem(last=False)
-
-    def put_if_absent(self, key: K, value: V) -> V:
-        known = self.get(key)
-        if known is not None:
-            return known
-        self.put(key, value)
-        return value
 
     def drop(self, keys: Iterable[K]) -> None:
         for key in list(keys):

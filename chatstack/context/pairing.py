@@ -28,6 +28,10 @@ class Pairing:
         found.update(f"call without result: {call.id}" for position, call in self.open_calls if position != last)
         return found
 
+    def waiting(self, last: int) -> Counter[str]:
+        """The ids of the calls of a last message that still wait for their results, counted."""
+        return Counter(call.id for position, call in self.open_calls if position == last)
+
 
 def pair(messages: Sequence[Message]) -> Pairing:
     """Pair calls and results, in one pass.

@@ -1,14 +1,24 @@
-"""A strategy: a pure function from what would be sent to a plan."""
+"""A strategy, a pure function from what would be sent to a plan, and the layer that applies one."""
 
 from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient
+from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer
 from chatstack.context.context import Context
+from chatstack.context.editing import ContextEditing
+from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.turns import attached, compacted
+from chatstack.tokens.counter import TokenCounter, char_counter
+from chatstack.values.requests import ChatRequest
 
 
 class Strategy(ABC):
@@ -28,6 +38,38 @@ class Strategy(ABC):
 
     def as_layer(self) -> Layer:
         """The layer that applies it: what ``ChatStack.use(strategy)`` puts into the stack."""
-        from chatstack.context.applier import StrategyApplier  # it knows strategies, so not above
-
         return functools.partial(StrategyApplier, strategy=self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrategyApplier(ChatFronts):
+    """Applies one strategy to every request: repaired first, earlier decisions replayed, its plan verified.
+
+    Goes inside the tool loop, outside the guard. ``.use(strategy)`` makes it.
+    """
+
+    inner: ChatClient
+    _: KW_ONLY
+    strategy: Strategy
+    counter: TokenCounter | None = None
+    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
+    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    _editing: ContextEditing = field(init=False, repr=False)
+
+    kind: ClassVar[str] = "context"
+
+    def __post_init__(self) -> None:
+        counter = self.counter or char_counter(4)
+        owner = f"{self.strategy!r},{counter!r}"
+        object.__setattr__(self, "_editing", ContextEditing(self.memory, self.telemetry, counter, owner))
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        if self._editing.stands_aside(request):
+            return await self.inner.send(request)
+        opened = self._editing.open(request)
+        context = self._editing.replay(opened)
+        context = self._editing.apply(self.strategy.plan(context), context, opened)
+        if not context.is_edited:
+            return await self.inner.send(context.to_send())
+        with attached(compacted()):
+            return await self.inner.send(context.to_send())

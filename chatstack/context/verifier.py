@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from chatstack.context.context import Context
 from chatstack.context.pairing import pair
 from chatstack.context.plans import Plan
-from chatstack.values.messages import Message
 
 
 def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[str, ...]:
     """What is wrong with a plan for that context; empty if nothing is. Never the text of a message.
 
-    A repair may insert results, and need not make the context smaller.
+    A repair may insert results, and need not make the context smaller. It may take results that have no call out of
+    any message, and leave out a pinned one of nothing else: a provider would refuse the request for them.
     """
     found = tuple(_misplaced(plan, context))
     if found:
@@ -22,7 +22,7 @@ def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[
     after = context.after(plan)
     return (
         *_unmarked(plan, context),
-        *_lost(plan, context),
+        *_lost(plan, context, is_repair),
         *_unpaired(context, after),
         *(() if is_repair else _inserted_into_units(plan, context)),
         *(() if is_repair else _not_smaller(context, after)),
@@ -59,16 +59,16 @@ def _unmarked(plan: Plan, context: Context) -> Iterator[str]:
             yield f"replace at {position}: the role changes from {old.role} to {message.role}"
 
 
-def _lost(plan: Plan, context: Context) -> Iterator[str]:
+def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
     for word, positions in (
         ("dropped", plan.drop),
-        ("replaced", tuple(position for position, _ in plan.replace)),
+        ("replaced", () if is_repair else tuple(position for position, _ in plan.replace)),
     ):
         for position in positions:
             message = context.messages[position]
             if message.role == "system":
                 yield f"the system message at {position} is {word}"
-            elif message.pinned:
+            elif message.pinned and not is_repair:
                 yield f"the pinned message at {position} is {word}"
             elif position == context.latest_user:
                 yield f"the latest user message, at {position}, is {word}"
@@ -77,15 +77,18 @@ def _lost(plan: Plan, context: Context) -> Iterator[str]:
 def _unpaired(before: Context, after: Context) -> Iterator[str]:
     if before.messages and not after.messages:
         yield "nothing is left to send"
-    new = _leftovers(after.messages)
-    new.subtract(_leftovers(before.messages))
-    for what, times in new.items():
-        if times > 0:
-            yield what
-
-
-def _leftovers(messages: tuple[Message, ...]) -> Counter[str]:
-    return pair(messages).leftovers(len(messages) - 1)
+    pairs_before, pairs_after = pair(before.messages), pair(after.messages)
+    ends = len(before.messages) - 1, len(after.messages) - 1
+    found: dict[str, None] = {}
+    # Twice: with the calls of the last message, so that none gets there by losing its results, and without them, so
+    # that none that waits is moved away from there.
+    for end_before, end_after in ((-1, -1), ends):
+        new = pairs_after.leftovers(end_after)
+        new.subtract(pairs_before.leftovers(end_before))
+        found.update((what, None) for what, times in new.items() if times > 0)
+    yield from found
+    for call_id in pairs_before.waiting(ends[0]) - pairs_after.waiting(ends[1]):
+        yield f"the call {call_id}, which waits for its result, is gone"
 
 
 def _inserted_into_units(plan: Plan, context: Context) -> Iterator[str]:

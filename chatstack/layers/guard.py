@@ -98,9 +98,7 @@ class ContextWindowGuard(ChatFronts):
 
     def _fitted(self, request: ChatRequest, opened: Opened, limit: int) -> Context:
         """The context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
-        context = opened.context
-        if self.prune_on_overflow and context.tokens > limit * self.prune_to:
-            context = self._editing.replay(opened)
+        context = self._editing.replay(opened) if self.prune_on_overflow else opened.context
         self.telemetry.utilization.record(context.tokens / limit)
         reached = level_of(context.tokens, limit, self.warning_threshold)
         if reached is Level.FINE and request.conversation_id is None and not context.is_edited:
@@ -152,7 +150,7 @@ class ContextWindowGuard(ChatFronts):
         if not self.prune_on_overflow:
             return context
         pruner = OldestFirst(max_tokens=limit, target_tokens=max(1, int(limit * self.prune_to)))
-        return self._editing.apply(pruner, context, opened) or context
+        return self._editing.apply(pruner.plan(context), context, opened)
 
     def _say_near(self, context: Context, limit: int) -> None:
         share = context.tokens / limit

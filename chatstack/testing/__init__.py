@@ -1,4 +1,29 @@
-"""For tests of your own: a client that plays a script, the contract every layer keeps, and a capture of telemetry."""
+"""For tests of your own: a client that plays a script, the contract every layer keeps, and a capture of telemetry.
+
+The contract is a suite to subclass: write ``make``, and pytest runs its checks on your layer. What is the layer's own
+is checked with a script for the model, and, where it says something, with a capture::
+
+    import asyncio
+
+    from chatstack import ChatStack, Message
+    from chatstack.testing import LayerContract, ScriptedClient, TelemetryCapture
+
+    class TestReminder(LayerContract):
+        edits = True  # it changes what is sent
+
+        def make(self, inner, telemetry):
+            return Reminder(inner, text="Be brief.")
+
+    def test_the_reminder_comes_first():
+        model, capture = ScriptedClient(["fine"]), TelemetryCapture()
+        client = ChatStack(model).use(Reminder, text="Be brief.").build(capture.resolve)
+        assert asyncio.run(client.get_response("hello")).text == "fine"
+        assert model.requests[0].messages == (Message.system("Be brief."), Message.user("hello"))
+        assert capture.tree() == [("chat script", [])]
+
+``ScriptedClient`` plays texts, messages, errors, and lists of deltas, tool calls and errors. The contract and the
+capture need the OpenTelemetry SDK: ``pip install 'chatstack-core[otel]'``.
+"""
 
 from chatstack.testing.capture import CapturedLog, CapturedSpan, MetricPoint, TelemetryCapture
 from chatstack.testing.contract import LayerContract

@@ -70,7 +70,10 @@ class ToolRunner:
             seconds = time.perf_counter() - started
             failure = stopped if outcome is None else outcome.failure
             kind = end_span(span, failure)
-            labels = {semconv.TOOL_NAME: call.name} | ({semconv.ERROR_TYPE: kind} if kind else {})
+            # A model can invent any number of names: those are one series of the metric.
+            labels = {semconv.TOOL_NAME: call.name if found is not None else "_OTHER"} | (
+                {semconv.ERROR_TYPE: kind} if kind else {}
+            )
             self.telemetry.tool_duration.record(seconds, labels)
             if turn is not None:
                 turn.round = context.round  # a tool that asks a model itself has counted rounds of its own

@@ -32,7 +32,8 @@ class FunctionInvoker(ChatFronts):
     Goes outside the layers that keep the context small, so that they see every round. Parallel calls run together;
     their results come in call order. After ``max_tool_calls_per_turn`` calls the model is asked once more, with its
     tools still declared but not allowed. A call that fails becomes an error result; after
-    ``max_consecutive_failures`` in a row the turn ends with ``ToolLoopError``, its cause the last failure.
+    ``max_consecutive_failures`` rounds in a row in which every call failed, the turn ends with ``ToolLoopError``, its
+    cause the last failure.
     ``tools`` are functions or ``Tool`` values. ``tool_timeout_seconds`` bounds each call.
     ``include_error_details`` shows the model the text of a tool's exception.
     """
@@ -134,9 +135,9 @@ class FunctionInvoker(ChatFronts):
         return [task.result() for task in tasks] + refused
 
     def _stop_if_failing(self, turn: ToolTurn) -> None:
-        if turn.failures_in_a_row >= self.max_consecutive_failures and turn.last_failure is not None:
+        if turn.failed_rounds >= self.max_consecutive_failures and turn.last_failure is not None:
             raise ToolLoopError(
-                f"{turn.failures_in_a_row} tool calls failed in a row, the last one with "
+                f"every tool call failed, {turn.failed_rounds} rounds in a row, the last one with "
                 f"{type(turn.last_failure).__name__}; the turn was stopped (max_consecutive_failures="
                 f"{self.max_consecutive_failures})",
                 messages=tuple(turn.added),

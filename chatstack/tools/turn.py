@@ -22,7 +22,7 @@ class ToolTurn:
     __slots__ = (
         "added",
         "calls_run",
-        "failures_in_a_row",
+        "failed_rounds",
         "last_failure",
         "limit",
         "open_calls",
@@ -37,7 +37,7 @@ class ToolTurn:
         self.round = 0
         self.pauses = 0
         self.calls_run = 0
-        self.failures_in_a_row = 0
+        self.failed_rounds = 0
         self.last_failure: BaseException | None = None
         self.added: list[Message] = []
         self.open_calls: list[ToolCall] = []
@@ -81,8 +81,11 @@ class ToolTurn:
             message = Message("tool", (outcome.result,))
             self.added.append(message)
             updates.append(ChatUpdate(part=outcome.result, message_done=message, round=self.round))
-            self.failures_in_a_row = self.failures_in_a_row + 1 if outcome.failure is not None else 0
             self.last_failure = outcome.failure or self.last_failure
+        if outcomes:
+            # By rounds, not by calls: the model must get to read what failed before it can do better.
+            all_failed = all(outcome.failure is not None for outcome in outcomes)
+            self.failed_rounds = self.failed_rounds + 1 if all_failed else 0
         return updates
 
     def next_request(self) -> ChatRequest:

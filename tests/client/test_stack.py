@@ -265,7 +265,7 @@ def test_a_plan_that_breaks_a_promise_is_not_sent_and_warned_of() -> None:
     assert capture.warnings == ("plan_rejected",)
     span = capture.span("compact_context reckless")
     assert span.attributes["chatstack.warning.message"] == (
-        "a plan of Reckless was not applied: the system message at 0 is dropped"
+        "the plan of 'reckless' was not applied: the system message at 0 is dropped"
     )
     assert (span.status, span.attributes["error.type"]) == ("error", "plan_rejected")
     assert span.attributes["openinference.span.kind"] == "CHAIN"

@@ -51,7 +51,11 @@ AROUND: list[Callable[[ChatClient, Telemetry], ChatFronts]] = [
 def test_a_layer_that_ends_its_answer_early_closes_what_is_below(
     make: Callable[[ChatClient, Telemetry], ChatFronts], stream: bool
 ) -> None:
-    async def call() -> str:
+    async def call() -> tuple[str, int, tuple[str, ...]]:
+        text = await heard()
+        return text, inner.open_streams, capture.open_spans
+
+    async def heard() -> str:
         client = make(inner, capture.telemetry)
         if not stream:
             await client.get_response("hello")
@@ -60,9 +64,7 @@ def test_a_layer_that_ends_its_answer_early_closes_what_is_below(
             return "".join([update.text async for update in answer])
 
     inner, capture = ScriptedClient(["so it goes on"]), TelemetryCapture()
-    assert asyncio.run(call()) == "so"
-    assert inner.open_streams == 0
-    assert capture.open_spans == ()
+    assert asyncio.run(call()) == ("so", 0, ())
 
 
 def test_an_error_inside_a_warnings_span_is_not_quoted_on_it() -> None:

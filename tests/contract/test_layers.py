@@ -26,7 +26,7 @@ from chatstack import (
     ToolLoopError,
 )
 from chatstack.client.stack import BuiltClient
-from chatstack.context.applier import StrategyApplier
+from chatstack.context.strategy import StrategyApplier
 from chatstack.demo.ledger import RequestScale
 from chatstack.telemetry.events import ProgressKind
 from chatstack.testing import LayerContract, ScriptedClient

@@ -330,7 +330,7 @@ def test_failures_in_a_row_stop_the_turn_with_the_cause_and_the_messages_so_far(
     assert isinstance(caught.value.__cause__, ValueError)
     assert [message.role for message in caught.value.messages] == ["assistant", "tool"] * 3
     assert len(loop.provider.requests) == 3
-    assert "2 tool calls failed in a row, the last one with ValueError" in str(caught.value)
+    assert "every tool call failed, 2 rounds in a row, the last one with ValueError" in str(caught.value)
     assert "max_consecutive_failures=2" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 

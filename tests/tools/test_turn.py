@@ -94,14 +94,16 @@ def test_results_become_messages_and_updates_in_call_order() -> None:
     assert [message.role for message in turn.added] == ["assistant", "tool", "tool"]
 
 
-def test_failures_are_counted_in_a_row() -> None:
+def test_rounds_in_which_every_call_failed_are_counted_in_a_row() -> None:
     turn = ToolTurn(ASK, 10)
     turn.add([failed("a"), failed("b")])
-    assert turn.failures_in_a_row == 2
-    turn.add([ok("c")])
-    assert turn.failures_in_a_row == 0
-    turn.add([failed("d")])
-    assert (turn.failures_in_a_row, str(turn.last_failure)) == (1, "d")
+    assert turn.failed_rounds == 1  # three parallel failures are one: the model has not yet read any of them
+    turn.add([failed("c")])
+    assert (turn.failed_rounds, str(turn.last_failure)) == (2, "c")
+    turn.add([failed("d"), ok("e")])
+    assert turn.failed_rounds == 0
+    turn.add([])
+    assert turn.failed_rounds == 0
 
 
 @pytest.mark.parametrize(

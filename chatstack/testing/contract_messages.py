@@ -1,0 +1,120 @@
+"""The part of the contract that is about what is sent and what is answered."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from chatstack.context.pairing import pair
+from chatstack.testing.capture import TelemetryCapture
+from chatstack.testing.conversations import EchoClient, numbered, numbers_in
+from chatstack.testing.exchanges import Fronted, LayerUnderTest, same
+from chatstack.testing.outages import silent_telemetry
+from chatstack.testing.scripted import Answer, ScriptedClient
+from chatstack.values.messages import Message
+from chatstack.values.responses import ChatUpdate
+
+_CONVERSATIONS = 1_000
+
+
+class MessageContract(LayerUnderTest):
+    """Streaming and not, the caller's messages, orphans, many conversations at once."""
+
+    def test_streaming_and_not_streaming_are_the_same(self) -> None:
+        for name, history, answers in self.cases():
+            plain, streamed = (self._exchange(history, answers, stream=stream) for stream in (False, True))
+            for what in plain:
+                same(streamed[what], plain[what], f"{name}: {what}, streaming against not streaming")
+
+    def _exchange(
+        self, history: tuple[Message, ...], answers: tuple[Answer, ...], *, stream: bool
+    ) -> dict[str, object]:
+        """All that can be seen of one call."""
+        inner, capture = ScriptedClient(answers), TelemetryCapture()
+        response = asyncio.run(self.ask(inner, history, stream=stream, telemetry=capture.telemetry))
+        numbers = {span.span_id: number for number, span in enumerate(capture.spans)}
+        return {
+            "messages": response.messages,
+            "usage": (response.usage, response.overhead_usage),
+            "the end": (response.finish_reason, response.rounds, response.id, response.model),
+            "requests to inner": [request.but(stream=False) for request in inner.requests],
+            "spans": [
+                (
+                    span.name,
+                    span.kind,
+                    span.parent_id and numbers.get(span.parent_id),
+                    {key: value for key, value in span.attributes.items() if key not in self.streaming_attributes},
+                    span.status,
+                    [(event, dict(attributes)) for event, attributes in span.events],
+                )
+                for span in capture.spans
+            ],
+            "log records": [(log.event_name, log.severity, log.body, dict(log.attributes)) for log in capture.logs],
+        }
+
+    def test_the_deltas_add_up_to_the_text_of_all_assistant_messages(self) -> None:
+        for name, history, answers in self.cases():
+            updates: list[ChatUpdate] = []
+            response = asyncio.run(self.ask(ScriptedClient(answers), history, stream=True, updates=updates))
+            for number in range(response.rounds):
+                mine = [update for update in updates if update.round == number]
+                done = [update.message_done for update in mine if update.message_done is not None]
+                same("".join(each.text for each in mine), _said(done), f"{name}: the deltas of round {number}")
+            same("".join(each.text for each in updates), _said(response.messages), f"{name}: all deltas")
+
+    def test_the_messages_of_the_caller_are_left_alone(self) -> None:
+        for name, history, answers in self.cases():
+            given, written = list(history), msgspec.msgpack.encode(history)
+            asyncio.run(self.ask(ScriptedClient(answers), given))
+            same([*map(id, given)], [*map(id, history)], f"{name}: the objects in the caller's list")
+            same(msgspec.msgpack.encode(given), written, f"{name}: what is in them")
+
+    def test_what_must_be_sent_is_sent(self) -> None:
+        for name, history, answers in self.cases():
+            inner = ScriptedClient(answers)
+            asyncio.run(self.ask(inner, history))
+            users = [message for message in history if message.role == "user"]
+            kept = [each for each in history if each.role == "system" or each.pinned] + users[-1:]
+            for request in inner.requests:
+                sent = set(map(id, request.messages))
+                lost = [message.role for message in kept if id(message) not in sent]
+                same(lost, [], f"{name}: system, pinned and latest user messages that were not sent")
+                if not self.edits:
+                    passed_on = [*map(id, request.messages[: len(history)])]
+                    same(passed_on, [*map(id, history)], f"{name}: what a layer with edits=False passes on")
+
+    def test_no_call_and_no_result_becomes_an_orphan(self) -> None:
+        for name, history, answers in self.cases():
+            inner = ScriptedClient(answers)
+            asyncio.run(self.ask(inner, history))
+            there_before = pair(history).leftovers(-1)
+            for request in inner.requests:
+                new = pair(request.messages).leftovers(len(request.messages) - 1) - there_before
+                same(dict(new), {}, f"{name}: orphans that were not in the history")
+
+    def test_a_thousand_conversations_at_once_do_not_mix(self) -> None:
+        inner = EchoClient()
+        client = Fronted(self.make(inner, silent_telemetry()))
+
+        async def one(number: int) -> set[int]:
+            named = None if number % 2 else f"conversation-{number}"
+            if number % 3:
+                response = await client.get_response(numbered(number), conversation_id=named)
+            else:
+                response = await client.get_streaming_response(numbered(number), conversation_id=named).response()
+            return numbers_in(response.messages)
+
+        async def all_at_once() -> list[set[int]]:
+            found = await asyncio.gather(*map(one, range(_CONVERSATIONS)))
+            await client.aclose()
+            return found
+
+        answered = asyncio.run(all_at_once())
+        same(answered, [{number} for number in range(_CONVERSATIONS)], "the conversations in the answers")
+        mixed = [numbers for request in inner.requests if len(numbers := numbers_in(request.messages)) != 1]
+        same(mixed, [], "requests with messages of more than one conversation")
+
+
+def _said(messages: list[Message] | tuple[Message, ...]) -> str:
+    return "".join(message.text for message in messages if message.role == "assistant")

@@ -1,0 +1,144 @@
+"""What the verifier refuses, and what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatstack import Message, Plan, Text, ToolCall, ToolResult
+from chatstack.context.verifier import problems
+from tests.context.strictness import context_of
+
+LONG = "long " * 50
+HISTORY = (
+    Message.system("be brief"),
+    Message.user(LONG),
+    Message.assistant("let me see", ToolCall("a", "look"), ToolCall("b", "look")),
+    Message.tool("a", LONG),
+    Message.tool("b", LONG),
+    Message.assistant(LONG, pinned=True),
+    Message.assistant(LONG),
+    Message.user("and now?"),
+    Message.assistant(ToolCall("c", "look")),
+)
+SUMMARY = Message("assistant", (Text("in short"),), mark="summary")
+
+
+def wrong(**changes: object) -> tuple[str, ...]:
+    plan = Plan(strategy="test", reason="test", **changes)  # type: ignore[arg-type]
+    return problems(plan, context_of(HISTORY))
+
+
+def edited(position: int, **changes: object) -> tuple[tuple[int, Message], ...]:
+    return ((position, HISTORY[position].edited(**changes)),)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"drop": (6,)},
+        {"drop": (2, 3, 4)},
+        {"drop": (1,)},
+        {"drop": (2, 3, 4), "insert": ((2, SUMMARY),)},
+        {"drop": (6,), "insert": ((2, SUMMARY),)},
+        {"replace": edited(3, parts=(ToolResult("a", "", "[cleared]"),))},
+        {"replace": edited(6, parts=(Text("less"),))},
+    ],
+    ids=str,
+)
+def test_a_sound_plan_passes(changes: dict[str, object]) -> None:
+    assert wrong(**changes) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"drop": (0,)}, "the system message at 0 is dropped"),
+        ({"drop": (5,)}, "the pinned message at 5 is dropped"),
+        ({"drop": (7,)}, "the latest user message, at 7, is dropped"),
+        ({"replace": edited(0, parts=())}, "the system message at 0 is replaced"),
+        ({"replace": edited(5, parts=())}, "the pinned message at 5 is replaced"),
+        ({"replace": edited(7, parts=())}, "the latest user message, at 7, is replaced"),
+        ({"drop": (9,)}, "drop: position 9 is not among the 9 messages"),
+        ({"drop": (-1,)}, "drop: position -1 is not among the 9 messages"),
+        ({"insert": ((10, SUMMARY),)}, "insert: position 10 is not among the 9 messages"),
+        ({"replace": ((9, SUMMARY),)}, "replace: position 9 is not among the 9 messages"),
+        ({"drop": (6, 6)}, "position 6 is named 2 times"),
+        ({"drop": (6,), "replace": edited(6, parts=())}, "position 6 is named 2 times"),
+        ({"drop": (3,)}, "call without result: a"),
+        ({"drop": (8,)}, "the call c, which waits for its result, is gone"),
+        ({"replace": edited(8, parts=())}, "the call c, which waits for its result, is gone"),
+        ({"drop": (2,)}, "result without call: a"),
+        ({"drop": (2, 3)}, "result without call: b"),
+        ({"replace": edited(3, parts=(ToolResult("x", "", ""),))}, "result without call: x"),
+        ({"replace": edited(2, parts=(ToolCall("a", "look"),))}, "result without call: b"),
+        (
+            {"drop": (6,), "insert": ((2, Message.assistant("unmarked")),)},
+            "insert at 2: the message is not marked as ours",
+        ),
+        ({"drop": (6,), "insert": ((2, Message("user", (), mark="summary")),)}, "may not speak as user"),
+        ({"drop": (6,), "insert": ((2, Message("system", (), mark="summary")),)}, "may not speak as system"),
+        ({"drop": (6,), "insert": ((2, Message("assistant", (), True, "summary")),)}, "nor pin"),
+        ({"drop": (6,), "insert": ((4, SUMMARY),)}, "insert at 4: between a call and its results"),
+        ({"drop": (6,), "insert": ((9, SUMMARY),)}, "call without result: c"),
+        ({"replace": ((6, Message.assistant("other")),)}, "replace at 6: not made by edited()"),
+        ({"replace": edited(6, role="user")}, "replace at 6: the role changes from assistant to user"),
+        ({"insert": ((2, SUMMARY),)}, "the edit does not make the context smaller"),
+        ({"replace": edited(6, parts=(Text(LONG * 2),))}, "the edit does not make the context smaller"),
+    ],
+    ids=str,
+)
+def test_a_plan_that_breaks_something_is_refused(changes: dict[str, object], said: str) -> None:
+    assert [each for each in wrong(**changes) if said in each] != []
+
+
+def test_taking_the_results_from_the_last_call_does_not_make_it_wait() -> None:
+    messages = (Message.user("hi"), Message.assistant(ToolCall("a", "look")), Message.tool("a", LONG))
+    plan = Plan(strategy="test", reason="test", drop=(2,))
+    assert problems(plan, context_of(messages)) == ("call without result: a",)
+
+
+def test_leaving_nothing_to_send_is_refused() -> None:
+    plan = Plan(strategy="test", reason="test", drop=(0,))
+    assert "nothing is left to send" in problems(plan, context_of([Message.assistant(LONG)]))
+
+
+def test_an_orphan_that_was_there_before_is_not_the_plans_fault() -> None:
+    messages = (Message.tool("nobody", "stray"), Message.assistant(LONG), Message.user("hi"))
+    assert problems(Plan(strategy="test", reason="test", drop=(1,)), context_of(messages)) == ()
+
+
+def test_one_of_two_orphans_with_the_same_id_may_not_become_two() -> None:
+    messages = (
+        Message.tool("a", "stray"),
+        Message.assistant(LONG, ToolCall("a", "look")),
+        Message.tool("a", "answer"),
+        Message.user("hi"),
+    )
+    plan = Plan(strategy="test", reason="test", drop=(1,))
+    assert problems(plan, context_of(messages)) == ("result without call: a",)
+
+
+def test_a_repair_may_insert_results_and_grow() -> None:
+    messages = (Message.assistant(ToolCall("a", "look")), Message.user("hi"))
+    answer = Message("tool", (ToolResult("a", "look", LONG),), mark="repair")
+    plan = Plan(strategy="repair", reason="test", insert=((1, answer),))
+    assert problems(plan, context_of(messages), is_repair=True) == ()
+
+
+def test_a_repair_may_not_lose_the_latest_user_message() -> None:
+    plan = Plan(strategy="repair", reason="test", drop=(7,))
+    found = problems(plan, context_of(HISTORY), is_repair=True)
+    assert "the latest user message, at 7, is dropped" in found
+
+
+def test_what_is_said_never_quotes_a_message() -> None:
+    secret = (
+        Message.user("secret"),
+        Message.assistant("secret", ToolCall("a", "look", '"secret"')),
+        Message.tool("a", "secret"),
+    )
+    plans = [Plan(strategy="test", reason="test", drop=(position,)) for position in range(3)]
+    plans.append(Plan(strategy="test", reason="test", insert=((0, Message.user("secret")),)))
+    found = [each for plan in plans for each in problems(plan, context_of(secret))]
+    assert len(found) >= 4
+    assert [each for each in found if "secret" in each] == []

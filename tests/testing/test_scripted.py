@@ -1,0 +1,120 @@
+"""The scripted client: a provider in all but the model."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chatstack import ChatResponse, ChatUpdate, Message, ProviderInfo, Reasoning, ServerError, Text, ToolCall, Usage
+from chatstack.testing import Answer, ScriptedClient
+
+
+def response(*answers: Answer) -> ChatResponse:
+    return asyncio.run(ScriptedClient(answers).get_response("hello"))
+
+
+def updates(client: ScriptedClient) -> list[ChatUpdate]:
+    async def read() -> list[ChatUpdate]:
+        return [update async for update in client.get_streaming_response("hello")]
+
+    return asyncio.run(read())
+
+
+def test_answers_come_in_order_and_the_last_one_again_and_again() -> None:
+    client = ScriptedClient(["one", "two"])
+    assert [asyncio.run(client.get_response("hello")).text for _ in range(4)] == ["one", "two", "two", "two"]
+
+
+def test_every_request_is_kept() -> None:
+    client = ScriptedClient()
+    asyncio.run(client.get_response("hello", conversation_id="c"))
+    updates(client)
+    assert [(each.messages, each.conversation_id, each.stream) for each in client.requests] == [
+        ((Message.user("hello"),), "c", False),
+        ((Message.user("hello"),), None, True),
+    ]
+
+
+def test_text_is_streamed_word_by_word() -> None:
+    assert [update.text for update in updates(ScriptedClient(["so it goes"]))] == ["so", " it", " goes", ""]
+
+
+def test_a_list_is_played_delta_by_delta_and_text_is_put_together() -> None:
+    call = ToolCall("a", "look")
+    client = ScriptedClient([["so ", "far", Reasoning("hm"), call]])
+    played = updates(client)
+    assert [(each.text, each.reasoning, each.part) for each in played[:4]] == [
+        ("so ", "", None),
+        ("far", "", None),
+        ("", "hm", None),
+        ("", "", call),
+    ]
+    assert played[4].message_done == Message.assistant("so far", Reasoning("hm"), call)
+
+
+def test_a_message_is_answered_as_it_is() -> None:
+    message = Message.assistant(Reasoning("hm"), Text("so it goes"), ToolCall("a", "look"))
+    assert response(message).messages == (message,)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("fine", "stop"),
+        ([ToolCall("a", "look")], "tool_calls"),
+        (["half", "length"], "length"),
+        (["refused"], "refused"),
+    ],
+)
+def test_the_finish_reason_fits_the_answer(answer: Answer, reason: str) -> None:
+    assert response(answer).finish_reason == reason
+
+
+def test_an_error_in_the_place_of_an_answer_refuses_the_request() -> None:
+    client = ScriptedClient([ServerError("down"), "fine"])
+    with pytest.raises(ServerError, match="down"):
+        asyncio.run(client.get_response("hello"))
+    assert asyncio.run(client.get_response("hello")).text == "fine"
+
+
+def test_an_error_in_a_list_breaks_the_answer_off_there() -> None:
+    async def read() -> tuple[str, int]:
+        text = ""
+        try:
+            async for update in client.get_streaming_response("hello"):
+                text += update.text
+        except ServerError as error:
+            return f"{text}: {error}", client.open_streams
+        raise AssertionError("the answer did not break off")
+
+    client = ScriptedClient([["so ", "far", ServerError("down"), "never"]])
+    assert asyncio.run(read()) == ("so far: down", 0)
+
+
+def test_open_streams_are_counted() -> None:
+    async def count() -> list[int]:
+        counts = [client.open_streams]
+        async with client.get_streaming_response("hello") as stream:
+            counts.append(client.open_streams)
+            await anext(stream)
+        return [*counts, client.open_streams]
+
+    client = ScriptedClient(["so it goes"])
+    assert asyncio.run(count()) == [0, 1, 0]
+
+
+def test_usage_is_a_fourth_of_the_characters() -> None:
+    client = ScriptedClient(["x" * 40])
+    assert asyncio.run(client.get_response("y" * 80)).usage == Usage(20, 10)
+
+
+def test_it_says_who_it_is() -> None:
+    assert ScriptedClient().info == ProviderInfo(name="scripted", model="script")
+    info = ProviderInfo(name="openai", model="gpt", window_tokens=10)
+    assert ScriptedClient(info=info).info is info
+
+
+def test_it_needs_an_answer() -> None:
+    with pytest.raises(ValueError, match="at least one answer"):
+        ScriptedClient([])
