@@ -8,6 +8,7 @@
     │   └── ToolTimeoutError        a tool took longer than its timeout_seconds (also a TimeoutError)
     ├── ToolLoopError               the tool loop gave up; the last tool's failure is the cause
     ├── StreamClosedError           a stream was read after it had been closed before its end
+    ├── StreamBusyError             a stream was read by two tasks at once
     ├── TurnTimeoutError            ``timeout_seconds`` of the turn ran out (also a TimeoutError)
     └── ProviderError               the model's side said no, or nothing
         ├── AuthenticationError     the key is missing, wrong or not allowed
@@ -77,6 +78,10 @@ class ToolLoopError(ChatStackError):
 
 class StreamClosedError(ChatStackError):
     """Read after ``aclose()``, before the answer was complete."""
+
+
+class StreamBusyError(ChatStackError):
+    """Read by a second task while a first one still waits; the first one is not harmed."""
 
 
 class TurnTimeoutError(ChatStackError, TimeoutError):

@@ -59,8 +59,7 @@ class ChatFronts:
         return self._opening(request, timeout_seconds)
 
     def _opening(self, request: ChatRequest, timeout_seconds: float | None) -> ChatStream:
-        if timeout_seconds is not None and not timeout_seconds > 0:
-            raise InputError(f"timeout_seconds={timeout_seconds} must be greater than 0")
+        _check_timeout(timeout_seconds)
         return ChatStream.opening(lambda: self.send(request), timeout_seconds=timeout_seconds)
 
 
@@ -85,7 +84,18 @@ def request_of(
         raise InputError(f"options: expected ChatOptions, got {type(options).__name__}")
     if conversation_id is not None and not isinstance(conversation_id, str):
         raise InputError(f"conversation_id: expected text, got {type(conversation_id).__name__}")
+    if conversation_id == "":
+        raise InputError("conversation_id: empty; everybody without one would share a conversation: pass None")
     return ChatRequest(cast("tuple[Message, ...]", found), options or _DEFAULT, conversation_id, stream)
+
+
+def _check_timeout(seconds: object) -> None:
+    if seconds is None:
+        return
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise InputError(f"timeout_seconds: expected a number, got {type(seconds).__name__}")
+    if not seconds > 0:
+        raise InputError(f"timeout_seconds={seconds} must be greater than 0")
 
 
 def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:

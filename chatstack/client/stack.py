@@ -35,13 +35,16 @@ class LayerSpec:
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     def __repr__(self) -> str:
-        fields = getattr(self.source, "__dataclass_fields__", {})
-        hidden = {name for name, each in fields.items() if not each.repr}  # what the layer's own repr keeps to itself
-        options = "".join(
-            f", {name}={'...' if name in hidden else repr(value)}" for name, value in self.options.items()
-        )
+        options = "".join(f", {name}={self._shown(name, value)}" for name, value in self.options.items())
         called = f", name={self.name!r}" if self.name != name_of(self.source) else ""
         return f"use({name_of(self.source)}{called}{options})"
+
+    def _shown(self, name: str, value: object) -> str:
+        """An option, unless it may be a secret: what a layer's own repr keeps to itself, or text for a factory."""
+        fields = getattr(self.source, "__dataclass_fields__", None)
+        if fields is None:
+            return repr(value) if value is None or isinstance(value, bool | int | float) else "..."
+        return repr(value) if name not in fields or fields[name].repr else "..."
 
     def factory(self) -> tuple[Layer, Mapping[str, object]]:
         """The layer's factory, and the options that are left for it."""

@@ -6,48 +6,34 @@ answer, so that a layer that only looks at the request hands its inner stream on
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self
 
-from chatstack.errors import ChatStackError, StreamClosedError, TurnTimeoutError
+from chatstack.client.sources import OpeningSource, StreamWatch, UpdateSource, WatchedSource
+from chatstack.errors import StreamBusyError, StreamClosedError
 from chatstack.values.messages import Message
 from chatstack.values.responses import ChatResponse, ChatUpdate, FinishReason, Usage
 
-T = TypeVar("T")
-
-
 _NO_USAGE = Usage()
-
-
-class UpdateSource(Protocol):
-    """What a stream reads from: any async generator of updates is one."""
-
-    def __anext__(self) -> Awaitable[ChatUpdate]: ...
-
-    def aclose(self) -> Awaitable[object]: ...
-
-
-class StreamWatch(Protocol):
-    """Looks on while a stream is read: ``enter`` and ``leave`` around every step, ``ended`` exactly once.
-
-    ``ended`` gets what had arrived in whole messages, and what ended it: None for the regular end, GeneratorExit
-    for a stream that was closed or dropped early.
-    """
-
-    def enter(self) -> object: ...
-
-    def leave(self, token: object, /) -> None: ...
-
-    def ended(self, answer: ChatResponse | None, error: BaseException | None, /) -> None: ...
 
 
 class ChatStream:
     """An answer on its way: iterate it, ``await response()`` for the whole, and close it (or use ``async with``)."""
 
-    __slots__ = ("__weakref__", "_closed", "_ended", "_failure", "_fold", "_head", "_owned", "_source", "_started")
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_ended",
+        "_failure",
+        "_fold",
+        "_head",
+        "_owned",
+        "_released",
+        "_source",
+        "_started",
+    )
 
     def __init__(self, source: UpdateSource, *, owns: ChatStream | None = None) -> None:
         """A stream over a source; ``owns`` is closed with it, also when the source never got to run."""
@@ -56,7 +42,7 @@ class ChatStream:
         self._head: deque[ChatUpdate] | None = None
         self._fold: _Fold | None = None
         self._failure: BaseException | None = None
-        self._started = self._ended = self._closed = False
+        self._started = self._ended = self._closed = self._released = False
 
     @classmethod
     async def primed(cls, source: UpdateSource) -> ChatStream:
@@ -81,12 +67,12 @@ class ChatStream:
         cls, opener: Callable[[], Awaitable[ChatStream]], *, timeout_seconds: float | None = None
     ) -> ChatStream:
         """A stream that sends nothing until it is entered or iterated. The time limit is for all of it."""
-        return cls(_Opening(opener, timeout_seconds))
+        return cls(OpeningSource(opener, timeout_seconds))
 
     @classmethod
     def watched(cls, inner: ChatStream, watch: StreamWatch) -> ChatStream:
         """The same stream with somebody looking on, who is told of its end even if it is dropped."""
-        return cls(_Watched(inner, watch))
+        return cls(WatchedSource(inner, watch))
 
     @property
     def so_far(self) -> ChatResponse:
@@ -94,9 +80,11 @@ class ChatStream:
         return (self._fold or _Fold()).response()
 
     async def __aenter__(self) -> Self:
-        if isinstance(self._source, _Opening) and self._failure is None and not self._closed:
+        if isinstance(self._source, OpeningSource) and self._failure is None and not self._closed:
             try:
                 await self._source.open()
+            except StreamBusyError:
+                raise
             except BaseException as error:
                 self._fail(error)
                 raise
@@ -123,6 +111,8 @@ class ChatStream:
                 self._ended = True
                 if self._owned is not None:  # a source may end before what it reads from does
                     await self._owned.aclose()
+                raise
+            except StreamBusyError:  # the other task's reading goes on
                 raise
             except BaseException as error:
                 self._fail(error)
@@ -155,14 +145,14 @@ class ChatStream:
 
     async def response(self) -> ChatResponse:
         """Read what is left, and return the whole answer. May be asked again."""
-        if not self._started and isinstance(self._source, _Watched) and not self._closed:
+        if not self._started and isinstance(self._source, WatchedSource) and not self._closed:
             await self._read_below(self._source)
         async for _ in self:
             pass
         await self.aclose()
         return self.so_far
 
-    async def _read_below(self, source: _Watched) -> None:
+    async def _read_below(self, source: WatchedSource) -> None:
         """Nobody looks at the updates, so they need not come up here one by one."""
         self._started = True
         try:
@@ -174,16 +164,16 @@ class ChatStream:
 
     async def aclose(self) -> None:
         """Stop, and free what is below. May be called again and again."""
-        if self._closed:
+        if self._released:
             return
         self._closed = True
-        if self._ended:
-            return
-        try:
-            await self._source.aclose()
-        finally:
-            if self._owned is not None:
-                await self._owned.aclose()
+        if not self._ended:
+            try:
+                await self._source.aclose()
+            finally:
+                if self._owned is not None:
+                    await self._owned.aclose()
+        self._released = True
 
 
 class _Fold:
@@ -233,106 +223,3 @@ class _Fold:
                 raw=self.raw,
             )
         return self.answer
-
-
-class _Opening:
-    """The source of a stream that has not been sent yet."""
-
-    __slots__ = ("_deadline", "_opener", "_stream", "_timeout_seconds")
-
-    def __init__(self, opener: Callable[[], Awaitable[ChatStream]], timeout_seconds: float | None) -> None:
-        self._opener = opener
-        self._stream: ChatStream | None = None
-        self._timeout_seconds = timeout_seconds
-        self._deadline: float | None = None
-
-    async def open(self) -> ChatStream:
-        if self._stream is None:
-            if self._timeout_seconds is not None:
-                self._deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-            self._stream = await self._in_time(self._opener)
-        return self._stream
-
-    async def __anext__(self) -> ChatUpdate:
-        stream = self._stream or await self.open()
-        if self._deadline is None:
-            return await stream.__anext__()
-        return await self._in_time(stream.__anext__)
-
-    async def aclose(self) -> None:
-        if self._stream is not None:
-            await self._stream.aclose()
-
-    async def _in_time(self, step: Callable[[], Awaitable[T]]) -> T:
-        limit = asyncio.timeout_at(self._deadline)
-        try:
-            async with limit:
-                return await step()
-        except TimeoutError as error:
-            if limit.expired() and not isinstance(error, ChatStackError):
-                await self.aclose()
-                raise TurnTimeoutError(
-                    f"the turn took longer than timeout_seconds={self._timeout_seconds:g}"
-                ) from error
-            raise
-
-
-class _Watched:
-    """The source of a stream that somebody looks on at.
-
-    A class, not a generator: each step enters and leaves the watch within one coroutine, so nothing is held across a
-    yield, and what runs lazily below (later rounds, tools) still runs inside it.
-    """
-
-    __slots__ = ("_inner", "_is_over", "_watch")
-
-    def __init__(self, inner: ChatStream, watch: StreamWatch) -> None:
-        self._inner = inner
-        self._watch = watch
-        self._is_over = False
-
-    async def __anext__(self) -> ChatUpdate:
-        return await self._step(self._inner.__anext__, False)
-
-    async def whole(self) -> ChatResponse:
-        """Read all of it at once, in one step."""
-        return await self._step(self._inner.response, True)
-
-    async def _step(self, step: Callable[[], Awaitable[T]], is_last: bool) -> T:
-        token = self._watch.enter()
-        try:
-            done = await step()
-        except StopAsyncIteration:
-            self._end(None)
-            self._watch.leave(token)
-            raise
-        except GeneratorExit as error:
-            # Thrown in by the collector, maybe from another context: there is nothing to leave.
-            self._end(error)
-            raise
-        except BaseException as error:
-            self._end(error)
-            self._watch.leave(token)
-            raise
-        if is_last:
-            self._end(None)
-        self._watch.leave(token)
-        return done
-
-    async def aclose(self) -> None:
-        token = self._watch.enter()
-        try:
-            await self._inner.aclose()
-        finally:
-            self._end(GeneratorExit())
-            self._watch.leave(token)
-
-    def __del__(self) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self._watch.ended(None, GeneratorExit())
-
-    def _end(self, error: BaseException | None) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self._watch.ended(self._inner.so_far, error)

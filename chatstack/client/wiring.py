@@ -90,11 +90,19 @@ def wire(
         elif not parameter.has_default:
             raise _nothing_for(name, parameter, kind, has_resolver)
     try:
-        return factory(inner, **given)
+        made = factory(inner, **given)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
             raise
         raise WiringError(f"layer {name!r}: {error}", layer=name) from error
+    if not callable(getattr(made, "send", None)):
+        if inspect.iscoroutine(made):
+            made.close()
+        raise WiringError(
+            f"layer {name!r}: its factory gave a {type(made).__name__}, which has no send(); return the layer itself",
+            layer=name,
+        )
+    return made
 
 
 def service_type(hint: object) -> type | None:

@@ -10,6 +10,7 @@ import msgspec
 from chatstack.context.plans import Plan
 from chatstack.context.units import Unit, units_of
 from chatstack.values.messages import Message
+from chatstack.values.parts import ToolResult
 from chatstack.values.requests import ChatRequest
 
 
@@ -46,13 +47,17 @@ class Context(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def latest_user(self) -> int | None:
         """The position of the latest user message."""
-        users = [position for position, message in enumerate(self.messages) if message.role == "user"]
-        return users[-1] if users else None
+        return next((at for at in range(len(self.messages) - 1, -1, -1) if _is_users(self.messages[at])), None)
+
+    @cached_property
+    def latest_assistant(self) -> int:
+        """The position of the latest assistant message; -1 if there is none. What follows the model has not seen."""
+        return max((at for at, message in enumerate(self.messages) if message.role == "assistant"), default=-1)
 
     @cached_property
     def first_user(self) -> int | None:
         """The position of the first user message: the task."""
-        return next((position for position, message in enumerate(self.messages) if message.role == "user"), None)
+        return next((at for at, message in enumerate(self.messages) if _is_users(message)), None)
 
     @property
     def is_edited(self) -> bool:
@@ -79,3 +84,8 @@ class Context(msgspec.Struct, frozen=True, dict=True):
     def to_send(self) -> ChatRequest:
         """The request with the messages of this context."""
         return self.request.but(messages=self.messages) if self.is_edited else self.request
+
+
+def _is_users(message: Message) -> bool:
+    """Whether the user speaks in it: tool results in a user message, as one wire has them, are not the user's."""
+    return message.role == "user" and not (message.parts and all(type(part) is ToolResult for part in message.parts))

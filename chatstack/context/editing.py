@@ -18,17 +18,22 @@ from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Attributes, Telemetry
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
-from chatstack.values.requests import ChatRequest
+from chatstack.values.requests import ChatOptions, ChatRequest
 
 SERVER_HELD = ("previous_response_id", "conversation")
 """Options by which the history lies at the provider: what is sent is not what the model sees, so nothing is edited."""
 
 
 class Opened(msgspec.Struct, dict=True):
-    """A request, repaired and sized; ``replayed`` is the earlier decision that was carried out for it, if any."""
+    """A request, repaired and sized.
+
+    ``terms`` are what a decision for it depends on beside its history (a limit, the room that is left). ``replayed``
+    is the earlier decision that was carried out for it, if any.
+    """
 
     context: Context
     memory: ContextMemory
+    terms: str = ""
     replayed: Record | None = None
 
     @cached_property
@@ -59,12 +64,16 @@ class ContextEditing:
         """Repair a request first, then weigh it."""
         context = self._context(request)
         plan = repair_plan(request.messages)
-        if plan is not None and not problems(plan, context, is_repair=True):
-            repaired = context.after(plan)
-            opened = Opened(self._context(repaired.to_send()), self.memory)
-            self._say_repaired(opened, context, repaired, plan)
-            return opened
-        return Opened(context, self.memory)
+        if plan is None:
+            return Opened(context, self.memory)
+        wrong = problems(plan, context, is_repair=True)
+        if wrong:
+            self._say_rejected(plan, wrong)
+            return Opened(context, self.memory)
+        repaired = context.after(plan)
+        opened = Opened(self._context(repaired.to_send()), self.memory)
+        self._say_repaired(opened, context, repaired, plan)
+        return opened
 
     def stands_aside(self, request: ChatRequest) -> bool:
         """Whether the history lies at the provider, so that nothing may be edited; said once for each conversation."""
@@ -80,9 +89,10 @@ class ContextEditing:
 
     def replay(self, opened: Opened) -> Context:
         """The context with what was decided for its history, or for a beginning of it."""
-        if not self.memory.knows(self.owner):
+        owner = self.owner + opened.terms
+        if not self.memory.knows(owner):
             return opened.context
-        opened.replayed = self.memory.recall(self.owner, opened.history)
+        opened.replayed = self.memory.recall(owner, opened.history)
         return opened.context if opened.replayed is None else _with_record(opened, opened.replayed)
 
     def apply(self, plan: Plan | None, context: Context, opened: Opened) -> Context:
@@ -91,7 +101,7 @@ class ContextEditing:
         A plan that does not pass the verifier is not applied; it is warned of as ``plan_rejected``. Where somebody
         else has decided for the same history in the meantime, it is theirs that holds.
         """
-        if plan is None or plan.is_empty:
+        if plan is None or (isinstance(plan, Plan) and plan.is_empty):  # pyright: ignore[reportUnnecessaryIsInstance]
             return context
         wrong = problems(plan, context)
         if wrong:
@@ -100,7 +110,7 @@ class ContextEditing:
         after = context.after(plan)
         if opened.history.chain:
             mine = _record_of(opened, after)
-            kept = self.memory.latch(self.owner, opened.history, mine, replaces=opened.replayed)
+            kept = self.memory.latch(self.owner + opened.terms, opened.history, mine, replaces=opened.replayed)
             if kept is not mine:
                 return _with_record(opened, kept)
         self.telemetry.edit(
@@ -111,6 +121,15 @@ class ContextEditing:
             tokens_after=after.tokens,
         )
         return after
+
+    def terms_of(self, request: ChatRequest, limit: int) -> str:
+        """The terms of a decision under a limit: the limit itself, the reserved output, and the tools' size.
+
+        Not the instructions: they may change from call to call, and do not change what has to go.
+        """
+        options = request.options
+        tools = self.memory.options_size(ChatOptions(tools=options.tools), self.counter) if options.tools else 0
+        return f":{limit}:{options.max_tokens or 0}:{tools}"
 
     def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
         """Whether this is new for the conversation; once said, a fact is not repeated until it gets worse."""
@@ -143,12 +162,13 @@ class ContextEditing:
                 span_name="compact_context repair",
             )
 
-    def _say_rejected(self, plan: Plan, wrong: tuple[str, ...]) -> None:
+    def _say_rejected(self, plan: object, wrong: tuple[str, ...]) -> None:
+        strategy = plan.strategy if isinstance(plan, Plan) else "unknown"
         self.telemetry.warn(
             "plan_rejected",
-            f"the plan of {plan.strategy!r} was not applied: {'; '.join(wrong[:3])}",
-            {semconv.COMPACTION_STRATEGY: plan.strategy},
-            span_name=f"compact_context {plan.strategy}",
+            f"the plan of {strategy!r} was not applied: {'; '.join(wrong[:3])}",
+            {semconv.COMPACTION_STRATEGY: strategy},
+            span_name=f"compact_context {strategy}",
             error="plan_rejected",
         )
 

@@ -43,6 +43,8 @@ def pair(messages: Sequence[Message]) -> Pairing:
     answers: list[tuple[int, int]] = []
     orphans: list[tuple[int, ToolResult]] = []
     for position, message in enumerate(messages):
+        if message.role == "system":
+            continue
         for part in message.parts:
             if isinstance(part, ToolCall):
                 if message.role == "assistant":

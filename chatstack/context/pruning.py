@@ -11,13 +11,16 @@ from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit
 from chatstack.errors import WiringError
 
+UNSEEN = ", even what the model has not seen yet"
+
 
 @dataclass(frozen=True, slots=True)
 class OldestFirst(Strategy):
     """Above ``max_tokens``, removes the oldest units, whole ones only, down to ``target_tokens``.
 
     Never touched: system, pinned and summary messages, the first user message (the task), the latest one, and calls
-    that still wait for results. The newest unit goes only if the limit cannot be kept otherwise.
+    that still wait for results. What the model has not seen yet goes only if the limit cannot be kept
+    otherwise, and the plan's reason says so.
     Source: seed ``needlr-context-window-guard``, and what its original removed that it should not.
     """
 
@@ -36,21 +39,17 @@ class OldestFirst(Strategy):
         tokens = context.tokens
         if tokens <= self.max_tokens:
             return None
-        newest = context.units[-1] if context.units else None
         drop: list[int] = []
+        reason = f"{context.tokens:,} tokens, more than {self.max_tokens:,}"
         for unit in self.removable(context):
-            goal = self.max_tokens if unit is newest else self.target_tokens
-            if tokens <= goal:
+            is_new = unit.positions[-1] > context.latest_assistant
+            if tokens <= (self.max_tokens if is_new else self.target_tokens):
                 break
+            if is_new and UNSEEN not in reason:
+                reason += UNSEEN
             drop.extend(unit.positions)
             tokens -= sum(context.sizes[position] for position in unit.positions)
-        if not drop:
-            return None
-        return Plan(
-            strategy=self.name,
-            reason=f"{context.tokens:,} tokens, more than {self.max_tokens:,}",
-            drop=tuple(sorted(drop)),
-        )
+        return Plan(strategy=self.name, reason=reason, drop=tuple(sorted(drop))) if drop else None
 
     def removable(self, context: Context) -> Iterator[Unit]:
         """The units that may go, oldest first."""

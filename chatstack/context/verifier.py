@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from chatstack.context.context import Context
 from chatstack.context.pairing import pair
 from chatstack.context.plans import Plan
+from chatstack.values.messages import Message
 
 
 def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[str, ...]:
@@ -31,6 +32,16 @@ def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[
 
 def _misplaced(plan: Plan, context: Context) -> Iterator[str]:
     length = len(context.messages)
+    if type(plan) is not Plan:
+        yield f"it is a {type(plan).__name__}, not a Plan"
+        return
+    given = (*plan.drop, *(position for position, _ in (*plan.replace, *plan.insert)))
+    if any(type(position) is not int for position in given):
+        yield "a position is not a whole number"
+        return
+    if any(type(message) is not Message for _, message in (*plan.replace, *plan.insert)):
+        yield "what it puts in is not a Message"
+        return
     for word, positions, limit in (
         ("drop", plan.drop, length),
         ("replace", tuple(position for position, _ in plan.replace), length),
@@ -57,6 +68,8 @@ def _unmarked(plan: Plan, context: Context) -> Iterator[str]:
             yield f"replace at {position}: not made by edited() from the message that it replaces"
         elif message.role != old.role:
             yield f"replace at {position}: the role changes from {old.role} to {message.role}"
+        elif message.pinned != old.pinned or (message.mark == "summary" and old.mark != "summary"):
+            yield f"replace at {position}: an edit may not pin, unpin, or make a summary of what was none"
 
 
 def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:

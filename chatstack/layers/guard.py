@@ -60,8 +60,9 @@ class ContextWindowGuard(ChatFronts):
             share: object = getattr(self, name)
             if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:
                 raise _wrong(name, share, "a share of the window: greater than 0, at most 1")
-        if not isinstance(self.chars_per_token, int | float) or not self.chars_per_token > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("chars_per_token", self.chars_per_token, "a number greater than 0")
+        characters: object = self.chars_per_token
+        if type(characters) not in (int, float) or not 0.1 <= self.chars_per_token <= 100:
+            raise _wrong("chars_per_token", characters, "a number from 0.1 to 100")
         if self.counter is not None and not isinstance(self.counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _wrong("counter", type(self.counter).__name__, "a TokenCounter")
         counter = self.counter or char_counter(self.chars_per_token)
@@ -82,28 +83,33 @@ class ContextWindowGuard(ChatFronts):
         with attached(compacted()):
             return await self.inner.send(context.to_send())
 
-    @property
-    def _lines(self) -> str:
-        """What its levels are kept under: guards with other thresholds have crossed other lines."""
-        return f"{self._editing.owner}:{self.warning_threshold:g}"
+    def _lines(self, limit: int) -> str:
+        """What its levels are kept under: with another threshold or limit, other lines are crossed."""
+        return f"{self._editing.owner}:{limit}:{self.warning_threshold:g}"
 
     def _limit(self, request: ChatRequest) -> int | None:
         if self.max_context_tokens != "auto":
             return self.max_context_tokens
         info = provider_info(self.inner)
         model = request.options.model
-        if info is not None and info.window_tokens is not None and model in (None, info.model):
-            return info.window_tokens
+        told = info.window_tokens if info is not None and model in (None, info.model) else None
+        if type(told) is int and told > 0:
+            return told
         return window_of(model or (info.model if info is not None else ""))
 
     def _fitted(self, request: ChatRequest, opened: Opened, limit: int) -> Context:
         """The context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
-        context = self._editing.replay(opened) if self.prune_on_overflow else opened.context
+        context = opened.context
+        if self.prune_on_overflow:
+            # A cut that another limit, reserve or set of tools made necessary must not bind a request that fits.
+            opened.terms = self._editing.terms_of(request, limit)
+            context = self._editing.replay(opened)
         self.telemetry.utilization.record(context.tokens / limit)
         reached = level_of(context.tokens, limit, self.warning_threshold)
         if reached is Level.FINE and request.conversation_id is None and not context.is_edited:
             return context
-        last = self.memory.level(self._lines, opened.keys)
+        lines = self._lines(limit)
+        last = self.memory.level(lines, opened.keys)
         level = max(reached, held_level(last, context.tokens, limit, self.warning_threshold))
         news = level > last or (self.every_call and reached is not Level.FINE)
         if context.tokens > limit:
@@ -111,7 +117,7 @@ class ContextWindowGuard(ChatFronts):
         elif news:
             self._say_near(context, limit)
         if level != last:
-            self.memory.set_level(self._lines, opened.keys, level)
+            self.memory.set_level(lines, opened.keys, level)
         return context
 
     def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
@@ -127,13 +133,13 @@ class ContextWindowGuard(ChatFronts):
         else:
             context = self._pruned(opened, context, limit)
         if context.tokens <= limit:
-            return context, level_of(context.tokens, limit, self.warning_threshold)
+            return context, held_level(Level.EXCEEDED, context.tokens, limit, self.warning_threshold)
         level = Level.IRREDUCIBLE if self.prune_on_overflow else Level.EXCEEDED
         if self.prune_on_overflow and (last < level or self.every_call or context is not before):
             self._say_irreducible(context, limit)
         if self.strict:
             if level > last:
-                self.memory.set_level(self._lines, opened.keys, level)
+                self.memory.set_level(self._lines(limit), opened.keys, level)
             raise self._overflow(context, limit)
         return context, level
 

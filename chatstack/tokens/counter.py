@@ -46,7 +46,7 @@ class TokenCounter(ABC):
         if isinstance(part, ToolResult):
             return self.count_text(part.name) + self._count_output(part) + 5
         if isinstance(part, Reasoning):
-            return self.count_text(part.text or part.item_json)
+            return self.count_text(part.item_json or part.text)
         if isinstance(part, Image):
             return _IMAGE_TOKENS
         if isinstance(part, File):
@@ -55,7 +55,8 @@ class TokenCounter(ABC):
 
     def count_message(self, message: Message) -> int:
         """Tokens of a message, its frame included."""
-        return self.message_tokens + sum(map(self.count_part, message.parts))
+        extra = message.extra_json + "".join(getattr(part, "extra_json", "") for part in message.parts)
+        return self.message_tokens + sum(map(self.count_part, message.parts)) + (self.count_text(extra) if extra else 0)
 
     def count_options(self, options: ChatOptions) -> int:
         """Tokens of what goes along with the messages: instructions, tool schemas, the shape of the answer."""

@@ -9,7 +9,7 @@ from typing import Literal, Optional
 
 import pytest
 
-from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStream, Resolver, WiringError
+from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStack, ChatStream, Resolver, WiringError
 from chatstack.client.wiring import as_types, ask, is_bound, name_of, nearest, service_type, wire
 from chatstack.testing import ScriptedClient
 
@@ -243,3 +243,21 @@ def test_an_instance_stands_for_its_class_and_those_that_it_derives_from() -> No
         pass
 
     assert as_types(Better()) == (Better, Clock)
+
+
+def test_a_factory_that_gives_no_client_fails_at_build() -> None:
+    async def forgets(inner: ChatClient) -> ChatClient:
+        return inner
+
+    for factory, kind in ((lambda inner: None, "NoneType"), (forgets, "coroutine")):
+        with pytest.raises(WiringError, match=f"layer 'made': its factory gave a {kind}, which has no send"):
+            ChatStack(ScriptedClient()).use(factory, name="made").build()  # type: ignore[arg-type]
+
+
+def test_the_repr_of_a_recipe_shows_no_text_that_a_factory_was_given() -> None:
+    def keyed(inner: ChatClient, api_key: str, retries: int) -> ChatClient:
+        return inner
+
+    stack = ChatStack(ScriptedClient()).use(keyed, api_key="sk-secret", retries=3)
+    assert "sk-secret" not in repr(stack)
+    assert "api_key=..., retries=3" in repr(stack)

@@ -93,7 +93,7 @@ class Guarded:
         for bad in (0, -0.1, 1.01, 80, float("nan"), "0.8", True, None)
     ]
     + [
-        ({"chars_per_token": bad}, "chars_per_token", f"chars_per_token={bad!r} must be a number greater than 0")
+        ({"chars_per_token": bad}, "chars_per_token", f"chars_per_token={bad!r} must be a number from 0.1 to 100")
         for bad in (0, -4, float("nan"), "4", None)
     ]
     + [({"counter": len}, "counter", "counter='builtin_function_or_method' must be a TokenCounter")],
@@ -705,3 +705,18 @@ def test_repairs_come_before_the_weighing() -> None:
     guarded = Guarded()
     guarded.send([sized(70), Message.tool("lost", "x" * 400), sized(5)])
     assert guarded.warnings == ("messages_repaired",)
+
+
+@pytest.mark.parametrize("window", [0, -1, "5", True])
+def test_a_window_that_makes_no_sense_is_an_unknown_one(window: object) -> None:
+    info = ProviderInfo(name="odd", model="nobody-knows", window_tokens=window)  # type: ignore[arg-type]
+    provider, capture = ScriptedClient(info=info), TelemetryCapture()
+    client = ChatStack(provider).use(ContextWindowGuard, max_context_tokens="auto").build(capture.resolve)
+    asyncio.run(client.get_response("hello"))
+    assert capture.warnings == ("window_unknown",)
+
+
+@pytest.mark.parametrize("characters", [float("inf"), True, 1e-320, 10**400])
+def test_a_number_of_characters_that_would_make_the_guard_blind_is_refused(characters: float) -> None:
+    with pytest.raises(WiringError, match="chars_per_token=.* must be a number from"):
+        ContextWindowGuard(ScriptedClient(), max_context_tokens=100, chars_per_token=characters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from chatstack import ChatOptions, ChatStack, ContextMemory, ContextWindowGuard, Message
+from chatstack import ChatOptions, ChatStack, ContextMemory, ContextWindowGuard, Message, ToolCall
 from chatstack.context.memory import Record
 from chatstack.testing import ScriptedClient, TelemetryCapture
 
@@ -21,34 +21,86 @@ class Guarded:
         stack = ChatStack(self.provider).use(ContextWindowGuard, max_context_tokens=1_000, prune_on_overflow=True)
         self.client = stack.build(self.capture.resolve)
 
-    def ask(self, messages: Sequence[Message], *, max_tokens: int | None = None) -> tuple[Message, ...]:
+    def ask(
+        self, messages: Sequence[Message], *, max_tokens: int | None = None, instructions: str = ""
+    ) -> tuple[Message, ...]:
         """Send, and tell what arrived."""
-        asyncio.run(self.client.get_response(messages, options=ChatOptions(max_tokens=max_tokens)))
+        options = ChatOptions(max_tokens=max_tokens, instructions=instructions)
+        asyncio.run(self.client.get_response(messages, options=options))
         return self.provider.requests[-1].messages
 
     @property
     def edits(self) -> int:
         return len(self.capture.spans_named("compact_context truncate"))
 
+    @property
+    def reasons(self) -> list[str]:
+        spans = self.capture.spans_named("compact_context truncate")
+        return [str(span.attributes["chatstack.compaction.reason"]) for span in spans]
 
-def test_a_cut_is_made_again_although_the_request_would_now_fit() -> None:
+
+def test_a_cut_made_for_a_larger_reserve_does_not_bind_a_request_that_fits() -> None:
     guarded = Guarded()
-    cut = guarded.ask(HISTORY, max_tokens=500)
+    cut = guarded.ask(HISTORY, max_tokens=350)
+    assert len(cut) < len(HISTORY)
+    assert guarded.ask(HISTORY) == tuple(HISTORY)
+    more = [*HISTORY, Message.assistant("fine"), Message.user("and then?")]
+    assert guarded.ask(more, max_tokens=350)[: len(cut)] == cut
+    assert guarded.edits == 1
+
+
+def test_a_cut_made_for_a_small_window_does_not_bind_a_large_one() -> None:
+    sent = []
+    provider = ScriptedClient(["fine"])
+    stack = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=500, prune_on_overflow=True)
+    for limit in (1_000, 500, 1_000):  # one stack, one memory
+        client = stack.override("ContextWindowGuard", max_context_tokens=limit).build()
+        asyncio.run(client.get_response(HISTORY))
+        sent.append(len(provider.requests[-1].messages))
+    assert sent == [7, 3, 7]
+
+
+def test_a_cut_is_made_again_although_the_instructions_have_become_shorter() -> None:
+    guarded = Guarded()
+    cut = guarded.ask(HISTORY, instructions="x" * 1_400)
     assert len(cut) < len(HISTORY)
     more = [*HISTORY, Message.assistant("fine"), Message.user("and then?")]
-    assert guarded.ask(more)[: len(cut)] == cut
+    assert guarded.ask(more, instructions="brief")[: len(cut)] == cut
     assert guarded.edits == 1
 
 
 def test_a_cut_that_has_become_too_small_is_replaced_and_the_new_one_kept() -> None:
     guarded = Guarded()
-    first = guarded.ask(HISTORY, max_tokens=350)
-    second = guarded.ask(HISTORY, max_tokens=750)
+    first = guarded.ask(HISTORY, instructions="x" * 1_400)
+    second = guarded.ask(HISTORY, instructions="x" * 3_000)
     assert len(second) < len(first)
-    assert guarded.ask(HISTORY, max_tokens=750) == second
+    assert guarded.ask(HISTORY, instructions="x" * 3_000) == second
     more = [*HISTORY, Message.assistant("fine"), Message.user("and then?")]
-    assert guarded.ask(more, max_tokens=600)[: len(second)] == second
+    assert guarded.ask(more, instructions="brief")[: len(second)] == second
     assert guarded.edits == 2
+
+
+def test_results_that_the_model_has_not_seen_go_last_and_it_is_said() -> None:
+    calls = Message.assistant("looking", ToolCall("c", "dump"))
+    round_of = [calls, Message.tool("c", "x" * 2_000)]
+    guarded = Guarded()
+    assert guarded.ask([*HISTORY, *round_of])[-2:] == tuple(round_of)
+    assert "has not seen" not in guarded.reasons[-1]
+    guarded.ask([*HISTORY, calls, Message.tool("c", "x" * 8_000)])
+    assert guarded.reasons[-1].endswith("even what the model has not seen yet")
+
+
+def test_around_a_limit_without_a_low_water_mark_each_crossing_is_not_warned_of_again() -> None:
+    provider, capture = ScriptedClient(["fine"]), TelemetryCapture()
+    stack = ChatStack(provider).use(
+        ContextWindowGuard, max_context_tokens=1_000, prune_on_overflow=True, prune_to=1, warning_threshold=0.9
+    )
+    client = stack.build(capture.resolve)
+    history: list[Message] = []
+    for number in range(40):
+        history += [Message.user(f"{number} " + "x" * 100), Message.assistant("fine " + "y" * 100)]
+        asyncio.run(client.get_response([*history, Message.user("next")], conversation_id="c"))
+    assert capture.warnings == ("context_window_near_limit", "context_window_exceeded")
 
 
 def test_below_every_line_nothing_is_recognised_and_nothing_changed() -> None:

@@ -72,7 +72,8 @@ def test_a_message_has_a_frame_of_four() -> None:
         (ToolCall("c" * 400, "name" * 2, "x" * 40), 2 + 10 + 5),
         (ToolResult("c" * 400, "name" * 2, "x" * 40), 2 + 10 + 5),
         (ToolResult("c", "name", (Text("x" * 40), PNG)), 1 + 10 + 1_000 + 5),
-        (Reasoning("a" * 40, item_json="x" * 4_000), 10),
+        (Reasoning("a" * 40, item_json="x" * 4_000), 1_000),  # the item is what goes back
+        (Reasoning("a" * 40), 10),
         (Reasoning("", item_json="x" * 4_000), 1_000),
         (ProviderItem("p", "x" * 40), 10),
         (File(text="x" * 40), 10),
@@ -188,3 +189,10 @@ def test_nothing_counts_less_than_zero(counter: TokenCounter) -> None:
 def test_a_counter_shows_its_options() -> None:
     assert repr(CharCounter(3.5)) == "CharCounter(chars_per_token=3.5)"
     assert repr(TableCounter()) == "TableCounter()"
+
+
+def test_fields_that_ride_along_are_counted_too() -> None:
+    counter = CharCounter()
+    plain = counter.count_message(Message.user("hello"))
+    riding = Message("user", (Text("hello", extra_json="x" * 400),), extra_json="y" * 40)
+    assert counter.count_message(riding) == plain + 110

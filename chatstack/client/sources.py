@@ -1,0 +1,175 @@
+"""What streams read from, beside the generators of providers: one that is not open yet, and one that is watched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from chatstack.errors import ChatStackError, StreamBusyError, StreamClosedError, TurnTimeoutError
+from chatstack.values.responses import ChatResponse, ChatUpdate
+
+if TYPE_CHECKING:
+    from chatstack.client.stream import ChatStream
+
+T = TypeVar("T")
+
+
+class UpdateSource(Protocol):
+    """What a stream reads from: any async generator of updates is one."""
+
+    def __anext__(self) -> Awaitable[ChatUpdate]: ...
+
+    def aclose(self) -> Awaitable[object]: ...
+
+
+class StreamWatch(Protocol):
+    """Looks on while a stream is read: ``enter`` and ``leave`` around every step, ``ended`` exactly once.
+
+    ``ended`` gets what had arrived in whole messages, and what ended it: None for the regular end, GeneratorExit
+    for a stream that was closed or dropped early.
+    """
+
+    def enter(self) -> object: ...
+
+    def leave(self, token: object, /) -> None: ...
+
+    def ended(self, answer: ChatResponse | None, error: BaseException | None, /) -> None: ...
+
+
+class OpeningSource:
+    """The source of a stream that has not been sent yet: what the fronts give to people.
+
+    One task reads it at a time. Closing it from another task stops the one that reads, which then gets a
+    ``StreamClosedError``.
+    """
+
+    __slots__ = ("_deadline", "_opener", "_reader", "_stopped", "_stream", "_timeout_seconds")
+
+    def __init__(self, opener: Callable[[], Awaitable[ChatStream]], timeout_seconds: float | None) -> None:
+        self._opener = opener
+        self._stream: ChatStream | None = None
+        self._timeout_seconds = timeout_seconds
+        self._deadline: float | None = None
+        self._reader: asyncio.Task[object] | None = None
+        self._stopped: asyncio.Future[None] | None = None
+
+    async def open(self) -> None:
+        if self._stream is None:
+            await self._alone(self._open)
+
+    async def __anext__(self) -> ChatUpdate:
+        return await self._alone(self._next)
+
+    async def aclose(self) -> None:
+        reader = self._reader
+        if reader is not None and reader is not asyncio.current_task():
+            self._stopped = asyncio.get_running_loop().create_future()
+            reader.cancel()
+            await self._stopped
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    async def _open(self) -> ChatStream:
+        if self._stream is None:
+            if self._timeout_seconds is not None:
+                self._deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+            self._stream = await self._in_time(self._opener)
+        return self._stream
+
+    async def _next(self) -> ChatUpdate:
+        stream = self._stream or await self._open()
+        if self._deadline is None:
+            return await stream.__anext__()
+        return await self._in_time(stream.__anext__)
+
+    async def _alone(self, step: Callable[[], Awaitable[T]]) -> T:
+        if self._reader is not None:
+            raise StreamBusyError("another task is reading this stream; one at a time")
+        self._reader = reader = asyncio.current_task()
+        try:
+            return await step()
+        except asyncio.CancelledError:
+            # Cancelled by aclose(), and by nobody else: for the reader the stream was closed.
+            if self._stopped is not None and reader is not None and reader.uncancel() == 0:
+                raise StreamClosedError("this stream was closed by another task while it was being read") from None
+            raise
+        finally:
+            self._reader = None
+            if self._stopped is not None and not self._stopped.done():
+                self._stopped.set_result(None)
+
+    async def _in_time(self, step: Callable[[], Awaitable[T]]) -> T:
+        limit = asyncio.timeout_at(self._deadline)
+        try:
+            async with limit:
+                return await step()
+        except TimeoutError as error:
+            if limit.expired() and not isinstance(error, ChatStackError):
+                if self._stream is not None:
+                    await self._stream.aclose()
+                raise TurnTimeoutError(
+                    f"the turn took longer than timeout_seconds={self._timeout_seconds:g}"
+                ) from error
+            raise
+
+
+class WatchedSource:
+    """The source of a stream that somebody looks on at.
+
+    A class, not a generator: each step enters and leaves the watch within one coroutine, so nothing is held across a
+    yield, and what runs lazily below (later rounds, tools) still runs inside it.
+    """
+
+    __slots__ = ("_inner", "_is_over", "_watch")
+
+    def __init__(self, inner: ChatStream, watch: StreamWatch) -> None:
+        self._inner = inner
+        self._watch = watch
+        self._is_over = False
+
+    async def __anext__(self) -> ChatUpdate:
+        return await self._step(self._inner.__anext__, False)
+
+    async def whole(self) -> ChatResponse:
+        """Read all of it at once, in one step."""
+        return await self._step(self._inner.response, True)
+
+    async def _step(self, step: Callable[[], Awaitable[T]], is_last: bool) -> T:
+        token = self._watch.enter()
+        try:
+            done = await step()
+        except StopAsyncIteration:
+            self._end(None)
+            self._watch.leave(token)
+            raise
+        except GeneratorExit as error:
+            # Thrown in by the collector, maybe from another context: there is nothing to leave.
+            self._end(error)
+            raise
+        except BaseException as error:
+            self._end(error)
+            self._watch.leave(token)
+            raise
+        if is_last:
+            self._end(None)
+        self._watch.leave(token)
+        return done
+
+    async def aclose(self) -> None:
+        token = self._watch.enter()
+        try:
+            await self._inner.aclose()
+        finally:
+            self._end(GeneratorExit())
+            self._watch.leave(token)
+
+    def __del__(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._watch.ended(None, GeneratorExit())
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._watch.ended(self._inner.so_far, error)

@@ -1,0 +1,71 @@
+"""Plans that no strategy should make: each is refused, said, and the request goes out as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from chatstack import ChatStack, ContextWindowGuard, Message, Plan, Strategy, Text, ToolCall, ToolResult
+from chatstack.context.context import Context
+from chatstack.testing import ScriptedClient, TelemetryCapture
+
+HISTORY = (Message.user("task " + "x" * 200), Message.assistant("old " + "y" * 200), Message.user("next"))
+
+
+@dataclass(frozen=True)
+class Says(Strategy):
+    """Plans whatever it was told to."""
+
+    what: Any
+    name = "says"
+
+    def plan(self, context: Context) -> Plan | None:
+        return self.what(context) if callable(self.what) else self.what
+
+
+def edited(**changes: object) -> Any:
+    return lambda context: Plan(strategy="says", reason="r", replace=((1, context.messages[1].edited(**changes)),))
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("text", "it is a str, not a Plan"),
+        (Plan(strategy="says", reason="r", drop=(1.0,)), "a position is not a whole number"),  # type: ignore[arg-type]
+        (Plan(strategy="says", reason="r", replace=((1, "x"),)), "not a Message"),  # type: ignore[arg-type]
+        (edited(parts=(Text("obey"),), pinned=True), "may not pin"),
+        (edited(parts=(Text("obey"),), mark="summary"), "make a summary"),
+    ],
+    ids=["not a plan", "not a position", "not a message", "pins itself", "calls itself a summary"],
+)
+def test_it_is_not_applied_and_warned_of(what: object, told: str) -> None:
+    provider, capture = ScriptedClient(), TelemetryCapture()
+    asyncio.run(ChatStack(provider).use(Says(what)).build(capture.resolve).get_response(HISTORY))
+    assert provider.requests[0].messages == HISTORY
+    assert capture.warnings == ("plan_rejected",)
+    (rejected,) = [span for span in capture.spans if "chatstack.warning.code" in span.attributes]
+    assert told in str(rejected.attributes["chatstack.warning.message"])
+
+
+def test_what_a_strategy_raises_surfaces() -> None:
+    def broken(context: Context) -> Plan:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        asyncio.run(ChatStack(ScriptedClient()).use(Says(broken)).build().get_response(HISTORY))
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_results_in_odd_places_do_not_stand_in_the_way_of_repairs(role: Any) -> None:
+    odd = Message(role, (ToolResult("gone", "f", "r"),))
+    history = (Message.user("task"), Message.assistant(ToolCall("a", "f")), Message.assistant("so"), odd)
+    provider, capture = ScriptedClient(), TelemetryCapture()
+    client = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=1_000).build(capture.resolve)
+    asyncio.run(client.get_response(history))
+    sent = provider.requests[0].messages
+    assert [result.call_id for message in sent[:3] for result in message.results] == ["a"]
+    assert capture.warnings == ("messages_repaired",)
+    assert (odd in sent) == (role == "system")
