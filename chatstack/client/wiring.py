@@ -95,11 +95,12 @@ def wire(
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
             raise
         raise WiringError(f"layer {name!r}: {error}", layer=name) from error
-    if not callable(getattr(made, "send", None)):
-        if inspect.iscoroutine(made):
-            made.close()
+    is_coroutine = inspect.iscoroutine(made)  # of an async factory; it has a send() of its own
+    if is_coroutine:
+        made.close()
+    if is_coroutine or not callable(getattr(made, "send", None)):
         raise WiringError(
-            f"layer {name!r}: its factory gave a {type(made).__name__}, which has no send(); return the layer itself",
+            f"layer {name!r}: its factory gave a {type(made).__name__}, which is no client; return the layer itself",
             layer=name,
         )
     return made

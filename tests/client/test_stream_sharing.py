@@ -39,14 +39,18 @@ def test_closing_a_stream_that_another_task_reads_stops_that_task(seconds: float
 
 def test_an_error_in_the_body_is_not_hidden_by_a_task_that_still_reads() -> None:
     async def check() -> None:
-        model = slow()
-        with pytest.raises(ValueError, match="mine"):
+        model, readings = slow(), []
+
+        async def body() -> None:
             async with stream_of(model) as stream:
-                reading = asyncio.create_task(stream.response())
+                readings.append(asyncio.create_task(stream.response()))
                 await asyncio.sleep(0.03)
                 raise ValueError("mine")
+
+        with pytest.raises(ValueError, match="mine"):
+            await body()
         with pytest.raises(StreamClosedError):
-            await reading
+            await readings[0]
         assert model.open_streams == 0
 
     asyncio.run(check())

@@ -250,7 +250,7 @@ def test_a_factory_that_gives_no_client_fails_at_build() -> None:
         return inner
 
     for factory, kind in ((lambda inner: None, "NoneType"), (forgets, "coroutine")):
-        with pytest.raises(WiringError, match=f"layer 'made': its factory gave a {kind}, which has no send"):
+        with pytest.raises(WiringError, match=f"layer 'made': its factory gave a {kind}, which is no client"):
             ChatStack(ScriptedClient()).use(factory, name="made").build()  # type: ignore[arg-type]
 
 

@@ -718,5 +718,5 @@ def test_a_window_that_makes_no_sense_is_an_unknown_one(window: object) -> None:
 
 @pytest.mark.parametrize("characters", [float("inf"), True, 1e-320, 10**400])
 def test_a_number_of_characters_that_would_make_the_guard_blind_is_refused(characters: float) -> None:
-    with pytest.raises(WiringError, match="chars_per_token=.* must be a number from"):
+    with pytest.raises(WiringError, match=r"chars_per_token=.* must be a number from"):
         ContextWindowGuard(ScriptedClient(), max_context_tokens=100, chars_per_token=characters)
