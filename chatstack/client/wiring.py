@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from chatstack.client.protocol import ChatClient
 from chatstack.errors import WiringError
@@ -90,20 +90,19 @@ def wire(
         elif not parameter.has_default:
             raise _nothing_for(name, parameter, kind, has_resolver)
     try:
-        made = factory(inner, **given)
+        made = cast("object", factory(inner, **given))
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
             raise
         raise WiringError(f"layer {name!r}: {error}", layer=name) from error
-    is_coroutine = inspect.iscoroutine(made)  # of an async factory; it has a send() of its own
-    if is_coroutine:
+    if inspect.iscoroutine(made):  # of an async factory; it has a send() of its own
         made.close()
-    if is_coroutine or not callable(getattr(made, "send", None)):
+    if inspect.iscoroutine(made) or not callable(getattr(made, "send", None)):
         raise WiringError(
             f"layer {name!r}: its factory gave a {type(made).__name__}, which is no client; return the layer itself",
             layer=name,
         )
-    return made
+    return cast("ChatClient", made)
 
 
 def service_type(hint: object) -> type | None:
