@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
-import msgspec
-
 from chatstack.errors import BrokenStreamError
+from chatstack.providers.extras import encoded_extra
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta
@@ -69,12 +69,13 @@ class MessageAssembly:
 
     A ``block`` key says which block a fragment belongs to (its index, or a name that you choose); without one, text
     continues the last block if that was text, and begins a new one if not. Calls are told apart by their index.
-    Empty text and reasoning is left out of the message.
+    Empty text and reasoning is left out of the message. ``wire`` names the wire that the fragments come over.
     """
 
-    __slots__ = ("_blocks", "_calls", "_extra", "_keyed", "_positions")
+    __slots__ = ("_blocks", "_calls", "_extra", "_keyed", "_positions", "_wire")
 
-    def __init__(self) -> None:
+    def __init__(self, wire: str) -> None:
+        self._wire = wire
         self._blocks: list[_Block] = []
         self._keyed: dict[Hashable, int] = {}
         self._calls: dict[int, _CallBlock] = {}
@@ -90,12 +91,19 @@ class MessageAssembly:
         self._open(_ReasoningBlock, block).pieces.append(delta)
 
     def add_call(
-        self, index: int, *, id: str = "", name: str = "", arguments: str = "", extra_json: str = ""
+        self,
+        index: int,
+        *,
+        id: str = "",
+        name: str = "",
+        arguments: str = "",
+        extra: Mapping[str, object] = MappingProxyType({}),
     ) -> CallDelta:
         """A piece of the tool call at that index; returns it as a delta for the display.
 
         A second id at the same index is another call: some servers number every parallel call 0. The name may come
-        whole, in pieces, or again with every piece.
+        whole, in pieces, or again with every piece. ``extra`` are the wire's fields for the call; the last that were
+        given count.
         """
         call = self._calls.get(index)
         if call is None or (id and call.id and id != call.id):
@@ -107,7 +115,7 @@ class MessageAssembly:
         if name != call.name:
             call.name += name
         call.pieces.append(arguments)
-        call.extra_json = extra_json or call.extra_json
+        call.extra_json = encoded_extra(extra, self._wire) or call.extra_json
         return CallDelta(call.position, id, name, arguments)
 
     def add_part(self, part: Part, *, block: Hashable | None = None) -> None:
@@ -120,12 +128,12 @@ class MessageAssembly:
             self._keyed[block] = len(self._blocks)
         self._blocks.append(whole)
 
-    def set_text_extra(self, block: Hashable, extra_json: str) -> None:
-        """Fields of the provider's for the text of that block, as the text of a JSON object."""
-        self._open(_TextBlock, block).extra_json = extra_json
+    def set_text_extra(self, block: Hashable, fields: Mapping[str, object]) -> None:
+        """The wire's fields for the text of that block."""
+        self._open(_TextBlock, block).extra_json = encoded_extra(fields, self._wire)
 
     def add_extra(self, fields: Mapping[str, object]) -> None:
-        """Fields of the provider's for the whole message; the last value of a field counts."""
+        """The wire's fields for the whole message; the last value of a field counts."""
         self._extra.update(fields)
 
     def part(self, block: Hashable) -> Part:
@@ -144,8 +152,7 @@ class MessageAssembly:
     def finish(self) -> Message:
         """The message, as it stands."""
         parts = tuple(part for part in (block.part() for block in self._blocks) if not _is_empty(part))
-        extra = msgspec.json.encode(self._extra).decode() if self._extra else ""
-        return Message("assistant", parts, extra_json=extra)
+        return Message("assistant", parts, extra_json=encoded_extra(self._extra, self._wire))
 
     def _open(self, kind: type[B], block: Hashable | None) -> B:
         position = len(self._blocks) - 1 if block is None else self._keyed.get(block, -1)

@@ -1,7 +1,8 @@
 """Fields that have no place of their own in our values: kept as JSON text when read, put back when written.
 
 Reading and writing are two halves of one rule: what writing would not reproduce is kept, and what is kept is only put
-where nothing was written.
+where nothing was written. Every field is kept under the name of the wire that it came from, and goes back over that
+wire alone: what one API sends along, another refuses.
 """
 
 from __future__ import annotations
@@ -17,18 +18,39 @@ WireObject: TypeAlias = dict[str, object]
 """A JSON object as it goes over the wire."""
 
 
-def extra_json_of(original: Mapping[str, object], written: Mapping[str, object]) -> str:
-    """What of ``original`` is not in ``written``, as the text of a JSON object; "" when nothing is missing."""
-    missing = _missing(original, written)
-    return encoded(missing) if missing else ""
+def extra_json_of(original: Mapping[str, object], written: Mapping[str, object], wire: str) -> str:
+    """What of ``original`` is not in ``written``, as an ``extra_json`` of that wire; "" when nothing is missing."""
+    return encoded_extra(fields_missing(original, written), wire)
 
 
-def with_extra(written: WireObject, extra_json: str, *, left_out: frozenset[str] = frozenset()) -> WireObject:
-    """``written``, completed by the fields that ride along; its own fields win."""
+def encoded_extra(fields: Mapping[str, object], wire: str) -> str:
+    """Those fields as an ``extra_json`` of that wire; "" when there are none."""
+    return encoded({wire: fields}) if fields else ""
+
+
+def extra_fields(extra_json: str, wire: str, where: str) -> WireObject:
+    """What rides along for that wire. Raises ``InputError`` naming the place for what is no object of objects."""
     if not extra_json:
-        return written
-    extra = {name: value for name, value in decoded_object(extra_json, "extra_json").items() if name not in left_out}
-    return _completed(written, extra)
+        return {}
+    try:
+        return msgspec.json.decode(extra_json, type=dict[str, WireObject]).get(wire, {})
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"{where}: extra_json must be a JSON object that holds, under the name of each wire, an object of fields: "
+            f'{{"{wire}": {{...}}}}'
+        ) from error
+
+
+def with_extra(
+    written: WireObject, extra_json: str, wire: str, where: str, *, left_out: frozenset[str] = frozenset()
+) -> WireObject:
+    """``written``, completed by what rides along for that wire; its own fields win.
+
+    ``left_out`` names fields that have no place here though they are of the same wire. Raises ``InputError`` naming
+    the place for what is no object of objects.
+    """
+    extra = extra_fields(extra_json, wire, where)
+    return _completed(written, {name: value for name, value in extra.items() if name not in left_out})
 
 
 def encoded(value: object) -> str:
@@ -68,13 +90,14 @@ def as_string(value: object, where: str) -> str:
     return value
 
 
-def _missing(original: Mapping[str, object], written: Mapping[str, object]) -> WireObject:
+def fields_missing(original: Mapping[str, object], written: Mapping[str, object]) -> WireObject:
+    """What of ``original`` is not in ``written``, objects in both compared field by field."""
     missing: WireObject = {}
     for name, value in original.items():
         if name not in written:
             missing[name] = value
         elif isinstance(value, Mapping) and isinstance(written[name], Mapping):
-            inner = _missing(cast("Mapping[str, object]", value), cast("Mapping[str, object]", written[name]))
+            inner = fields_missing(cast("Mapping[str, object]", value), cast("Mapping[str, object]", written[name]))
             if inner:
                 missing[name] = inner
     return missing

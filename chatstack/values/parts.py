@@ -1,15 +1,23 @@
 """What a message is made of.
 
 Every part is an immutable value. Provider-specific fields that have no field of their own here ride along in
-``extra_json``: the text of a JSON object, in the provider's spelling, sent back word for word.
+``extra_json``: the text of a JSON object that holds, under the name of each wire, the fields for it in that API's
+spelling. They go out over that wire word for word, and over no other::
+
+    Text(manual, extra_json='{"anthropic": {"cache_control": {"type": "ephemeral"}}}')
+
+The wires of this package are ``openai-chat``, ``openai-responses`` and ``anthropic``. An ``extra_json`` that is no
+object of objects is an ``InputError`` when the part is sent.
 """
 
 from __future__ import annotations
 
 import base64
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
+
+from chatstack.values.fields import check_text, wrong_type
 
 
 class Text(msgspec.Struct, frozen=True, tag="text", cache_hash=True, omit_defaults=True):
@@ -17,6 +25,10 @@ class Text(msgspec.Struct, frozen=True, tag="text", cache_hash=True, omit_defaul
 
     text: str
     extra_json: str = ""
+
+    def __post_init__(self) -> None:
+        if not (type(self.text) is type(self.extra_json) is str):
+            check_text(self, text="text", extra_json="JSON text")
 
 
 class Image(msgspec.Struct, frozen=True, tag="image", cache_hash=True, omit_defaults=True, kw_only=True):
@@ -28,6 +40,17 @@ class Image(msgspec.Struct, frozen=True, tag="image", cache_hash=True, omit_defa
     file_id: str = ""
     detail: str = ""
     extra_json: str = ""
+
+    def __post_init__(self) -> None:
+        check_text(
+            self,
+            url="text",
+            data="base64 text (Image.from_bytes takes bytes)",
+            media_type="text",
+            file_id="text",
+            detail="text",
+            extra_json="JSON text",
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str) -> Image:
@@ -49,6 +72,18 @@ class File(msgspec.Struct, frozen=True, tag="file", cache_hash=True, omit_defaul
     name: str = ""
     extra_json: str = ""
 
+    def __post_init__(self) -> None:
+        check_text(
+            self,
+            url="text",
+            data="base64 text (File.from_bytes takes bytes)",
+            text="text",
+            media_type="text",
+            file_id="text",
+            name="text",
+            extra_json="JSON text",
+        )
+
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str, *, name: str = "") -> File:
         """A document sent along with the request, e.g. a PDF."""
@@ -69,6 +104,10 @@ class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", cache_hash=True, o
     item_json: str = ""
     provider: str = ""
 
+    def __post_init__(self) -> None:
+        if not (type(self.text) is type(self.item_json) is type(self.provider) is str):
+            check_text(self, text="text", item_json="JSON text", provider="text")
+
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", cache_hash=True, omit_defaults=True):
     """The model asks for a tool. ``arguments`` is the JSON text as received."""
@@ -78,12 +117,20 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", cache_hash=True, om
     arguments: str = "{}"
     extra_json: str = ""
 
+    def __post_init__(self) -> None:
+        if not (type(self.id) is type(self.name) is type(self.arguments) is type(self.extra_json) is str):
+            check_text(self, id="text", name="text", arguments="JSON text", extra_json="JSON text")
+
 
 class ProviderItem(msgspec.Struct, frozen=True, tag="provider_item", cache_hash=True, omit_defaults=True):
     """Something only its provider understands (a server-side tool, a compaction), kept and sent back as it came."""
 
     provider: str
     json: str
+
+    def __post_init__(self) -> None:
+        if not (type(self.provider) is type(self.json) is str):
+            check_text(self, provider="text", json="JSON text")
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", cache_hash=True, omit_defaults=True):
@@ -94,6 +141,21 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", cache_hash=True
     output: str | tuple[Text | Image | File | ProviderItem, ...] = ""
     is_error: bool = False
     extra_json: str = ""
+
+    def __post_init__(self) -> None:
+        if not (type(self.call_id) is type(self.name) is type(self.extra_json) is str):
+            check_text(self, call_id="text", name="text", extra_json="JSON text")
+        if type(self.output) is not str:
+            self._check_output(self.output)
+
+    def _check_output(self, output: object) -> None:
+        if isinstance(output, str):
+            return
+        if not isinstance(output, tuple):
+            raise wrong_type(self, "output", "text or a tuple of parts", output)
+        for position, part in enumerate(cast("tuple[object, ...]", output)):
+            if not isinstance(part, Text | Image | File | ProviderItem):
+                raise wrong_type(self, f"output[{position}]", "a Text, Image, File or ProviderItem", part)
 
     @property
     def text(self) -> str:

@@ -220,7 +220,7 @@ def test_citations_stay_with_their_text() -> None:
     ).ask()  # fmt: skip
     (part,) = found.messages[0].parts
     assert isinstance(part, Text)
-    assert json.loads(part.extra_json) == {"citations": [citation]}
+    assert json.loads(part.extra_json) == {"anthropic": {"citations": [citation]}}
 
 
 def test_blocks_that_end_late_stay_in_the_order_in_which_they_began() -> None:

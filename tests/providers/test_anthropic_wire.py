@@ -129,16 +129,22 @@ def test_blocks_that_only_anthropic_understands_go_back_as_they_came() -> None:
 def test_fields_without_a_place_ride_along_and_nulls_do_not() -> None:
     block = {**text("hi"), "cache_control": {"type": "ephemeral"}, "citations": None}
     message = message_from_wire([block])
-    assert message.parts == (Text("hi", '{"cache_control":{"type":"ephemeral"}}'),)
+    assert message.parts == (Text("hi", '{"anthropic":{"cache_control":{"type":"ephemeral"}}}'),)
     assert messages_to_wire([message])[0]["content"] == [{**text("hi"), "cache_control": {"type": "ephemeral"}}]
 
 
 def test_fields_of_other_providers_stay_behind() -> None:
-    call = ToolCall("a", "f", "{}", '{"type":"custom","status":"completed","namespace":"n"}')
-    assert blocks(Text("hi", '{"annotations":[],"logprobs":[],"message":{"id":"msg"}}'), call) == [
+    call = ToolCall("a", "f", "{}", '{"openai-chat":{"type":"custom"},"anthropic":{"caller":{"type":"direct"}}}')
+    assert blocks(Text("hi", '{"openai-responses":{"annotations":[],"message":{"id":"msg"}}}'), call) == [
         text("hi"),
-        {"type": "tool_use", "id": "a", "name": "f", "input": {}},
+        {"type": "tool_use", "id": "a", "name": "f", "input": {}, "caller": {"type": "direct"}},
     ]
+
+
+@pytest.mark.parametrize("part", [Text("hi", "cache"), File(text="hi", extra_json='{"cache_control": "ephemeral"}')])
+def test_fields_that_belong_to_no_wire_are_refused_by_the_kind_of_their_part(part: Part) -> None:
+    with pytest.raises(InputError, match=rf'^{type(part).__name__}: extra_json .*"anthropic"'):
+        blocks(part)
 
 
 def test_pictures_go_by_data_url_address_and_id() -> None:
@@ -251,7 +257,7 @@ def test_tools_are_declared_and_those_of_other_providers_are_not() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     wire = body(
         tools=(
-            ToolDeclaration("weather", "The weather", json.dumps(schema), True, '{"defer_loading":true}'),
+            ToolDeclaration("weather", "The weather", json.dumps(schema), True, '{"anthropic":{"defer_loading":true}}'),
             ToolDeclaration("now"),
             ProviderItem("anthropic", '{"type":"web_search_20250305","name":"web_search"}'),
             ProviderItem("openai", '{"type":"web_search"}'),
@@ -361,6 +367,8 @@ def test_what_a_body_holds_beside_the_known_comes_back_in_extra() -> None:
     [
         ({"messages": "hi"}, "messages: expected a list, got str"),
         ({"messages": [{"role": "tool", "content": "hi"}]}, r"messages\[0\]: role"),
+        ({"messages": [{"role": ["user"], "content": "hi"}]}, r"messages\[0\]: role"),
+        ({"messages": [{"role": {"a": "user"}, "content": "hi"}]}, r"messages\[0\]: role"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}, 5]}]}, r"messages\[0\]\.content\[1\]"),
         ({"messages": [{"role": "user"}]}, r"messages\[0\]\.content: expected a list, got NoneType"),
         ({"messages": [], "tools": ["f"]}, r"tools\[0\]: expected an object"),

@@ -351,13 +351,15 @@ def test_a_custom_call_streams_its_input() -> None:
         chunk(tool_calls=[{"index": 0, "custom": {"input": '"hi"'}}]),
         chunk("tool_calls"),
     )
-    assert response.messages[0].calls == (ToolCall("c1", "sh", json.dumps('echo "hi"'), '{"type":"custom"}'),)
+    assert response.messages[0].calls == (
+        ToolCall("c1", "sh", json.dumps('echo "hi"'), '{"openai-chat":{"type":"custom"}}'),
+    )
 
 
 def test_a_refusal_by_the_model_finishes_as_refused() -> None:
     response = streamed(chunk(refusal="I "), chunk(refusal="will not"), chunk("stop"))
     assert response.finish_reason == "refused"
-    assert json.loads(response.messages[0].extra_json) == {"refusal": "I will not"}
+    assert json.loads(response.messages[0].extra_json) == {"openai-chat": {"refusal": "I will not"}}
 
 
 def test_only_the_first_of_several_choices_counts() -> None:

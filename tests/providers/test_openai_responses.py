@@ -154,6 +154,11 @@ def whole(response: dict[str, Any]) -> ChatResponse:
     return answered(json.dumps(response).encode(), "application/json", stream=False)[1]
 
 
+def said(text: str) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    return {"type": "message", "role": "assistant", "content": content}
+
+
 def text_delta(delta: str) -> dict[str, Any]:
     place = {"item_id": "msg_1", "output_index": 2, "content_index": 0, "logprobs": []}
     return {"type": "response.output_text.delta", "delta": delta, **place}
@@ -243,7 +248,7 @@ def test_items_of_the_sdks_own_types_are_one_message() -> None:
     assert message.text == "It is hot."
     assert isinstance(first, Text)
     assert isinstance(second, Text)
-    assert json.loads(second.extra_json)["annotations"][0]["url"] == "u"
+    assert json.loads(second.extra_json)["openai-responses"]["annotations"][0]["url"] == "u"
     assert isinstance(call, ToolCall)
     assert (call.id, call.name, call.arguments) == ("c1", "look", '{"a":  1}')
     assert isinstance(custom, ToolCall)
@@ -307,7 +312,7 @@ def test_messages_made_by_hand_become_items() -> None:
                 {"type": "input_file", "file_data": "data:text/plain;base64,bm90ZXM=", "filename": "n.txt"},
             ],
         },
-        {"role": "assistant", "content": "I look"},
+        said("I look"),
         {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": "seen"},
         {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "a"}]},
@@ -321,11 +326,52 @@ def test_what_others_left_on_a_message_is_left_out() -> None:
             Reasoning("hm", '{"type":"thinking"}', "anthropic"),
             Reasoning("hm", '{"reasoning_content":"hm"}', "openai"),
             ProviderItem("anthropic", "{}"),
-            Text("so", '{"citations":[]}'),
+            Text("so", '{"anthropic":{"citations":[]}}'),
         ),
-        extra_json='{"refusal":null}',
+        extra_json='{"openai-chat":{"refusal":null}}',
     )
-    assert messages_to_wire([message]) == [{"role": "assistant", "content": "so"}]
+    assert messages_to_wire([message]) == [said("so")]
+
+
+SAID = {
+    "a string": {"role": "assistant", "content": "so"},
+    "a string in a message of a phase": {
+        "type": "message",
+        "role": "assistant",
+        "content": "so",
+        "phase": "commentary",
+    },
+    "output text": {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "so", "annotations": []}],
+    },
+    "output text of an answer": {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "so", "annotations": [], "logprobs": [{"token": "so"}]}],
+    },
+}
+
+
+@pytest.mark.parametrize("item", SAID.values(), ids=SAID.keys())
+def test_what_the_assistant_said_goes_back_in_the_form_that_it_had(item: dict[str, Any]) -> None:
+    (message,) = messages_from_wire([item])
+    assert message.text == "so"
+    assert messages_to_wire([message]) == [item]
+
+
+def test_a_text_made_by_hand_comes_back_as_the_same_value() -> None:
+    message = Message.assistant("so")
+    assert messages_from_wire(messages_to_wire([message])) == (message,)
+
+
+def test_a_text_of_an_answer_can_be_quoted_in_a_question() -> None:
+    (answer,) = messages_from_wire([SAID["output text of an answer"]])
+    (item,) = messages_to_wire([Message("user", answer.parts)])
+    assert item == {"role": "user", "content": [{"type": "input_text", "text": "so"}]}
 
 
 def test_an_answer_of_responses_can_go_on_in_chat_completions() -> None:
@@ -335,7 +381,7 @@ def test_an_answer_of_responses_can_go_on_in_chat_completions() -> None:
         "content": [{"type": "text", "text": "It is "}, {"type": "text", "text": "hot."}],
         "tool_calls": [
             {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a":  1}'}},
-            {"id": "c2", "type": "custom", "custom": {"name": "sh", "input": 'echo "hi"'}},
+            {"id": "c2", "type": "function", "function": {"name": "sh", "arguments": json.dumps('echo "hi"')}},
         ],
     }
 
@@ -345,6 +391,8 @@ def test_an_answer_of_responses_can_go_on_in_chat_completions() -> None:
     [
         (["a"], r"input\[0\]"),
         ([{"role": "user", "content": 5}], r"input\[0\]\.content"),
+        ([{"role": "user", "content": "a"}, {"role": ["user"], "content": "a"}], r"input\[1\]\.role: .* got list"),
+        ([{"role": {"a": "user"}, "content": "a"}], r"input\[0\]\.role: .* got dict"),
         ([{"type": "function_call_output", "output": ""}], r"input\[0\]\.call_id"),
         ([{"type": "function_call", "name": "look"}], r"output\[0\]\.call_id"),
     ],

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -170,17 +169,20 @@ def test_reasoning_and_items_of_others_are_left_out() -> None:
         Reasoning("only text"),
         ProviderItem("anthropic", '{"type":"server_tool_use"}'),
         ProviderItem("openai", '{"type":"web_search_call"}'),
-        Text("so", '{"citations":[]}'),
+        Text("so", '{"anthropic":{"citations":[]}}'),
     )
-    assert messages_to_wire([message]) == [{"role": "assistant", "content": [{"type": "text", "text": "so"}]}]
+    assert messages_to_wire([message]) == [{"role": "assistant", "content": "so"}]
 
 
 def test_an_assistant_message_of_which_nothing_is_left_is_still_valid() -> None:
-    assert messages_to_wire([Message.assistant(Reasoning("hm"))]) == [{"role": "assistant", "content": ""}]
+    message = Message.assistant(Reasoning("hm"))
+    assert messages_to_wire([message]) == [{"role": "assistant", "content": ""}]
+    assert messages_to_wire([message.edited(extra_json='{"other":{"x":1}}')]) == [{"role": "assistant", "content": ""}]
 
 
 def test_fields_of_ours_win_over_those_that_ride_along() -> None:
-    message = Message.assistant(ToolCall("c1", "look")).edited(extra_json='{"content":"old","tool_calls":null,"x":1}')
+    extra = '{"openai-chat":{"content":"old","tool_calls":null,"x":1}}'
+    message = Message.assistant(ToolCall("c1", "look")).edited(extra_json=extra)
     (wire,) = messages_to_wire([message])
     assert wire["content"] is None
     assert wire["x"] == 1
@@ -194,6 +196,7 @@ def test_fields_of_ours_win_over_those_that_ride_along() -> None:
         ([{"role": "robot", "content": "a"}], r"messages\[0\]\.role"),
         ([{"content": "a"}], r"messages\[0\]\.role"),
         ([{"role": ["user"], "content": "a"}], r"messages\[0\]\.role"),
+        ([{"role": {"a": "user"}, "content": "a"}], r"messages\[0\]\.role"),
         ([{"role": "user", "content": 5}], r"messages\[0\]\.content: .* got int"),
         ([{"role": "user", "content": ["a"]}], r"messages\[0\]\.content\[0\]"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"messages\[0\]\.content\[0\]\.text"),
@@ -250,7 +253,7 @@ def test_a_body_goes_into_the_options_and_comes_out_again() -> None:
         model="gpt-5-mini",
         tools=(
             ToolDeclaration("look", "looks", '{"type":"object"}', True),
-            ToolDeclaration("bare", extra_json='{"function":{"description":""},"x":1}'),
+            ToolDeclaration("bare", extra_json='{"openai-chat":{"function":{"description":""},"x":1}}'),
             ProviderItem("openai", '{"type":"custom","custom":{"name":"sh"}}'),
         ),
         tool_choice="look",
@@ -342,7 +345,8 @@ def test_the_empty_fields_of_an_answer_are_dropped() -> None:
         ("function_call", Message.assistant(ToolCall("c", "look")), "tool_calls"),
         ("stop", Message.assistant(ToolCall("c", "look")), "tool_calls"),
         ("content_filter", Message.assistant(), "refused"),
-        ("stop", Message("assistant", (), extra_json=json.dumps({"refusal": "no"})), "refused"),
+        ("stop", Message("assistant", (), extra_json='{"openai-chat":{"refusal":"no"}}'), "refused"),
+        ("stop", Message("assistant", (), extra_json='{"other":{"refusal":"no"}}'), "stop"),
         ("eos", Message.assistant("x"), "other"),
     ],
 )

@@ -1,9 +1,10 @@
 """Anthropic's content blocks and our parts, both ways. Pure functions; the SDK is not imported.
 
-What has a field of its own here goes into it, what has none rides in ``extra_json``, and a block that only Anthropic
-understands becomes a ``ProviderItem`` whole. Equivalent, hence not told apart: a field that is null and one that is
-absent; ``is_error: false`` and none; an empty tool result and one without content. Blocks without visible text are
-left out: the API accepts none.
+What has a field of its own here goes into it; what has none (``cache_control``, ``citations``) rides under
+``anthropic`` in the part's ``extra_json``, where nothing else is looked at; a block that only Anthropic understands
+becomes a ``ProviderItem`` whole. Equivalent, hence not told apart: a field that is null and one that is absent;
+``is_error: false`` and none; an empty tool result and one without content. Blocks without visible text are left out:
+the API accepts none.
 """
 
 from __future__ import annotations
@@ -16,25 +17,21 @@ from typing import cast
 import msgspec
 
 from chatstack.errors import InputError
-from chatstack.providers.extras import WireObject, as_list, as_object, decoded_object, encoded, with_extra
+from chatstack.providers.extras import (
+    WireObject,
+    as_list,
+    as_object,
+    decoded_object,
+    encoded,
+    encoded_extra,
+    with_extra,
+)
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 
 PROVIDER = "anthropic"
 
-FOREIGN = frozenset({
-    "annotations",
-    "custom",
-    "extra_content",
-    "file",
-    "function",
-    "image_url",
-    "logprobs",
-    "message",
-    "namespace",
-    "prompt_cache_breakpoint",
-    "status",
-})  # fmt: skip
-"""Fields that the answers of other providers leave on their parts; this wire refuses every field it does not know."""
+WIRE = "anthropic"
+"""The name of this wire in every ``extra_json``."""
 
 _SOURCE_FIELDS = {
     "base64": {"data": "data", "media_type": "media_type"},
@@ -42,21 +39,21 @@ _SOURCE_FIELDS = {
     "file": {"file_id": "file_id"},
     "text": {"data": "text", "media_type": "media_type"},
 }
-_THINKING = frozenset({"thinking", "redacted_thinking"})
+_THINKING = ("thinking", "redacted_thinking")
 
 
 def part_to_block(part: Part) -> WireObject | None:
     """The block for a part, or None for what cannot be sent: empty text, and what another provider owns."""
     match part:
         case Text():
-            return _completed({"type": "text", "text": part.text}, part.extra_json) if part.text.strip() else None
+            return _completed({"type": "text", "text": part.text}, part) if part.text.strip() else None
         case Image():
-            return _completed({"type": "image", "source": _image_source(part)}, part.extra_json)
+            return _completed({"type": "image", "source": _image_source(part)}, part)
         case File():
             return _file_to_block(part)
         case ToolCall():
             given = call_input(part.arguments)
-            return _completed({"type": "tool_use", "id": part.id, "name": part.name, "input": given}, part.extra_json)
+            return _completed({"type": "tool_use", "id": part.id, "name": part.name, "input": given}, part)
         case ToolResult():
             return _result_to_block(part)
         case Reasoning():
@@ -107,7 +104,7 @@ def _file_to_block(part: File) -> WireObject:
     block: WireObject = {"type": "document"}
     if part.name:
         block["title"] = part.name
-    block = _completed(block, part.extra_json)
+    block = _completed(block, part)
     # A document made of content blocks keeps them as its source; its text is for counting, and for other providers.
     return block if "source" in block else {**block, "source": _file_source(part)}
 
@@ -184,7 +181,7 @@ def _result_to_block(part: ToolResult) -> WireObject:
         block["content"] = content
     if part.is_error:
         block["is_error"] = True
-    return _completed(block, part.extra_json)
+    return _completed(block, part)
 
 
 def _block_to_result(block: Mapping[str, object], call_names: Mapping[str, str]) -> ToolResult:
@@ -214,19 +211,23 @@ def _plain_text(content: object) -> str:
     return "".join(_string(each, "text") for each in objects(content, "document.source.content"))
 
 
-def _completed(block: WireObject, extra_json: str) -> WireObject:
-    return with_extra(block, extra_json, left_out=FOREIGN)
+def _completed(block: WireObject, part: Text | Image | File | ToolCall | ToolResult) -> WireObject:
+    return with_extra(block, part.extra_json, WIRE, type(part).__name__)
 
 
 def _json_of(block: Mapping[str, object]) -> str:
-    """Its JSON text, its own fields sorted: streamed or whole they come in another order, and values must be equal.
+    return encoded(_in_order(block))
+
+
+def _in_order(block: Mapping[str, object]) -> WireObject:
+    """Its own fields sorted: streamed or whole they come in another order, and values must be equal.
     What is inside keeps its order, by which the model knows its own words."""
-    return encoded(dict(sorted(block.items())))
+    return dict(sorted(block.items()))
 
 
 def _extra(block: Mapping[str, object], *known: str) -> str:
     rest = {name: value for name, value in block.items() if name not in known and value is not None}
-    return _json_of(rest) if rest else ""
+    return encoded_extra(_in_order(rest), WIRE)
 
 
 def _object(value: object) -> Mapping[str, object] | None:

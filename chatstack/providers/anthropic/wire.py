@@ -14,13 +14,13 @@ from typing import cast
 
 from chatstack.errors import InputError
 from chatstack.providers.anthropic.blocks import (
-    FOREIGN,
     PROVIDER,
+    WIRE,
     block_to_part,
     objects,
     part_to_block,
 )
-from chatstack.providers.extras import WireObject, decoded_object, encoded, with_extra
+from chatstack.providers.extras import WireObject, decoded_object, encoded, encoded_extra, with_extra
 from chatstack.values.messages import Message, Role
 from chatstack.values.parts import Part, ProviderItem, Text, ToolResult
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
@@ -30,7 +30,7 @@ DEFAULT_MAX_TOKENS = 8_192
 """What bounds an answer when the caller did not say: the API requires a bound. Every current model allows it, and up
 to it the SDK never demands streaming."""
 
-_ROLES: Mapping[object, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+_ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 _SIMPLE_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _SCHEMA_NAME = "answer"
 
@@ -124,7 +124,8 @@ def messages_from_wire(wire: Sequence[Mapping[str, object]]) -> tuple[Message, .
     messages: list[Message] = []
     names: dict[str, str] = {}
     for position, each in enumerate(wire):
-        role = _ROLES.get(each.get("role"))
+        given = each.get("role")
+        role = _ROLES.get(given) if isinstance(given, str) else None
         if role is None:
             raise InputError(f"messages[{position}]: role is not user, assistant or system")
         content = each.get("content")
@@ -205,7 +206,7 @@ def _tool_to_wire(tool: DeclaredTool) -> WireObject | None:
     )
     if tool.strict is not None:
         wire["strict"] = tool.strict
-    return with_extra(wire, tool.extra_json, left_out=FOREIGN)
+    return with_extra(wire, tool.extra_json, WIRE, where)
 
 
 def _tool_from_wire(wire: WireObject) -> DeclaredTool:
@@ -219,7 +220,7 @@ def _tool_from_wire(wire: WireObject) -> DeclaredTool:
         str(wire.get("description") or ""),
         encoded(cast("object", schema)),
         strict if isinstance(strict, bool) else None,
-        encoded(rest) if rest else "",
+        encoded_extra(rest, WIRE),
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from chatstack.providers.assembly import MessageAssembly
-from chatstack.providers.extras import as_list, as_object, decoded_object, encoded, extra_json_of
+from chatstack.providers.extras import as_list, as_object, encoded, extra_fields, fields_missing
 from chatstack.providers.failures import failure
 from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
-from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.providers.openai.chat_wire import finish_from_wire, usage_from_wire
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
@@ -28,7 +28,7 @@ class ChatAnswer:
 
     def __init__(self) -> None:
         self.finish_reason = ""
-        self._assembly = MessageAssembly()
+        self._assembly = MessageAssembly(WIRE)
         self._usage: Usage | None = None
         self._id = self._model = ""
         self._last_index = -1
@@ -117,8 +117,8 @@ class ChatAnswer:
         known: dict[str, object] = {"index": 0, "id": "", "function": inner, "custom": inner}
         if fragment.get("type") in (None, "function"):
             known["type"] = "function"
-        extra = extra_json_of(fragment, known)
-        return self._assembly.add_call(index, id=call_id, name=name, arguments=text, extra_json=extra)
+        extra = fields_missing(fragment, known)
+        return self._assembly.add_call(index, id=call_id, name=name, arguments=text, extra=extra)
 
     def _add_legacy(self, fragment: Mapping[str, object]) -> CallDelta:
         return self._assembly.add_call(
@@ -126,7 +126,7 @@ class ChatAnswer:
             id=LEGACY_CALL,
             name=_string(fragment.get("name")),
             arguments=_string(fragment.get("arguments")),
-            extra_json=encoded({"type": LEGACY_CALL}),
+            extra={"type": LEGACY_CALL},
         )
 
     def _message(self) -> Message:
@@ -142,10 +142,9 @@ class ChatAnswer:
 
 def _decided(part: Part) -> Part:
     """A custom call's input is any text: in our calls it is a JSON string."""
-    if not isinstance(part, ToolCall) or not part.extra_json:
+    if not isinstance(part, ToolCall) or extra_fields(part.extra_json, WIRE, "tool_calls").get("type") != "custom":
         return part
-    is_custom = decoded_object(part.extra_json, "tool_calls").get("type") == "custom"
-    return ToolCall(part.id, part.name, encoded(part.arguments), part.extra_json) if is_custom else part
+    return ToolCall(part.id, part.name, encoded(part.arguments), part.extra_json)
 
 
 def _joined(before: object, value: object) -> object:

@@ -12,10 +12,12 @@ from chatstack.providers.extras import (
     as_string,
     decoded_object,
     encoded,
+    encoded_extra,
+    extra_fields,
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai.chat_parts import FOREIGN_PARTS, PROVIDER
+from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import Reasoning, ToolCall
 
 LEGACY_CALL = "function_call"
@@ -35,8 +37,7 @@ def reasoning_to_wire(part: Reasoning, where: str) -> WireObject:
 
 def call_to_wire(call: ToolCall, where: str) -> WireObject:
     """One entry of ``tool_calls``, or, for a legacy call, the field ``function_call``."""
-    extra = decoded_object(call.extra_json, where) if call.extra_json else {}
-    kind = extra.get("type", "function")
+    kind = extra_fields(call.extra_json, WIRE, where).get("type", "function")
     if kind == LEGACY_CALL:
         return {LEGACY_CALL: {"name": call.name, "arguments": call.arguments}}
     written: WireObject = {"id": call.id, "type": kind}
@@ -45,7 +46,7 @@ def call_to_wire(call: ToolCall, where: str) -> WireObject:
         written["custom"] = {"name": call.name, "input": text if isinstance(text, str) else call.arguments}
     elif kind == "function":
         written["function"] = {"name": call.name, "arguments": call.arguments}
-    return with_extra(written, call.extra_json, left_out=FOREIGN_PARTS)
+    return with_extra(written, call.extra_json, WIRE, where)
 
 
 def reasoning_from_fields(fields: Mapping[str, object]) -> Reasoning:
@@ -58,7 +59,7 @@ def legacy_call(fields: Mapping[str, object], where: str) -> ToolCall:
     """A call in the way of before there were tools: one at most, and without an id."""
     name = as_string(fields.get("name"), f"{where}.name")
     arguments = as_string(fields.get("arguments"), f"{where}.arguments")
-    return ToolCall(LEGACY_CALL, name, arguments or "{}", encoded({"type": LEGACY_CALL}))
+    return ToolCall(LEGACY_CALL, name, arguments or "{}", encoded_extra({"type": LEGACY_CALL}, WIRE))
 
 
 def call_from_wire(call: object, where: str) -> ToolCall:
@@ -71,11 +72,11 @@ def call_from_wire(call: object, where: str) -> ToolCall:
         name = as_string(custom.get("name"), f"{where}.custom.name")
         text = as_string(custom.get("input"), f"{where}.custom.input")
         written: WireObject = {"id": id, "custom": {"name": name, "input": text}}
-        return ToolCall(id, name, encoded(text), extra_json_of(fields, written))
+        return ToolCall(id, name, encoded(text), extra_json_of(fields, written, WIRE))
     if kind != "function":
-        return ToolCall(id, str(kind), "{}", extra_json_of(fields, {"id": id}))
+        return ToolCall(id, str(kind), "{}", extra_json_of(fields, {"id": id}, WIRE))
     function = as_object(fields.get("function"), f"{where}.function")
     name = as_string(function.get("name"), f"{where}.function.name")
     arguments = as_string(function.get("arguments"), f"{where}.function.arguments")
     written = {"id": id, "type": kind, "function": {"name": name, "arguments": arguments}}
-    return ToolCall(id, name, arguments or "{}", extra_json_of(fields, written))
+    return ToolCall(id, name, arguments or "{}", extra_json_of(fields, written, WIRE))

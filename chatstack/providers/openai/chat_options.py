@@ -15,7 +15,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER
+from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, DeclaredTool, OutputSchema, ToolDeclaration
 
@@ -112,11 +112,12 @@ def _tool_to_wire(tool: ToolDeclaration) -> WireObject:
     function: WireObject = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
+    where = f"tool {tool.name!r}"
     if tool.parameters:
-        function["parameters"] = decoded_object(tool.parameters, f"tool {tool.name!r}: parameters")
+        function["parameters"] = decoded_object(tool.parameters, f"{where}: parameters")
     if tool.strict is not None:
         function["strict"] = tool.strict
-    return with_extra({"type": "function", "function": function}, tool.extra_json, left_out=FOREIGN)
+    return with_extra({"type": "function", "function": function}, tool.extra_json, WIRE, where)
 
 
 def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration:
@@ -128,7 +129,7 @@ def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration
         encoded(cast("Mapping[str, object]", parameters)) if isinstance(parameters, Mapping) else "",
         strict if isinstance(strict, bool) else None,
     )
-    extra = extra_json_of(fields, _tool_to_wire(tool))
+    extra = extra_json_of(fields, _tool_to_wire(tool), WIRE)
     return ToolDeclaration(tool.name, tool.description, tool.parameters, tool.strict, extra)
 
 

@@ -13,6 +13,7 @@ from chatstack.providers.extras import (
     as_string,
     decoded_object,
     encoded,
+    extra_fields,
     extra_json_of,
     with_extra,
 )
@@ -21,21 +22,19 @@ from chatstack.values.parts import File, Image, Part, ProviderItem, Text
 ContentPart = Text | Image | File | ProviderItem
 
 PROVIDER = "openai"
-"""Marks the items that only OpenAI's wire can carry."""
+"""Marks the items that only OpenAI's wires can carry."""
 
-FOREIGN = frozenset({"citations", "caller"})
-"""Fields that Anthropic's answers leave on their parts; nobody on this wire knows them."""
-
-FOREIGN_PARTS = FOREIGN | {"annotations", "logprobs", "message", "namespace", "status"}
-"""The same, and what an answer from Responses leaves on texts and calls, which chat completions refuse."""
+WIRE = "openai-chat"
+"""The name of this wire in every ``extra_json``."""
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 
 
 def content_to_wire(parts: Sequence[Part], where: str) -> str | list[WireObject]:
     """Text as a string when it is one plain text, else the list of content parts. Items of others are left out."""
-    if len(parts) == 1 and type(parts[0]) is Text and not parts[0].extra_json:
-        return parts[0].text
+    only = parts[0] if len(parts) == 1 else None
+    if isinstance(only, Text) and not extra_fields(only.extra_json, WIRE, where):
+        return only.text
     return parts_to_wire(parts, where)
 
 
@@ -99,7 +98,7 @@ def _part_to_wire(part: Text | Image | File, where: str) -> WireObject:
         written = {"type": "image_url", "image_url": image}
     else:
         written = {"type": "file", "file": _file_to_wire(part, where)}
-    return with_extra(written, part.extra_json, left_out=FOREIGN_PARTS)
+    return with_extra(written, part.extra_json, WIRE, where)
 
 
 def _file_to_wire(part: File, where: str) -> WireObject:
@@ -120,7 +119,7 @@ def _part_from_wire(part: object, where: str) -> ContentPart:
     kind = fields.get("type")
     if kind == "text":
         text = as_string(fields.get("text"), f"{where}.text")
-        return Text(text, extra_json_of(fields, {"type": kind, "text": text}))
+        return Text(text, extra_json_of(fields, {"type": kind, "text": text}, WIRE))
     found: Image | File | None = None
     if kind == "image_url":
         found = _image_from_wire(as_object(fields.get("image_url"), f"{where}.image_url"), where)
@@ -128,7 +127,7 @@ def _part_from_wire(part: object, where: str) -> ContentPart:
         found = _file_from_wire(as_object(fields.get("file"), f"{where}.file"))
     if found is None:
         return ProviderItem(PROVIDER, encoded(dict(fields)))
-    extra = extra_json_of(fields, _part_to_wire(found, where))
+    extra = extra_json_of(fields, _part_to_wire(found, where), WIRE)
     if isinstance(found, Image):
         return Image(url=found.url, data=found.data, media_type=found.media_type, detail=found.detail, extra_json=extra)
     return File(data=found.data, media_type=found.media_type, file_id=found.file_id, name=found.name, extra_json=extra)

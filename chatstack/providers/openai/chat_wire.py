@@ -5,13 +5,14 @@ which mean the same to the server: a list of one plain text part is written as a
 text has ``content: null``, whether it was null or absent; one without text, calls or anything else has ``""``; a file's
 and picture's data is written as a data URL.
 
-Where our values have no place for something, it rides along: unknown fields in ``extra_json`` of the part or message
-(``refusal``, ``annotations``, ``audio``, ``name``, ``prompt_cache_breakpoint``, the role ``developer``), unknown parts
-as ``ProviderItem("openai", ...)``. A custom tool call keeps its input as a JSON string in ``arguments``; the legacy
-``function_call`` and its result are a call and a result under the id ``function_call``. What an assistant message
-carries as ``reasoning_content``, ``reasoning`` or ``reasoning_details`` (compatible servers) is a ``Reasoning`` and
-goes back. There is no field for ``ToolResult.is_error``: the content has to say it. Reasoning and items of other
-providers are left out.
+Where our values have no place for something, it rides along: unknown fields under ``openai-chat`` in the ``extra_json``
+of the part or message (``refusal``, ``annotations``, ``audio``, ``name``, ``prompt_cache_breakpoint``, the role
+``developer``), unknown parts as ``ProviderItem("openai", ...)``. What is there for other wires is not looked at. A
+custom tool call keeps its input as a JSON string in ``arguments``: on any other wire it is a call like all others. The
+legacy ``function_call`` and its result are a call and a result under the id ``function_call``. What an assistant
+message carries as ``reasoning_content``, ``reasoning`` or ``reasoning_details`` (compatible servers) is a
+``Reasoning`` and goes back. There is no field for ``ToolResult.is_error``: the content has to say it. Reasoning and
+items of other providers are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from chatstack.providers.extras import (
     as_object,
     as_string,
     decoded_object,
-    encoded,
+    encoded_extra,
+    extra_fields,
     extra_json_of,
     with_extra,
 )
@@ -40,7 +42,7 @@ from chatstack.providers.openai.chat_calls import (
     reasoning_to_wire,
 )
 from chatstack.providers.openai.chat_options import MaxTokensField, options_from_wire, options_to_wire
-from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER, content_from_wire, content_to_wire, parts_to_wire
+from chatstack.providers.openai.chat_parts import PROVIDER, WIRE, content_from_wire, content_to_wire, parts_to_wire
 from chatstack.values.messages import Message, Role
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest
@@ -121,7 +123,7 @@ def messages_from_wire(messages: Sequence[object]) -> tuple[Message, ...]:
         else:
             content = content_from_wire(fields.get("content"), f"{where}.content")
             written: WireObject = {"content": None} if role == "developer" else {"role": role, "content": None}
-            message = Message(_ROLES[role], content, extra_json=extra_json_of(fields, written))
+            message = Message(_ROLES[role], content, extra_json=extra_json_of(fields, written, WIRE))
         found.append(message)
     return tuple(found)
 
@@ -153,7 +155,7 @@ def finish_from_wire(finish_reason: str, message: Message) -> FinishReason:
     finish = _FINISHES.get(finish_reason, "other")
     if finish == "stop" and message.calls:
         return "tool_calls"
-    if finish == "stop" and message.extra_json and decoded_object(message.extra_json, "message").get("refusal"):
+    if finish == "stop" and extra_fields(message.extra_json, WIRE, "message").get("refusal"):
         return "refused"
     return finish
 
@@ -161,7 +163,7 @@ def finish_from_wire(finish_reason: str, message: Message) -> FinishReason:
 def _others_to_wire(message: Message, where: str) -> list[WireObject]:
     """A message of the user's or the system's; results in it become messages of their own, before the rest."""
     wire = [
-        with_extra(_result_to_wire(part, where), message.extra_json, left_out=FOREIGN)
+        with_extra(_result_to_wire(part, where), message.extra_json, WIRE, where)
         for part in message.parts
         if isinstance(part, ToolResult)
     ]
@@ -170,23 +172,22 @@ def _others_to_wire(message: Message, where: str) -> list[WireObject]:
         # Beside results, content can only be what the user's side adds to them.
         return [*wire, {"role": "user", "content": content_to_wire(rest, where)}] if rest else wire
     if rest or not wire:
-        role = "user" if message.role == "user" else "system"
-        extra = decoded_object(message.extra_json, where) if message.extra_json else {}
-        written: WireObject = {"role": extra.get("role", role), "content": content_to_wire(rest, where) if rest else ""}
-        wire.append(with_extra(written, message.extra_json, left_out=FOREIGN))
+        role: object = "user" if message.role == "user" else "system"
+        role = extra_fields(message.extra_json, WIRE, where).get("role", role)
+        written: WireObject = {"role": role, "content": content_to_wire(rest, where) if rest else ""}
+        wire.append(with_extra(written, message.extra_json, WIRE, where))
     return wire
 
 
 def _result_to_wire(result: ToolResult, where: str) -> WireObject:
     output = result.output
     content = output if isinstance(output, str) else parts_to_wire(output, where)
-    extra = decoded_object(result.extra_json, where) if result.extra_json else {}
     written: WireObject = (
         {"role": "function", "name": result.name, "content": content}
-        if extra.get("role") == "function"
+        if extra_fields(result.extra_json, WIRE, where).get("role") == "function"
         else {"role": "tool", "tool_call_id": result.call_id, "content": content}
     )
-    return with_extra(written, result.extra_json, left_out=FOREIGN)
+    return with_extra(written, result.extra_json, WIRE, where)
 
 
 def _assistant_to_wire(message: Message, where: str) -> WireObject:
@@ -210,9 +211,9 @@ def _assistant_to_wire(message: Message, where: str) -> WireObject:
         wire["tool_calls"] = calls
     if content:
         wire["content"] = content_to_wire(content, where)
-    elif len(wire) == 2 and not message.extra_json:
+    elif len(wire) == 2 and not extra_fields(message.extra_json, WIRE, where):
         wire["content"] = ""
-    return with_extra(wire, message.extra_json, left_out=FOREIGN)
+    return with_extra(wire, message.extra_json, WIRE, where)
 
 
 def _is_content(item: ProviderItem, where: str) -> bool:
@@ -239,7 +240,7 @@ def _assistant_from_wire(fields: Mapping[str, object], where: str) -> Message:
         for position, each in enumerate(as_list(calls, f"{where}.tool_calls")):
             parts.append(call_from_wire(each, f"{where}.tool_calls[{position}]"))
     extra = {name: value for name, value in fields.items() if name not in taken}
-    return Message("assistant", tuple(parts), extra_json=encoded(extra) if extra else "")
+    return Message("assistant", tuple(parts), extra_json=encoded_extra(extra, WIRE))
 
 
 def _result_from_wire(fields: Mapping[str, object], names: Mapping[str, str], where: str) -> ToolResult:
@@ -252,7 +253,7 @@ def _result_from_wire(fields: Mapping[str, object], names: Mapping[str, str], wh
         call_id,
         name if isinstance(name, str) else names.get(call_id, ""),
         output or "",
-        extra_json=extra_json_of(fields, {"content": None, **written}),
+        extra_json=extra_json_of(fields, {"content": None, **written}, WIRE),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from chatstack.errors import InputError
 from chatstack.providers.extras import WireObject, decoded_object, with_extra
-from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER
+from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.responses_parts import WIRE
 from chatstack.providers.openai.responses_wire import messages_to_wire
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
 
@@ -71,9 +72,9 @@ def _tool_to_wire(tool: ToolDeclaration) -> WireObject:
     written: WireObject = {"type": "function", "name": tool.name, "strict": bool(tool.strict)}
     if tool.description:
         written["description"] = tool.description
-    where = f"tool {tool.name!r}: parameters"
-    written["parameters"] = decoded_object(tool.parameters, where) if tool.parameters else None
-    return with_extra(written, tool.extra_json, left_out=FOREIGN | {"function"})
+    where = f"tool {tool.name!r}"
+    written["parameters"] = decoded_object(tool.parameters, f"{where}: parameters") if tool.parameters else None
+    return with_extra(written, tool.extra_json, WIRE, where)
 
 
 def _schema_to_wire(schema: OutputSchema) -> WireObject:

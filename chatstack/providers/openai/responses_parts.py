@@ -14,11 +14,14 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER, ContentPart, data_url, file_data, split_data_url
+from chatstack.providers.openai.chat_parts import PROVIDER, ContentPart, data_url, file_data, split_data_url
 from chatstack.values.parts import File, Image, ProviderItem, Text
 
-# What a text brings from an answer, and what a part brings from chat completions.
-_LEFT_OUT = FOREIGN | {"annotations", "logprobs", "message", "type"}
+WIRE = "openai-responses"
+"""The name of this wire in every ``extra_json``."""
+
+_OF_ANSWERS = frozenset({"annotations", "logprobs", "message"})
+"""What a text has in an answer only: on one that was moved into an input message, this same API refuses it."""
 
 
 def parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
@@ -29,7 +32,7 @@ def parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
             if part.provider == PROVIDER:
                 found.append(decoded_object(part.json, where))
         else:
-            found.append(with_extra(_part_to_wire(part), part.extra_json, left_out=_LEFT_OUT))
+            found.append(with_extra(_part_to_wire(part), part.extra_json, WIRE, where, left_out=_OF_ANSWERS))
     return found
 
 
@@ -78,7 +81,7 @@ def _part_from_wire(fields: Mapping[str, object], where: str) -> ContentPart:
     kind = fields.get("type")
     if kind == "input_text":
         text = as_string(fields.get("text"), f"{where}.text")
-        return Text(text, extra_json_of(fields, {"type": kind, "text": text}))
+        return Text(text, extra_json_of(fields, {"type": kind, "text": text}, WIRE))
     found: Image | File | None = None
     if kind == "input_image":
         found = _image_from_wire(fields)
@@ -97,7 +100,7 @@ def _image_from_wire(fields: Mapping[str, object]) -> Image | None:
     split = split_data_url(url)
     data, media_type = (split[1], split[0]) if split else ("", "")
     image = Image(url="" if split else url, data=data, media_type=media_type, file_id=file_id, detail=detail)
-    extra = extra_json_of(fields, _part_to_wire(image))
+    extra = extra_json_of(fields, _part_to_wire(image), WIRE)
     return Image(url=image.url, data=data, media_type=media_type, file_id=file_id, detail=detail, extra_json=extra)
 
 
@@ -109,7 +112,7 @@ def _file_from_wire(fields: Mapping[str, object]) -> File | None:
     media_type, data = split or ("", data)
     name = _string(fields, "filename")
     file = File(url=url, data=data, media_type=media_type, file_id=file_id, name=name)
-    extra = extra_json_of(fields, _part_to_wire(file))
+    extra = extra_json_of(fields, _part_to_wire(file), WIRE)
     return File(url=url, data=data, media_type=media_type, file_id=file_id, name=name, extra_json=extra)
 
 

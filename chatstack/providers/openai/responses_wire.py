@@ -1,13 +1,18 @@
 """The items of OpenAI's Responses API, to and from our messages: pure functions, without the SDK.
 
 An answer is one assistant message: reasoning, texts, calls and server-side items in the order of their items. What an
-item has beside its text rides along in ``extra_json``: annotations under their own name, the fields of the message
-item around a text (``id``, ``status``, ``phase``) under ``message``. Reasoning keeps its item, encrypted content
-included, in ``Reasoning.item_json``; items of other types are ``ProviderItem("openai", ...)``. All of them go back as
-they came.
+item has beside its text rides along in ``extra_json``, under ``openai-responses``: annotations under their own name,
+the fields of the message item around a text (``id``, ``status``, ``phase``) under ``message``. Reasoning keeps its
+item, encrypted content included, in ``Reasoning.item_json``; items of other types are ``ProviderItem("openai", ...)``.
+All of them go back as they came.
 
-A custom tool call keeps its input as a JSON string in ``arguments``. Reasoning and items of other providers, and the
-reasoning that chat completions bring, are left out.
+A text of the assistant's goes out as the API's own output items do, a message of ``output_text``, also one that did not
+come from here: what only speaks the documented form refuses a string. One that was read from a string is written as
+one, which ``content: null`` under ``message`` says. No ``id`` is made up for an item that has none.
+
+A custom tool call keeps its input as a JSON string in ``arguments``: on any other wire it is a call like all others.
+Fields of other wires are not looked at; reasoning and items of other providers, and the reasoning that chat completions
+bring, are left out.
 """
 
 from __future__ import annotations
@@ -25,19 +30,20 @@ from chatstack.providers.extras import (
     as_string,
     decoded_object,
     encoded,
+    encoded_extra,
+    extra_fields,
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai.chat_parts import FOREIGN, PROVIDER
-from chatstack.providers.openai.responses_parts import output_from_wire, output_to_wire, parts_to_wire
+from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.responses_parts import WIRE, output_from_wire, output_to_wire, parts_to_wire
 from chatstack.values.messages import Message, Role
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.responses import Usage
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user"}
+_CUSTOM_CALL = "custom_tool_call"
 _RESULTS = ("function_call_output", "custom_tool_call_output")
-# Of the chat completions' spelling, or of no use to the server when it comes back.
-_NOT_ITEM = FOREIGN | {"type", "name", "refusal", "audio", "function", "custom", "index"}
 
 
 def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
@@ -70,8 +76,10 @@ def messages_from_wire(items: Sequence[object]) -> tuple[Message, ...]:
     for position, each in enumerate(items):
         where = f"input[{position}]"
         item = as_object(each, where)
-        kind = item.get("type", "message")
-        if kind == "message" and item.get("role") in _ROLES:
+        kind, role = item.get("type", "message"), item.get("role", "assistant")
+        if kind == "message" and not isinstance(role, str):
+            raise InputError(f"{where}.role: expected text, got {type(role).__name__}")
+        if kind == "message" and role in _ROLES:
             close()
             found.append(_input_message(item, where))
         elif kind in _RESULTS:
@@ -97,7 +105,7 @@ def message_from_wire(output: Iterable[object]) -> Message:
             parts.extend(_texts_of(item, where))
         elif kind == "reasoning":
             parts.append(Reasoning(_thought(item), encoded(_without_nulls(item)), PROVIDER))
-        elif kind in ("function_call", "custom_tool_call"):
+        elif kind in ("function_call", _CUSTOM_CALL):
             parts.append(_call_from_item(item, where))
         else:
             parts.append(ProviderItem(PROVIDER, encoded(_without_nulls(item))))
@@ -134,7 +142,10 @@ def _assistant_items(message: Message, where: str) -> list[WireObject]:
                 items.append(item)
         elif isinstance(part, ProviderItem):
             if part.provider == PROVIDER:
-                items.append(decoded_object(part.json, where))
+                item = decoded_object(part.json, where)
+                # From chat completions it comes without the message around it.
+                is_refusal = item.get("type") == "refusal"
+                items.append({"type": "message", "role": "assistant", "content": [item]} if is_refusal else item)
         else:
             raise InputError(f"{where}: a {type(part).__name__} cannot be part of an assistant message")
     return items
@@ -142,14 +153,13 @@ def _assistant_items(message: Message, where: str) -> list[WireObject]:
 
 def _add_text(items: list[WireObject], text: Text, where: str) -> None:
     """A text as a message item; texts of one item are put together again."""
-    extra = decoded_object(text.extra_json, where) if text.extra_json else {}
-    around = extra.pop("message", None)
-    if not isinstance(around, dict):
-        items.append({"role": "assistant", "content": text.text})
+    extra = extra_fields(text.extra_json, WIRE, where)
+    around = dict(as_object(extra.pop("message", {}), f"{where}: message"))
+    if "content" in around:
+        items.append({"role": "assistant", **around, "content": text.text})
         return
-    kept = {name: value for name, value in extra.items() if name not in _NOT_ITEM}
-    part: WireObject = {"type": "output_text", "text": text.text, "annotations": [], **kept}
-    item: WireObject = {"type": "message", "role": "assistant", **cast("WireObject", around)}
+    part: WireObject = {"type": "output_text", "text": text.text, "annotations": [], **extra}
+    item: WireObject = {"type": "message", "role": "assistant", **around}
     last = items[-1] if items else {}
     if "id" in item and last.get("id") == item["id"]:
         cast("list[object]", last["content"]).append(part)
@@ -159,10 +169,12 @@ def _add_text(items: list[WireObject], text: Text, where: str) -> None:
 
 def _texts_of(item: Mapping[str, object], where: str) -> list[Part]:
     """The texts of an assistant's message item; one that holds a refusal is kept whole."""
-    around = {name: value for name, value in item.items() if name not in ("type", "role", "content")}
     content = item.get("content")
     if isinstance(content, str):
-        return [Text(content, encoded({"message": around}) if around else "")]
+        around = {name: value for name, value in item.items() if name != "role"}
+        return [Text(content, encoded_extra({"message": {**around, "content": None}}, WIRE))]
+    around = {name: value for name, value in item.items() if name not in ("type", "role", "content")}
+    kept: WireObject = {"message": around} if around else {}
     parts: list[Part] = []
     for position, each in enumerate(as_list(content, f"{where}.content")):
         fields = as_object(each, f"{where}.content[{position}]")
@@ -171,34 +183,34 @@ def _texts_of(item: Mapping[str, object], where: str) -> list[Part]:
             continue
         extra = {name: value for name, value in fields.items() if name not in ("type", "text") and value}
         text = as_string(fields.get("text"), f"{where}.content[{position}].text")
-        parts.append(Text(text, encoded({"message": around, **extra})))
+        parts.append(Text(text, encoded_extra({**kept, **extra}, WIRE)))
     return parts
 
 
 def _is_custom(call: ToolCall, where: str) -> bool:
-    return bool(call.extra_json) and decoded_object(call.extra_json, where).get("type") == "custom"
+    return extra_fields(call.extra_json, WIRE, where).get("type") == _CUSTOM_CALL
 
 
 def _call_to_item(call: ToolCall, where: str) -> WireObject:
     written: WireObject
     if _is_custom(call, where):
         text: object = msgspec.json.decode(call.arguments)
-        written = {"type": "custom_tool_call", "call_id": call.id, "name": call.name}
+        written = {"type": _CUSTOM_CALL, "call_id": call.id, "name": call.name}
         written["input"] = text if isinstance(text, str) else call.arguments
     else:
         written = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
-    return with_extra(written, call.extra_json, left_out=_NOT_ITEM)
+    return with_extra(written, call.extra_json, WIRE, where)
 
 
 def _call_from_item(item: Mapping[str, object], where: str) -> ToolCall:
     call_id = as_string(item.get("call_id"), f"{where}.call_id")
     name = as_string(item.get("name"), f"{where}.name")
     extra = {key: value for key, value in item.items() if key not in ("type", "call_id", "name") and value is not None}
-    if item.get("type") == "custom_tool_call":
+    if item.get("type") == _CUSTOM_CALL:
         text = as_string(extra.pop("input", ""), f"{where}.input")
-        return ToolCall(call_id, name, encoded(text), encoded({"type": "custom", **extra}))
+        return ToolCall(call_id, name, encoded(text), encoded_extra({"type": _CUSTOM_CALL, **extra}, WIRE))
     arguments = as_string(extra.pop("arguments", ""), f"{where}.arguments")
-    return ToolCall(call_id, name, arguments or "{}", encoded(extra) if extra else "")
+    return ToolCall(call_id, name, arguments or "{}", encoded_extra(extra, WIRE))
 
 
 def _other_items(message: Message, customs: set[str], where: str) -> list[WireObject]:
@@ -214,14 +226,13 @@ def _other_items(message: Message, customs: set[str], where: str) -> list[WireOb
         else:
             raise InputError(f"{where}: a {type(part).__name__} cannot be part of a {message.role} message")
     if content or not items:
-        extra = decoded_object(message.extra_json, where) if message.extra_json else {}
+        extra = extra_fields(message.extra_json, WIRE, where)
         role = extra.get("role", "user" if message.role == "tool" else message.role)
         plain = content[0] if len(content) == 1 else None
-        is_text = isinstance(plain, Text) and not plain.extra_json
+        is_text = isinstance(plain, Text) and not extra_fields(plain.extra_json, WIRE, where)
         shown = plain.text if isinstance(plain, Text) and is_text else parts_to_wire(content, where)
         item: WireObject = {"role": role, "content": shown or ""}
-        kept = {name: value for name, value in extra.items() if name not in FOREIGN and name != "name"}
-        items.append({**kept, **item})
+        items.append(with_extra(item, message.extra_json, WIRE, where))
     return items
 
 
@@ -234,13 +245,13 @@ def _input_message(item: Mapping[str, object], where: str) -> Message:
     written: WireObject = {"content": None} if role == "developer" else {"role": role, "content": None}
     content = output_from_wire(item.get("content"), f"{where}.content")
     parts = (Text(content),) if isinstance(content, str) else content
-    return Message(_ROLES[role], parts, extra_json=extra_json_of(item, written))
+    return Message(_ROLES[role], parts, extra_json=extra_json_of(item, written, WIRE))
 
 
 def _result_to_item(result: ToolResult, is_custom: bool, where: str) -> WireObject:
     kind = "custom_tool_call_output" if is_custom else "function_call_output"
     written: WireObject = {"type": kind, "call_id": result.call_id, "output": output_to_wire(result.output, where)}
-    return with_extra(written, result.extra_json, left_out=_NOT_ITEM | {"role"})
+    return with_extra(written, result.extra_json, WIRE, where)
 
 
 def _result_from_item(item: Mapping[str, object], names: Mapping[str, str], where: str) -> ToolResult:
@@ -250,7 +261,7 @@ def _result_from_item(item: Mapping[str, object], names: Mapping[str, str], wher
         call_id,
         names.get(call_id, ""),
         output_from_wire(item.get("output"), f"{where}.output"),
-        extra_json=encoded(extra) if extra else "",
+        extra_json=encoded_extra(extra, WIRE),
     )
 
 
