@@ -2,12 +2,14 @@
 
 A command is a module with ``register(subparsers)``, which adds its parser and sets ``run``, a function from the parsed
 arguments to an exit code. Only the command that is asked for is imported. Exit codes: 0 all well, 1 done but not
-everything could be read, 2 nothing done: an argument, a file, a missing package.
+everything could be read, 2 nothing done: an argument, a file, a missing package, nowhere to write to.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,13 +21,18 @@ from chatstack.errors import ChatStackError
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": (
         "chatstack.demo.command",
-        "a travel assistant in a tight window, with its warnings and spans; needs no key",
+        "watch a conversation outgrow its context window; needs no key",
     ),
-    "replay": ("chatstack.cli.replay", "run recorded conversations through one or several stacks, and compare"),
+    "replay": ("chatstack.cli.replay", "compare what stacks would send of recorded conversations"),
 }
 """Each command's module, and what it does in one line."""
 
+_DESCRIPTION = """\
+Layers around any chat client: they shrink conversations, run tools, warn and trace. See them at work here; neither
+command calls a model unless you name one. 'chatstack COMMAND --help' tells more about each.
+"""
 _INTERRUPTED = 130
+_CANNOT_WRITE = (errno.ENOSPC, errno.EIO, errno.EBADF)
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -47,8 +54,12 @@ class CommandModule(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. What goes wrong is said in one line, without a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # whoever started us has closed it
+        return _complain("standard output is closed, so nothing could be shown")
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
     except SystemExit as ended:  # how argparse leaves, after --help too
         return ended.code if isinstance(ended.code, int) else 0
     except ChatStackError as error:
@@ -60,6 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has left; Python must not try to flush the rest of it to them at exit.
         sys.stdout = None
         return 1
+    except OSError as error:  # of standard output; commands tell of their own files themselves
+        if error.errno not in _CANNOT_WRITE:
+            raise
+        sys.stdout = None
+        return _complain(f"the output cannot be written: {error.strerror}")
 
 
 def _run(arguments: list[str]) -> int:
@@ -78,7 +94,7 @@ def _run(arguments: list[str]) -> int:
 
 def _parser(command: str) -> argparse.ArgumentParser:
     """The parser, with the whole of one command, and of the others their names and lines for ``--help``."""
-    parser = OneLineParser(prog="chatstack", description="Layers around any chat client, without a key to try them.")
+    parser = OneLineParser(prog="chatstack", description=_DESCRIPTION)
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     subparsers = parser.add_subparsers(metavar="COMMAND", title="commands")
     for name, (module, line) in COMMANDS.items():
@@ -100,5 +116,7 @@ def _import(module: str) -> CommandModule:
 
 
 def _complain(message: str, program: str = "chatstack") -> int:
-    sys.stderr.write(f"{program}: error: {printable(message)}\n")
+    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]  # where it is closed, the code has to do
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{program}: error: {printable(message)}\n")
     return 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import stat
 import sys
 import time
 import warnings
@@ -27,23 +28,48 @@ if TYPE_CHECKING:
 
 _STDOUT = "-"
 _REDRAW_SECONDS = 0.1
-_MODELS_SHOWN = 5
+_MODEL_CHARS = 80
+_DESCRIPTION = """\
+Compares what stacks would send of recorded conversations. Each recorded
+answer is asked for again, through every stack, with all that came before it.
+No model is called: the recording answers.
+
+Two stacks are always there: 'nothing' sends everything as it is, and 'guard'
+leaves out the oldest messages that do not fit the window. Add yours by
+--pipeline.
+"""
+_EPILOG = """\
+A conversation is an object with OpenAI chat messages, or the bare list:
+  {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello"}, ...]}
+
+A stack for --pipeline is the list of its layers, outermost first; as TOML:
+  [[layers]]
+  use = "ContextWindowGuard"
+  max_context_tokens = 4000
+  prune_on_overflow = true
+
+example:
+  chatstack replay talks.jsonl.gz --window 8000 --pipeline mine.toml
+
+exit codes: 0 all was read, 1 some of it could not be, 2 nothing was done
+"""
 
 
 def register(subparsers: Subparsers) -> None:
     """Add the command to the parser."""
     parser = subparsers.add_parser(
         "replay",
-        help="run recorded conversations through one or several stacks, and compare",
-        description="Runs recorded conversations through policies, the recording standing in for the model, and "
-        "compares what each would have sent. Always there: 'nothing' sends everything, 'guard' prunes at the window.",
+        help="compare what stacks would send of recorded conversations",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "files",
         nargs="+",
         metavar="FILE",
         type=Path,
-        help="conversations of OpenAI chat messages: JSON or JSONL, plain or gzipped",
+        help="recorded conversations: JSON, or JSONL with one on each line; may be gzipped",
     )
     parser.add_argument(
         "--pipeline",
@@ -51,13 +77,23 @@ def register(subparsers: Subparsers) -> None:
         default=[],
         metavar="FILE",
         type=Path,
-        help="a stack to compare, as JSON, TOML or YAML; may be given again",
+        help="a stack of yours to compare: a JSON, TOML or YAML file with its layers; may be given again",
     )
     parser.add_argument(
-        "--window", type=_positive, metavar="N", help="the ceiling in tokens (default: the model's own)"
+        "--window",
+        type=_positive,
+        metavar="N",
+        help="how many tokens the model takes at most (default: what the recorded model takes, if it is known)",
     )
-    parser.add_argument("--tools", type=Path, metavar="FILE", help="JSON list of tool schemas, added to every call")
-    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE too; - for standard output")
+    parser.add_argument(
+        "--tools", type=Path, metavar="FILE", help="JSON list of OpenAI tool schemas that go out with every call"
+    )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the figures there, too, as JSON; '-' writes them to standard output, and the table to standard "
+        "error",
+    )
     parser.set_defaults(run=run)
 
 
@@ -105,17 +141,17 @@ def _go(replay: Replay, files: Sequence[Path], size_bytes: int, console: Console
     from chatstack.replay.recordings import read_recordings
 
     total = max(1, size_bytes)
-    columns = (TextColumn("replaying"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[done]:,}"))
+    columns = (TextColumn("replaying"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[done]}"))
     # Drawn from here and not from a thread of its own: that thread's CPU time would count as the policies'.
-    bar = Progress(*columns, TextColumn("conversations"), TimeRemainingColumn(), console=console, auto_refresh=False)
-    task = bar.add_task("", total=total, done=0)
+    bar = Progress(*columns, TimeRemainingColumn(), console=console, auto_refresh=False)
+    task = bar.add_task("", total=total, done="")
     redraw = _throttled(bar.refresh)
 
     def advance(position: int) -> None:
         bar.update(task, completed=position)
 
     def on_conversation(done: int) -> None:
-        bar.update(task, done=done)
+        bar.update(task, done=f"{done:,} conversation{'s' if done != 1 else ''}")
         redraw()
 
     # It stays on the screen only when there is something to show for it; an error stands alone, on its own line.
@@ -153,15 +189,18 @@ def _window_of(files: Sequence[Path]) -> int:
     from chatstack.replay.recordings import Recording, read_recordings
     from chatstack.tokens.windows import window_of
 
-    models = {item.model for item in read_recordings(files) if isinstance(item, Recording)}
-    windows = {model: window_of(model) for model in sorted(models)}
-    known = set(windows.values())
-    if len(known) == 1 and (window := known.pop()) is not None:
-        return window
-    if not models:
+    windows: dict[str, int | None] = {}
+    for item in read_recordings(files):
+        if isinstance(item, Recording) and (window := window_of(item.model)) not in windows.values():
+            windows[item.model] = window
+        if len(windows) > 1 or None in windows.values():
+            break  # the rest cannot change that there is not one window
+    if not windows:
         return 1  # nothing to replay, which is said later, with the reason
-    shown = list(windows.items())[:_MODELS_SHOWN]
-    told = ", ".join(f"{model or 'no name'}: {window or 'unknown'}" for model, window in shown)
+    known = next(iter(windows.values()))
+    if known is not None and len(windows) == 1:
+        return known
+    told = ", ".join(f"{model[:_MODEL_CHARS] or 'no name'}: {window or 'unknown'}" for model, window in windows.items())
     raise InputError(f"the recordings' models do not tell one window ({told}): pass --window N")
 
 
@@ -169,13 +208,22 @@ def _read_tools(path: Path) -> tuple[DeclaredTool, ...]:
     from chatstack.providers.openai.chat_wire import request_from_wire
 
     try:
+        # Only a regular file is opened: opening a pipe waits until somebody writes to it.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError("not a file")
         tools: object = json.loads(path.read_text(encoding="utf-8-sig"))
         if not isinstance(tools, list):
             raise InputError("expected a list of tool schemas")
         return request_from_wire({"messages": [], "tools": cast("object", tools)}).options.tools
     except OSError as error:
         raise InputError(f"--tools {path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise InputError(f"--tools {path}: not UTF-8 text: byte {error.start + 1} is wrong") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"--tools {path}: not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"--tools {path}: nested too deeply") from error
+    except ValueError as error:
         raise InputError(f"--tools {path}: {error}") from error
 
 

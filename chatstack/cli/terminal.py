@@ -6,6 +6,7 @@ cursor, rename the window, write to the clipboard or show a line that is not the
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -46,13 +47,15 @@ def printable(text: str, *, lines: bool = False) -> str:
 def make_console(*, stderr: bool = False) -> Console:
     """A rich console that takes text as text: no markup, no emoji codes, no guessed highlighting.
 
-    Raises ``ChatStackError`` when the extra ``cli`` is not installed.
+    Where the stream is closed, it says nothing. Raises ``ChatStackError`` when the extra ``cli`` is not installed.
     """
     try:
         from rich.console import Console
     except ImportError as error:
         raise missing_extra("rich", "cli") from error
-    stream: TextIO = sys.stderr if stderr else sys.stdout
+    stream: TextIO | None = sys.stderr if stderr else sys.stdout
+    if stream is None:
+        return Console(file=io.StringIO(), quiet=True)  # rich itself would take the other stream
     reconfigure: object = getattr(stream, "reconfigure", None)
     if callable(reconfigure):
         # A terminal that cannot show a letter shows a question mark; it does not end the program.

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 PROVIDERS = ("openai", "openai-responses", "anthropic")
 _DESCRIPTION = """\
-A travel assistant plans a dozen cities in one conversation, and the conversation outgrows the window that the guard
-watches over. You see it happen: live, as a tree of spans with the warnings marked, and in tokens, sent against what
-would have been sent without the guard. Without --model it runs against a small rule-based stand-in for a model that it
-starts on this machine: no key, no network.
+A travel assistant plans a dozen cities in one conversation, until the conversation is longer than the model's context
+window. A guard warns, and then leaves out the oldest messages. Shown are the conversation while it runs, its trace with
+the warnings marked, and the tokens that were sent, beside those that would have been without the guard. It needs no
+key, no network: a small program on this machine stands in for the model. To see a real one, name it by --model.
 """
 
 
@@ -28,13 +28,21 @@ def register(subparsers: Subparsers) -> None:
     """Add ``demo`` to the command line."""
     parser = subparsers.add_parser(
         "demo",
-        help="a travel assistant outgrows its window while you look on; needs no key",
+        help="watch a conversation outgrow its context window; needs no key",
         description=_DESCRIPTION,
     )
-    parser.add_argument("--model", help="run on this model instead of the stand-in (needs its provider's key)")
-    parser.add_argument("--provider", choices=PROVIDERS, help="whose model it is (default: openai)")
-    parser.add_argument("--base-url", help="another server that speaks the provider's protocol; needs --model")
-    parser.add_argument("--all-spans", action="store_true", help="show the spans of quiet turns, too")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="a real model instead of the stand-in; its provider's key is taken from the environment",
+    )
+    parser.add_argument("--provider", choices=PROVIDERS, help="whose model it is (default: openai); needs --model")
+    parser.add_argument(
+        "--base-url", metavar="URL", help="another server with the same API as the provider's; needs --model"
+    )
+    parser.add_argument(
+        "--all-spans", action="store_true", help="trace every city, not only those with a warning or an edit"
+    )
     parser.set_defaults(run=run)
 
 

@@ -8,7 +8,10 @@ cannot be read is reported with file and line, and the rest goes on.
 from __future__ import annotations
 
 import gzip
+import io
+import itertools
 import os
+import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +24,14 @@ from chatstack.errors import InputError
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
 """The longest line, or JSON document, that is read; decompressed."""
+_MOST_VALUES = 3_000_000
+"""In one line or document. Small values take twenty times their text once they are read; those of real conversations,
+a text each, are far fewer."""
 
-_DRAIN_BYTES = 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
+_LINES_TRIED = 1_000
+_OPENING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([\[{,])', re.DOTALL)
+_OBJECT_LINES = re.compile(rb"\n(\{[^\n]*\}[ \t\r]*)(?=\n|\Z)")
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _LINES = frozenset({".jsonl", ".ndjson"})
@@ -103,8 +112,7 @@ def _read(opened: IO[bytes], path: Path, limit_bytes: int) -> Iterator[Recording
             if line is not None and not line.strip():
                 continue
             if empty and line is not None and not suffixes & _LINES and not _is_whole(line):
-                document = line + opened.read(limit_bytes + 1 - len(line))
-                yield from _document(document, file, number, limit_bytes)
+                yield from _document(_rest(line, opened, limit_bytes), file, number, limit_bytes)
                 return
             empty = False
             yield from _conversations(line, file, number, limit_bytes)
@@ -115,18 +123,35 @@ def _read(opened: IO[bytes], path: Path, limit_bytes: int) -> Iterator[Recording
         yield BrokenLine(file, 1, "the file holds nothing")
 
 
-def _document(document: bytes, file: str, number: int, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
+def _rest(line: bytes, opened: IO[bytes], limit_bytes: int) -> io.BytesIO:
+    """That line and all that follows, read no further than just over the limit."""
+    document = io.BytesIO()
+    document.write(line)
+    while document.tell() <= limit_bytes and (piece := opened.read(_PIECE_BYTES)):
+        document.write(piece)
+    return document
+
+
+def _document(document: io.BytesIO, file: str, number: int, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
     """One JSON value over many lines; or, after all, lines of which the first is broken."""
-    if len(document) > limit_bytes:
+    if document.tell() > limit_bytes:
         yield from _conversations(None, file, number, limit_bytes)
         return
-    lines = document.split(b"\n")
-    if _is_whole(document) or not any(line.startswith(b"{") and _is_whole(line) for line in lines[1:]):
-        yield from _conversations(document, file, number, limit_bytes)
+    text = document.getvalue()
+    if _is_whole(text) or not _has_whole_line(text):
+        yield from _conversations(text, file, number, limit_bytes)
         return
-    for place, line in enumerate(lines, number):
+    document.seek(0)
+    for place, line in enumerate(document, number):
         if line.strip():
             yield from _conversations(line, file, place, limit_bytes)
+
+
+def _has_whole_line(text: bytes) -> bool:
+    """Whether a line behind the first is an object by itself. The lines are looked at in place, and not all of them:
+    a document can be made of millions, and a list of them would take twenty times its own memory."""
+    candidates = itertools.islice(_OBJECT_LINES.finditer(text), _LINES_TRIED)
+    return any(_is_whole(each.group(1)) for each in candidates)
 
 
 def _lines(opened: IO[bytes], limit_bytes: int) -> Iterator[tuple[int, bytes | None]]:
@@ -140,7 +165,7 @@ def _lines(opened: IO[bytes], limit_bytes: int) -> Iterator[tuple[int, bytes | N
             yield number, line
             continue
         del line
-        while (piece := opened.readline(_DRAIN_BYTES)) and not piece.endswith(b"\n"):
+        while (piece := opened.readline(_PIECE_BYTES)) and not piece.endswith(b"\n"):
             pass
         yield number, None
 
@@ -154,10 +179,21 @@ def _is_whole(text: bytes) -> bool:
     return True
 
 
+def _has_too_many_values(text: bytes) -> bool:
+    """By what opens a value or parts it from the next, outside strings; looked at closely only where it might be."""
+    if sum(map(text.count, (b",", b"[", b"{"))) <= _MOST_VALUES:
+        return False
+    opening = (each for each in _OPENING.finditer(text) if each.group(1))
+    return next(itertools.islice(opening, _MOST_VALUES, None), None) is not None
+
+
 def _conversations(line: bytes | None, file: str, number: int, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
     """What a line, or a whole document, holds."""
     if line is None:
         yield BrokenLine(file, number, f"longer than {limit_bytes:,} bytes")
+        return
+    if _has_too_many_values(line):
+        yield BrokenLine(file, number, f"holds more than {_MOST_VALUES:,} values")
         return
     try:
         value: object = msgspec.json.decode(line)

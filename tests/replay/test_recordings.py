@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,50 @@ def test_a_document_over_the_limit_is_one_error(tmp_path: Path) -> None:
     path.write_text(json.dumps([ONE] * 100, indent=1))
 
     assert only_error(path, limit_bytes=1_000) == "longer than 1,000 bytes"
+
+
+@pytest.mark.parametrize(
+    "begin", ["{\n", "[\n", '{"a": [\n', "{broken}\n"], ids=["object", "list", "nested", "broken first line"]
+)
+def test_a_document_of_very_many_short_lines_takes_a_few_times_its_own_memory(tmp_path: Path, begin: str) -> None:
+    path = tmp_path / "talks.json.gz"
+    size_bytes = 3_000_000
+    path.write_bytes(gzip.compress(begin.encode() + b"aa\n" * (size_bytes // 3)))
+
+    tracemalloc.start()
+    try:
+        error = only_error(path)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert error.startswith("not valid JSON: ")
+    assert peak_bytes < 3 * size_bytes
+
+
+@pytest.mark.parametrize("name", ["talks.json.gz", "talks.jsonl.gz"])
+@pytest.mark.parametrize("value", ["[],", '{"":0},', "1,"])
+def test_more_small_values_than_could_be_held_are_one_error(tmp_path: Path, name: str, value: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"[" + value.encode() * 3_100_000 + b"0]", compresslevel=1))
+
+    assert only_error(path) == "holds more than 3,000,000 values"
+
+
+def test_commas_and_brackets_in_text_are_no_values(tmp_path: Path) -> None:
+    text = '1,[{\\"' * 1_100_000
+    path = write_lines(tmp_path / "talks.jsonl", conversation(user(text)))
+
+    (recording,) = read(path)
+
+    assert isinstance(recording, Recording)
+    assert recording.messages == (user(text),)
+
+
+def test_text_that_never_ends_is_looked_at_once(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "talks.jsonl", '["' + '\\",' * 3_100_000)
+
+    assert only_error(path).startswith("not valid JSON: ")
 
 
 def test_a_gzip_file_that_was_cut_gives_what_came_before(tmp_path: Path) -> None:
