@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from chatstack.telemetry.events import ProgressEvent
 
@@ -26,6 +27,7 @@ class ProgressDelivery:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._busy = False
+        self._when_idle: list[Callable[[], None]] = []
         self.dropped = 0
 
     def put(self, event: ProgressEvent) -> None:
@@ -47,12 +49,29 @@ class ProgressDelivery:
             return dropped
 
     async def flush(self, timeout_seconds: float = 5.0) -> bool:
-        """Wait until everything queued has been delivered; False if the listener did not finish in time."""
-        return await asyncio.to_thread(self._wait_until_idle, timeout_seconds)
+        """Wait until everything queued has been delivered; False if the listener did not finish in time.
 
-    def _wait_until_idle(self, timeout_seconds: float) -> bool:
+        The delivering thread wakes the waiting loop itself: no thread of a pool, which stuck tools may have used up.
+        """
+        loop, idle = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # that loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(idle.set)
+
         with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_seconds)
+            if not self._waiting and not self._busy:
+                return True
+            self._when_idle.append(tell)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await idle.wait()
+        except TimeoutError:
+            return False
+        finally:
+            with self._changed:
+                if tell in self._when_idle:
+                    self._when_idle.remove(tell)
 
     def _deliver(self) -> None:
         while True:
@@ -70,4 +89,10 @@ class ProgressDelivery:
             finally:
                 with self._changed:
                     self._busy = False
-                    self._changed.notify_all()
+                    self._tell_if_idle()
+
+    def _tell_if_idle(self) -> None:
+        if not self._waiting:
+            told, self._when_idle = self._when_idle, []
+            for tell in told:
+                tell()

@@ -23,7 +23,8 @@ class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One fact of a turn. ``name`` is the model, the tool, the warning's code or the edit's strategy.
 
     ``message`` is for people, ``numbers`` for programs: tokens, counts, seconds; both never hold message text.
-    ``error`` is the type of what went wrong, "cancelled" for what was stopped, "" otherwise.
+    ``error`` is the type of what went wrong, "cancelled" for what was stopped, "" otherwise. Events cannot be hashed,
+    because ``numbers`` is a mapping.
     """
 
     kind: ProgressKind

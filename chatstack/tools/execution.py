@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -17,8 +18,16 @@ from chatstack.client.wiring import Resolver, ask, is_bound, nearest
 from chatstack.errors import ToolTimeoutError, UnknownToolError, WiringError
 from chatstack.telemetry.emission import Telemetry, end_span, error_type, internal_span
 from chatstack.telemetry.turns import attached, current_turn
+from chatstack.tools.output import output_of
+from chatstack.tools.threads import in_own_thread
 from chatstack.tools.tool import Tool, ToolContext
-from chatstack.values.parts import File, Image, ProviderItem, Text, ToolCall, ToolResult
+from chatstack.values.parts import ToolCall, ToolResult
+from chatstack.values.surrogates import without_lone_surrogates
+
+_UNKNOWN = "_OTHER"
+"""What spans, metrics and events call a tool that is not there: a model can invent any number of names, with any
+text in them."""
+_CORRECT = "Correct them and call again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +51,13 @@ class ToolRunner:
     async def run(self, call: ToolCall, context: ToolContext) -> Outcome:
         """Run one call inside its own span."""
         found = self.tools.get(call.name)
+        name = _UNKNOWN if found is None else found.name
         span = internal_span(
             self.telemetry.tracer,
-            f"execute_tool {call.name}",
+            f"execute_tool {name}",
             {
                 semconv.OPERATION_NAME: "execute_tool",
-                semconv.TOOL_NAME: call.name,
+                semconv.TOOL_NAME: name,
                 semconv.TOOL_CALL_ID: call.id,
                 semconv.TOOL_TYPE: "function",
                 **({semconv.TOOL_DESCRIPTION: found.description} if found is not None and found.description else {}),
@@ -55,7 +65,7 @@ class ToolRunner:
         )
         turn = current_turn()
         if turn is not None:
-            turn.tell("tool_started", call.name)
+            turn.tell("tool_started", name)
         started = time.perf_counter()
         stopped: BaseException | None = None
         outcome: Outcome | None = None
@@ -70,27 +80,26 @@ class ToolRunner:
             seconds = time.perf_counter() - started
             failure = stopped if outcome is None else outcome.failure
             kind = end_span(span, failure)
-            # A model can invent any number of names: those are one series of the metric.
-            labels = {semconv.TOOL_NAME: call.name if found is not None else "_OTHER"} | (
-                {semconv.ERROR_TYPE: kind} if kind else {}
-            )
+            labels = {semconv.TOOL_NAME: name} | ({semconv.ERROR_TYPE: kind} if kind else {})
             self.telemetry.tool_duration.record(seconds, labels)
             if turn is not None:
                 turn.round = context.round  # a tool that asks a model itself has counted rounds of its own
-                turn.tell("tool_ended", call.name, error=error_type(failure), numbers={"seconds": seconds})
+                turn.tell("tool_ended", name, error=error_type(failure), numbers={"seconds": seconds})
 
     async def _outcome(self, call: ToolCall, context: ToolContext) -> Outcome:
         found = self.tools.get(call.name)
         if found is None:
-            unknown = UnknownToolError(f"no tool {call.name!r}; {nearest(call.name, self.tools)}")
-            return self._failed(call, unknown, str(unknown))
+            # Only the model gets to read the name that it wrote; the error may end up in a log.
+            known = ", ".join(self.tools) or "none"
+            unknown = UnknownToolError(f"the model called a tool that is not there; known: {known}")
+            return self._failed(call, unknown, f"no tool {call.name!r}; {nearest(call.name, self.tools)}")
         try:
             arguments = found.arguments_from(call.arguments)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            return self._failed(call, error, f"the arguments do not fit: {error}. Correct them and call again.")
+        except Exception as error:  # noqa: BLE001 - any text at all may be in there, and a class may check it as it likes
+            return self._failed(call, error, f"the arguments do not fit: {self._reason(error)}. {_CORRECT}")
         arguments.update(self._injected(found, context))
         try:
-            output = _output(await self._call(found, arguments))
+            output = output_of(await self._call(found, arguments))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -110,7 +119,7 @@ class ToolRunner:
             async with limit:
                 if found.is_async:
                     return await found.function(**arguments)
-                output = await asyncio.to_thread(found.function, **arguments)
+                output = await in_own_thread(partial(found.function, **arguments), f"chatstack-tool-{found.name}")
                 # A plain function around a coroutine function, as many decorators make.
                 return await output if inspect.isawaitable(output) else output
         except TimeoutError as error:
@@ -134,21 +143,11 @@ class ToolRunner:
             given[found.context_parameter] = context
         return given
 
+    def _reason(self, error: Exception) -> str:
+        if self.include_error_details or isinstance(error, msgspec.DecodeError):
+            return str(error)
+        return type(error).__name__
+
     def _failed(self, call: ToolCall, failure: BaseException, text: str) -> Outcome:
-        return Outcome(ToolResult(call.id, call.name, f"Error: {text}", is_error=True), failure)
-
-
-def _output(value: object) -> str | tuple[Text | Image | File | ProviderItem, ...]:
-    """What a tool returned, as the model gets it: text as it is, parts as they are, anything else as JSON."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    if isinstance(value, Text | Image | File):
-        return (value,)
-    if isinstance(value, list | tuple):
-        items = cast("Sequence[object]", value)
-        parts = tuple(each for each in items if isinstance(each, Text | Image | File))
-        if parts and len(parts) == len(items):
-            return parts
-    return msgspec.json.encode(value).decode()
+        said = without_lone_surrogates(f"Error: {text}")
+        return Outcome(ToolResult(call.id, call.name, said, is_error=True), failure)

@@ -34,7 +34,9 @@ class FunctionInvoker(ChatFronts):
     tools still declared but not allowed. A call that fails becomes an error result; after
     ``max_consecutive_failures`` rounds in a row in which every call failed, the turn ends with ``ToolLoopError``, its
     cause the last failure.
-    ``tools`` are functions or ``Tool`` values. ``tool_timeout_seconds`` bounds each call.
+    ``tools`` are functions or ``Tool`` values; each call of a plain function has a thread of its own.
+    ``tool_timeout_seconds`` bounds each call: a function in a thread that does not end is no longer waited for. Where
+    a request says ``tool_choice="none"``, no call is run.
     ``include_error_details`` shows the model the text of a tool's exception.
     """
 
@@ -119,17 +121,23 @@ class FunctionInvoker(ChatFronts):
 
         async def one(call: ToolCall) -> Outcome:
             async with gate:
-                return await self._runner.run(call, turn.context_of(call))
+                try:
+                    return await self._runner.run(call, turn.context_of(call))
+                except (asyncio.CancelledError, GeneratorExit):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - raised again below, out of the group
+                    raise _Escaped(error) from None
 
-        broken: Exception | None = None
+        stopped_by: BaseException | None = None
         tasks: list[asyncio.Task[Outcome]] = []
         try:
             async with asyncio.TaskGroup() as group:
                 tasks += [group.create_task(one(call)) for call in ours[:allowed]]
-        except ExceptionGroup as failed:  # not a tool's failure, those are outcomes: a service that cannot be had
-            broken = failed.exceptions[0]
-        if broken is not None:
-            raise broken  # out here, so that its own cause stays
+        except BaseExceptionGroup as failed:
+            first = failed.exceptions[0]
+            stopped_by = first.error if isinstance(first, _Escaped) else first
+        if stopped_by is not None:
+            raise stopped_by  # out here, so that its own cause stays
         turn.calls_run += len(tasks)
         refused = [Outcome(ToolResult(call.id, call.name, OVER_LIMIT, True)) for call in ours[allowed:]]
         return [task.result() for task in tasks] + refused
@@ -151,6 +159,17 @@ class FunctionInvoker(ChatFronts):
             {"chatstack.tools.calls": turn.calls_run, "chatstack.tools.limit": self.max_tool_calls_per_turn},
             span_name="tool_loop",
         )
+
+
+class _Escaped(Exception):
+    """What is no tool's failure (those are outcomes): a service that cannot be had, an exit, an interrupt.
+
+    In a task, it would stop the event loop (an exit), or come out in a group; so it travels in here to be raised bare.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
 def _wrong(parameter: str, value: object, wanted: str) -> WiringError:

@@ -9,7 +9,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar, overload
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
@@ -73,7 +73,7 @@ class Tool(Generic[P, R]):
 
     @property
     def is_async(self) -> bool:
-        """Whether the function is a coroutine function; others run in a thread."""
+        """Whether the function is a coroutine function; others run in a thread of their own."""
         return inspect.iscoroutinefunction(self.function)
 
     def declaration(self) -> ToolDeclaration:
@@ -104,7 +104,8 @@ def tool(
 
     Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter. A parameter of type ``ToolContext`` or
     ``Injected[Service]`` is filled in when it runs, and no part of the schema. Raises ``WiringError`` for a parameter
-    that has no type hint, or one that cannot be described as JSON, and for a name that providers would refuse.
+    that has no type hint, or one that cannot be described as JSON, for a name that providers would refuse, and for
+    whatever else cannot be a tool.
     """
     if function is None:
         return lambda given: _made(given, name, description, timeout_seconds)
@@ -114,19 +115,13 @@ def tool(
 def _made(
     function: Callable[P, R], name: str | None, description: str | None, timeout_seconds: float | None
 ) -> Tool[P, R]:
-    called = name or name_of(function)
-    if not callable(function):
-        raise WiringError(f"tool: expected a function, got {type(function).__name__}", parameter="tools")
-    if not _NAME.fullmatch(called):
-        raise WiringError(
-            f"tool {called!r}: a name is up to 128 letters, digits, _ and -; pass @tool(name='...')", parameter="name"
-        )
-    if timeout_seconds is not None and not timeout_seconds > 0:
-        raise WiringError(
-            f"tool {called!r}: timeout_seconds={timeout_seconds} must be greater than 0", parameter="timeout_seconds"
-        )
+    called = _checked_name(function, name)
+    _check_timeout(called, timeout_seconds)
+    if not isinstance(description, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        kind = type(description).__name__
+        raise WiringError(f"tool {called!r}: description must be text, not {kind}", parameter="description")
     fields, services, context_parameter = _sorted_parameters(function, called)
-    arguments = msgspec.defstruct(called, fields, kw_only=True, forbid_unknown_fields=True)
+    arguments = _structure(called, fields)
     return Tool(
         name=called,
         description=description if description is not None else inspect.getdoc(_written(function)) or "",
@@ -139,6 +134,37 @@ def _made(
     )
 
 
+def _checked_name(function: object, name: object) -> str:
+    if isinstance(function, Tool):
+        made = cast("Tool[..., object]", function)
+        raise WiringError(f"tool: {made.name!r} is a tool already; pass it on as it is", parameter="tools")
+    if not callable(function) or isinstance(function, type):
+        kind = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
+        raise WiringError(f"tool: expected a function, got {kind}", parameter="tools")
+    if not isinstance(name, str | None):
+        raise WiringError(f"tool {name_of(function)!r}: name must be text, not {type(name).__name__}", parameter="name")
+    called = name_of(function) if name is None else name
+    if not _NAME.fullmatch(called):
+        raise WiringError(
+            f"tool {called!r}: a name is 1 to 128 letters, digits, _ and -; pass @tool(name='...')", parameter="name"
+        )
+    return called
+
+
+def _check_timeout(called: str, seconds: object) -> None:
+    if seconds is None:
+        return
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise WiringError(
+            f"tool {called!r}: timeout_seconds must be a number, not {type(seconds).__name__}",
+            parameter="timeout_seconds",
+        )
+    if not seconds > 0:
+        raise WiringError(
+            f"tool {called!r}: timeout_seconds={seconds} must be greater than 0", parameter="timeout_seconds"
+        )
+
+
 _Field = tuple[str, Any] | tuple[str, Any, Any]
 
 
@@ -146,16 +172,18 @@ def _sorted_parameters(
     function: Callable[..., object], called: str
 ) -> tuple[list[_Field], dict[str, type], str | None]:
     """Which parameters the model fills in, and which are filled in here."""
-    try:
-        hints = typing.get_type_hints(_written(function), include_extras=True)
-    except (NameError, TypeError) as error:
-        raise WiringError(f"tool {called!r}: a type hint cannot be resolved: {error}") from error
+    signature, hints = _signature(function, called)
     fields: list[_Field] = []
     services: dict[str, type] = {}
     context_parameter: str | None = None
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in signature.parameters.values():
         if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
             raise WiringError(f"tool {called!r}: parameter {parameter} cannot be filled in by name")
+        if parameter.name.startswith("__") and parameter.name.endswith("__"):
+            raise WiringError(
+                f"tool {called!r}: parameter {parameter.name!r} has a name that Python keeps for itself; rename it",
+                parameter=parameter.name,
+            )
         hint = hints.get(parameter.name)
         if hint is None:
             raise WiringError(
@@ -169,8 +197,19 @@ def _sorted_parameters(
         elif parameter.default is inspect.Parameter.empty:
             fields.append((parameter.name, _described(hint)))
         else:
-            fields.append((parameter.name, _described(hint), _default(parameter.default)))
+            fields.append((parameter.name, _described(hint), _default(parameter, called)))
     return fields, services, context_parameter
+
+
+def _signature(function: Callable[..., object], called: str) -> tuple[inspect.Signature, dict[str, Any]]:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:  # some that are written in C do not tell
+        raise WiringError(f"tool {called!r}: its parameters are not known: {error}") from error
+    try:
+        return signature, typing.get_type_hints(_written(function), include_extras=True)
+    except Exception as error:  # an annotation is code, and may raise anything
+        raise WiringError(f"tool {called!r}: a type hint cannot be resolved: {error}") from error
 
 
 def _written(function: Callable[..., object]) -> Callable[..., object]:
@@ -190,21 +229,37 @@ def _described(hint: Any) -> Any:
     return Annotated[(typing.get_args(hint)[0], *rest, msgspec.Meta(description=texts[0]))]
 
 
-def _default(value: object) -> object:
+def _default(parameter: inspect.Parameter, called: str) -> object:
     """A default that msgspec takes: what can change is copied for every call."""
-    if _can_change(value):
-        return msgspec.field(default_factory=lambda: copy.deepcopy(value))
-    return value
+    value: object = parameter.default
+    if not _can_change(value):
+        return value
+    try:
+        copy.deepcopy(value)
+    except Exception as error:  # a class may refuse in its own way
+        raise WiringError(
+            f"tool {called!r}: the default of {parameter.name!r} cannot be copied for every call: {error}",
+            parameter=parameter.name,
+        ) from error
+    return msgspec.field(default_factory=lambda: copy.deepcopy(value))
 
 
 def _can_change(value: object) -> bool:
-    return isinstance(value, list | dict | set | msgspec.Struct) or is_dataclass(value)
+    return isinstance(value, list | dict | set | bytearray | msgspec.Struct) or is_dataclass(value)
+
+
+def _structure(called: str, fields: list[_Field]) -> type[msgspec.Struct]:
+    """The class that the model's arguments are read into."""
+    try:
+        return msgspec.defstruct(called, fields, kw_only=True, forbid_unknown_fields=True)
+    except (TypeError, ValueError) as error:
+        raise WiringError(f"tool {called!r}: its parameters cannot be used: {error}") from error
 
 
 def _schema(arguments: type[msgspec.Struct], called: str) -> str:
     try:
         (top,), components = msgspec.json.schema_components((arguments,), ref_template="#/$defs/{name}")
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise WiringError(f"tool {called!r}: a parameter cannot be described as JSON: {error}") from error
     own = components.pop(top["$ref"].rsplit("/", 1)[-1])
     own.pop("title", None)

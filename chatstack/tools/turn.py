@@ -13,6 +13,7 @@ from chatstack.values.responses import ChatResponse, ChatUpdate
 
 CUT_OFF = "Error: not run, because the answer that asked for it was cut off."
 OVER_LIMIT = "Error: not run, because the limit of tool calls for this turn is reached. Answer with what you have."
+NOT_ALLOWED = "Error: not run, because this request allows no tool calls."
 _MAX_PAUSES = 10
 
 
@@ -57,6 +58,8 @@ class ToolTurn:
         """Why the open calls must not be run, or ""."""
         if answer.finish_reason in ("length", "refused"):
             return CUT_OFF
+        if self.request.options.tool_choice == "none":
+            return NOT_ALLOWED
         return OVER_LIMIT if self.limit_reached else ""
 
     def refuse(self, why: str) -> list[Outcome]:

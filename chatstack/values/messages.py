@@ -9,6 +9,7 @@ from msgspec.structs import force_setattr, replace
 
 from chatstack.errors import InputError
 from chatstack.values.parts import PART_TYPES, File, Image, Part, ProviderItem, Text, ToolCall, ToolResult
+from chatstack.values.surrogates import lone_surrogate_in
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Mark: TypeAlias = Literal["", "summary", "repair"]
@@ -20,7 +21,9 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
     """One message of a conversation.
 
     Made by ``Message.system("...")``, ``.user``, ``.assistant`` and ``.tool``. ``pinned`` ones are never edited
-    away. ``mark`` is set on messages that a layer put in; the caller's own have none.
+    away. ``mark`` is set on messages that a layer put in; the caller's own have none. Text with half a character in
+    it (a lone surrogate) is refused with ``InputError``: it could not be sent. What a model said is its provider's to
+    look after, so ``Message("assistant", ...)`` takes it as it is; ``Message.assistant`` does not.
     """
 
     role: Role
@@ -36,8 +39,12 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
             kind = type(self.parts).__name__
             raise InputError(f"Message: parts must be a tuple of parts, not {kind}; try Message.user('...')")
         for position, part in enumerate(self.parts):
+            if type(part) is Text and part.text.isascii():
+                continue  # nearly all of them: nothing more to look at
             if type(part) not in PART_TYPES:
                 raise InputError(f"Message: parts[{position}] is a {type(part).__name__}, not a part")
+            if self.role != "assistant":
+                _refuse_half_characters(part, f"parts[{position}]")
 
     @classmethod
     def system(cls, text: str, *, pinned: bool = False) -> Message:
@@ -52,7 +59,11 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
     @classmethod
     def assistant(cls, *content: str | Part, pinned: bool = False) -> Message:
         """What the model said: text, reasoning, tool calls."""
-        return cls("assistant", _parts("assistant", content), pinned)
+        parts = _parts("assistant", content)
+        for position, part in enumerate(parts):
+            if type(part) is not Text or not part.text.isascii():
+                _refuse_half_characters(part, f"parts[{position}]")
+        return cls("assistant", parts, pinned)
 
     @classmethod
     def tool(
@@ -118,3 +129,26 @@ def _parts(role: str, content: tuple[str | Part, ...]) -> tuple[Part, ...]:
         else:
             raise InputError(f"Message.{role}: argument {position} is a {type(item).__name__}, not text or a part")
     return tuple(found)
+
+
+def _refuse_half_characters(part: Part, where: str) -> None:
+    if isinstance(part, Text):
+        _refuse_half_character(part.text, f"{where}.text")
+    elif isinstance(part, File):
+        _refuse_half_character(part.text, f"{where}.text")
+        _refuse_half_character(part.name, f"{where}.name")
+    elif isinstance(part, ToolResult):
+        if isinstance(part.output, str):
+            _refuse_half_character(part.output, f"{where}.output")
+            return
+        for position, each in enumerate(part.output):
+            _refuse_half_characters(each, f"{where}.output[{position}]")
+
+
+def _refuse_half_character(text: str, where: str) -> None:
+    position = lone_surrogate_in(text)
+    if position is not None:
+        raise InputError(
+            f"Message: {where} has half a character (a lone surrogate) at position {position}, which cannot be sent; "
+            "text.encode('utf-8', 'replace').decode() gives text that can"
+        )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, TypeAlias
+from operator import attrgetter
+from types import MappingProxyType, NoneType
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import force_setattr, replace
 
 from chatstack.errors import InputError
+from chatstack.values.fields import check_text, wrong_type
 from chatstack.values.messages import Message
 from chatstack.values.parts import ProviderItem
 
@@ -25,6 +27,9 @@ class ToolDeclaration(msgspec.Struct, frozen=True, tag="tool", cache_hash=True, 
     strict: bool | None = None
     extra_json: str = ""
 
+    def __post_init__(self) -> None:
+        check_text(self, name="text", description="text", parameters="a JSON schema as text", extra_json="JSON text")
+
 
 class OutputSchema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     """The shape that the answer must have: ``schema`` is a JSON schema, as text."""
@@ -34,9 +39,29 @@ class OutputSchema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=T
     strict: bool | None = None
     description: str = ""
 
+    def __post_init__(self) -> None:
+        check_text(self, name="text", schema="a JSON schema as text", description="text")
+
 
 DeclaredTool: TypeAlias = ToolDeclaration | ProviderItem
 """A tool of the caller's, or one that runs at the provider (``ProviderItem``: its declaration, as it goes out)."""
+
+_WANTED: tuple[tuple[str, tuple[type, ...], str], ...] = (
+    ("model", (str, NoneType), "text"),
+    ("instructions", (str,), "text"),
+    ("tools", (tuple,), "a tuple"),
+    ("tool_choice", (str, NoneType), "text"),
+    ("parallel_tool_calls", (bool, NoneType), "True or False"),
+    ("max_tokens", (int, NoneType), "a whole number"),
+    ("temperature", (float, int, NoneType), "a number"),
+    ("top_p", (float, int, NoneType), "a number"),
+    ("stop", (tuple,), "a tuple"),
+    ("seed", (int, NoneType), "a whole number"),
+    ("reasoning_effort", (str, NoneType), "text"),
+    ("output_schema", (OutputSchema, NoneType), "an OutputSchema"),
+    ("extra", (MappingProxyType, Mapping), "a mapping"),
+)
+_values_of = attrgetter(*(name for name, _, _ in _WANTED))
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +69,8 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tool_choice`` is ``"auto"``, ``"none"``, ``"required"`` or the name of a tool. ``max_tokens`` bounds the
     answer, reasoning included. ``extra`` goes into the body of the request as it is, in the provider's spelling,
-    and wins over what chatstack would have written there.
+    and wins over what chatstack would have written there. Raises ``InputError`` for a field of the wrong type.
+    Options cannot be hashed, because ``extra`` holds any JSON; nor can requests, which hold options.
     """
 
     model: str | None = None
@@ -62,9 +88,16 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     extra: Mapping[str, object] = _NONE
 
     def __post_init__(self) -> None:
-        for name in ("tools", "stop"):
-            if type(getattr(self, name)) is not tuple:
-                raise InputError(f"ChatOptions: {name} must be a tuple, not {type(getattr(self, name)).__name__}")
+        values: tuple[object, ...] = _values_of(self)
+        for (name, kinds, wanted), value in zip(_WANTED, values, strict=True):
+            if type(value) not in kinds and (not isinstance(value, kinds) or isinstance(value, bool)):
+                raise wrong_type(self, name, wanted, value)
+        for position, tool in enumerate(self.tools):
+            if type(tool) is not ToolDeclaration and type(tool) is not ProviderItem:
+                raise _no_declaration(position, tool)
+        for position, text in enumerate(self.stop):
+            if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise wrong_type(self, f"stop[{position}]", "text", text)
         if self.max_tokens is not None and self.max_tokens < 0:
             raise InputError(f"ChatOptions: max_tokens={self.max_tokens} must not be negative")
         if type(self.extra) is not MappingProxyType:
@@ -79,6 +112,13 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, **changes)
 
 
+def _no_declaration(position: int, tool: object) -> InputError:
+    remedy = "pass functions to FunctionInvoker, or their tool(...).declaration() here" if callable(tool) else ""
+    return InputError(
+        f"ChatOptions: tools[{position}] is a {type(tool).__name__}, not a ToolDeclaration{remedy and '; ' + remedy}"
+    )
+
+
 def _restored(fields: dict[str, Any]) -> ChatOptions:
     return ChatOptions(**fields)
 
@@ -90,6 +130,14 @@ class ChatRequest(msgspec.Struct, frozen=True):
     options: ChatOptions = ChatOptions()
     conversation_id: str | None = None
     stream: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.messages) is not tuple:
+            raise wrong_type(self, "messages", "a tuple of messages", cast("object", self.messages))
+        if type(self.options) is not ChatOptions:
+            raise wrong_type(self, "options", "ChatOptions", self.options)
+        if type(self.conversation_id) is not NoneType and type(self.conversation_id) is not str:
+            check_text(self, conversation_id="text")
 
     def but(self, **changes: object) -> ChatRequest:
         """The same request with some fields replaced: ``request.but(messages=shorter)``."""

@@ -127,6 +127,12 @@ def test_an_input_error_is_a_value_error_too() -> None:
     [
         ({"options": {"model": "m"}}, "options: expected ChatOptions, got dict"),
         ({"conversation_id": 42}, "conversation_id: expected text, got int"),
+        (
+            {"conversation_id": ""},
+            "conversation_id: empty; everybody without one would share a conversation: pass None",
+        ),
+        ({"timeout_seconds": "5"}, "timeout_seconds: expected a number, got str"),
+        ({"timeout_seconds": True}, "timeout_seconds: expected a number, got bool"),
         ({"timeout_seconds": 0}, "timeout_seconds=0 must be greater than 0"),
         ({"timeout_seconds": -1.5}, "timeout_seconds=-1.5 must be greater than 0"),
         ({"timeout_seconds": float("nan")}, "timeout_seconds=nan must be greater than 0"),
@@ -215,3 +221,11 @@ def test_a_client_that_forgot_send_is_told_so() -> None:
 
     with pytest.raises(TypeError, match=r"Forgot has no send\(\)"):
         asyncio.run(Forgot().get_response("hello"))
+
+
+@pytest.mark.parametrize("messages", ["hunter2 \ud83d", "\udce9"])
+def test_half_a_character_is_refused_before_anything_is_sent(messages: str) -> None:
+    client = ScriptedClient(["fine"])
+    with pytest.raises(InputError, match=r"^Message: parts\[0\].text has half a character .* at position"):
+        asyncio.run(client.get_response(messages))
+    assert client.requests == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -121,3 +122,54 @@ def test_many_threads_may_put_at_once() -> None:
     assert asyncio.run(delivery.flush())
     assert sorted(heard) == sorted(f"{n}-{k}" for n in range(4) for k in range(50))
     assert [name for name in heard if name.startswith("0-")] == [f"0-{k}" for k in range(50)]
+
+
+def test_flushing_needs_no_thread_of_a_pool() -> None:
+    go, release = threading.Event(), threading.Event()
+
+    async def run() -> bool:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        stuck = loop.run_in_executor(None, release.wait, 20)
+        delivery = ProgressDelivery(lambda each: go.wait(5))
+        delivery.put(event("0"))
+        loop.call_later(0.02, go.set)
+        try:
+            async with asyncio.timeout(5):
+                return await delivery.flush(10)
+        finally:
+            release.set()
+            await stuck
+
+    assert asyncio.run(run())
+
+
+def test_several_may_flush_at_once_and_one_that_is_cancelled_disturbs_nobody() -> None:
+    go = threading.Event()
+
+    async def run() -> list[bool]:
+        delivery = ProgressDelivery(lambda each: go.wait(5))
+        delivery.put(event("0"))
+        waiting = [asyncio.ensure_future(delivery.flush()) for _ in range(3)]
+        await asyncio.sleep(0.02)
+        waiting[1].cancel()
+        go.set()
+        return [await each for each in (waiting[0], waiting[2])]
+
+    assert asyncio.run(run()) == [True, True]
+
+
+def test_a_listener_that_ends_after_the_loop_that_flushed_disturbs_nobody() -> None:
+    go, heard = threading.Event(), list[str]()
+
+    def listen(each: ProgressEvent) -> None:
+        go.wait(5)
+        heard.append(each.name)
+
+    delivery = ProgressDelivery(listen)
+    delivery.put(event("0"))
+    assert not asyncio.run(delivery.flush(0.01))
+    go.set()
+    assert asyncio.run(delivery.flush())
+    assert heard == ["0"]
+    assert delivery.take_dropped() == 0

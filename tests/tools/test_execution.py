@@ -8,11 +8,13 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pytest
+from opentelemetry import context as otel
 
 from chatstack import (
     File,
@@ -27,6 +29,7 @@ from chatstack import (
     tool,
 )
 from chatstack.errors import ToolTimeoutError, UnknownToolError
+from chatstack.telemetry.turns import Turn, attached, with_turn
 from chatstack.testing import TelemetryCapture
 from chatstack.tools.execution import Outcome, ToolRunner
 
@@ -43,7 +46,7 @@ def ran(function: Callable[..., Any] | Tool[..., Any], arguments: str = "{}", **
     made = function if isinstance(function, Tool) else tool(function)
     telemetry = options.pop("telemetry", None) or TelemetryCapture().telemetry
     runner = ToolRunner({made.name: made}, telemetry, **options)
-    return asyncio.run(runner.run(ToolCall("call-1", made.name, arguments), CONTEXT))
+    return asyncio.run(asyncio.wait_for(runner.run(ToolCall("call-1", made.name, arguments), CONTEXT), 10))
 
 
 # What a tool returns
@@ -141,6 +144,84 @@ def test_an_unknown_tool_is_an_error_that_names_the_nearest() -> None:
     assert isinstance(outcome.failure, UnknownToolError)
 
 
+def test_the_name_of_an_unknown_tool_is_told_to_the_model_alone() -> None:
+    events: list[str] = []
+    capture = TelemetryCapture()
+    turn = Turn(capture.telemetry.tracer.start_span("root"), None, lambda event: events.append(event.name))
+
+    async def run() -> Outcome:
+        with attached(with_turn(turn, otel.get_current())):
+            runner = ToolRunner({"broken": tool(broken)}, capture.telemetry)
+            return await runner.run(ToolCall("c", "hunter2 told me", "{}"), CONTEXT)
+
+    outcome = asyncio.run(run())
+    assert outcome.result.output == "Error: no tool 'hunter2 told me'; known: broken"
+    assert str(outcome.failure) == "the model called a tool that is not there; known: broken"
+    span = capture.span("execute_tool _OTHER")
+    assert (span.attributes["gen_ai.tool.name"], span.status_text) == ("_OTHER", "UnknownToolError")
+    assert "hunter2" not in json.dumps(dict(span.attributes))
+    (point,) = capture.metric("gen_ai.execute_tool.duration")
+    assert dict(point.labels) == {"gen_ai.tool.name": "_OTHER", "error.type": "UnknownToolError"}
+    assert events == ["_OTHER", "_OTHER"]
+
+
+class Picky(msgspec.Struct):
+    number: int
+
+    def __post_init__(self) -> None:
+        raise KeyError("hunter2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ('{"value": ' + '{"a":' * 5_000 + "1" + "}" * 5_001, RecursionError),
+        ('{"value": "\ud800"}', UnicodeEncodeError),
+        ('{"value": {"a": "\\ud800"}}', msgspec.DecodeError),
+        ('{"picky": {"number": 1}, "value": {}}', KeyError),
+    ],
+    ids=["deeply nested", "half a character", "half a character, escaped", "a class that refuses"],
+)
+def test_whatever_a_model_writes_as_arguments_is_an_error_that_it_can_act_on(arguments: str, kind: type) -> None:
+    def take(value: dict[str, Any], picky: Picky | None = None) -> None: ...
+
+    outcome = ran(take, arguments)
+    assert type(outcome.failure) is kind
+    assert outcome.result.is_error
+    assert outcome.result.text.startswith("Error: the arguments do not fit: ")
+    assert outcome.result.text.endswith("Correct them and call again.")
+    assert "hunter2" not in outcome.result.text
+
+
+def test_the_text_of_a_failure_can_be_sent_whatever_was_in_it() -> None:
+    def open_it() -> None:
+        raise FileNotFoundError("caf\udce9.txt")
+
+    outcome = ran(open_it, include_error_details=True)
+    assert outcome.result.output == "Error: open_it failed: FileNotFoundError: caf\ufffd.txt"
+
+
+def test_file_names_that_are_not_utf_8_reach_the_model_with_a_replacement() -> None:
+    def names() -> list[str]:
+        return ["caf\udce9.txt"]
+
+    assert ran(names).result.output == '["caf\ufffd.txt"]'
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_stop_iteration_is_a_failure_of_the_tool_and_hangs_nobody(is_async: bool) -> None:
+    def first() -> object:
+        return next(iter(()))
+
+    async def first_later() -> object:
+        return next(iter(()))
+
+    outcome = ran(first_later if is_async else first)
+    assert outcome.result.is_error
+    assert isinstance(outcome.failure, RuntimeError)
+    assert isinstance(outcome.failure.__cause__, StopIteration)
+
+
 def test_bad_arguments_say_where_and_what_to_do() -> None:
     def get_weather(city: str) -> None: ...
 
@@ -230,6 +311,44 @@ def test_sync_tools_run_off_the_loop() -> None:
 
     asyncio.run(run())
     assert tool_thread != loop_thread
+
+
+def test_a_pool_that_others_have_used_up_costs_a_sync_tool_none_of_its_time() -> None:
+    release = threading.Event()
+
+    async def run() -> Outcome:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        stuck = loop.run_in_executor(None, release.wait, 20)
+        runner = ToolRunner({"quick": tool(quick)}, TelemetryCapture().telemetry, timeout_seconds=2)
+        outcome = await runner.run(ToolCall("c", "quick"), CONTEXT)
+        release.set()
+        await stuck
+        return outcome
+
+    def quick() -> str:
+        return "done"
+
+    assert asyncio.run(run()).result.output == "done"
+
+
+def test_sync_tools_that_hang_leave_the_pool_to_others() -> None:
+    release = threading.Event()
+
+    def hang() -> None:
+        release.wait(20)
+
+    async def run() -> str:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        runner = ToolRunner({"hang": tool(hang)}, TelemetryCapture().telemetry, timeout_seconds=0.02)
+        await runner.run(ToolCall("c", "hang"), CONTEXT)
+        try:
+            async with asyncio.timeout(5):
+                return await asyncio.to_thread(str, "free")
+        finally:
+            release.set()
+
+    assert asyncio.run(run()) == "free"
 
 
 # Cancellation

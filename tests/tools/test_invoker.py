@@ -31,7 +31,7 @@ from chatstack import (
     tool,
 )
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
-from chatstack.tools.turn import CUT_OFF, OVER_LIMIT
+from chatstack.tools.turn import CUT_OFF, NOT_ALLOWED, OVER_LIMIT
 
 
 @tool
@@ -273,6 +273,14 @@ def test_a_forced_choice_holds_for_the_first_round_only(choice: str) -> None:
     assert [request.options.tool_choice for request in loop.provider.requests] == [choice, None]
 
 
+def test_where_the_caller_allows_no_calls_one_is_answered_and_not_run() -> None:
+    loop = Loop(ONE, "never asked for")
+    response = loop.ask(options=ChatOptions(tool_choice="none"))
+    assert response.messages == (ONE, Message("tool", (ToolResult("call-0", "add", NOT_ALLOWED, True),)))
+    assert len(loop.provider.requests) == 1
+    assert loop.capture.spans_named("execute_tool add") == ()
+
+
 def test_a_paused_answer_is_sent_back_and_goes_on() -> None:
     loop = Loop(["thinking", "paused"], "done")
     response = loop.ask()
@@ -357,6 +365,53 @@ def test_a_tool_that_cancels_itself_does_not_cancel_the_turn() -> None:
     loop = Loop(Message.assistant(ToolCall("1", "confused"), *ONE.calls), "done", tools=[confused, add])
     assert loop.ask().text == "done"
     assert [result.is_error for result in loop.results()] == [True, False]
+
+
+class Stop(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("error", [Stop("now"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_what_is_no_failure_comes_out_bare_and_stops_the_other_tools(error: BaseException, is_async: bool) -> None:
+    stopped: list[bool] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            stopped.append(True)
+
+    async def leave_later() -> None:
+        await asyncio.sleep(0.01)
+        raise error
+
+    def leave() -> None:
+        time.sleep(0.01)
+        raise error
+
+    tools = [tool(name="leave")(leave_later if is_async else leave), slow]
+    loop = Loop(Message.assistant(ToolCall("1", "slow"), ToolCall("2", "leave")), "done", tools=tools)
+
+    async def run() -> BaseException | None:
+        try:
+            await loop.client.get_response("go")
+        except BaseException as caught:  # noqa: BLE001
+            return caught
+        return None
+
+    assert asyncio.run(run()) is error
+    assert stopped == [True]
+    assert loop.capture.open_spans == ()
+
+
+def test_a_stop_iteration_does_not_hang_the_turn() -> None:
+    def first() -> object:
+        return next(iter(()))
+
+    loop = Loop(calls("{}", name="first"), "sorry", tools=[first])
+    assert loop.ask(timeout_seconds=10).text == "sorry"
+    assert [result.is_error for result in loop.results()] == [True]
 
 
 def test_cancelling_the_turn_cancels_its_tools_and_leaves_no_task() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -311,7 +312,7 @@ class CallableThing:
         ("text", "tool: expected a function, got str"),
         (
             lambda: "x",
-            "tool '<lambda>': a name is up to 128 letters, digits, _ and -; pass @tool(name='...')",
+            "tool '<lambda>': a name is 1 to 128 letters, digits, _ and -; pass @tool(name='...')",
         ),
     ],
 )
@@ -358,3 +359,65 @@ def test_a_timeout_must_be_positive(seconds: float) -> None:
         tool(timeout_seconds=seconds)(starless)
     assert str(caught.value) == f"tool 'starless': timeout_seconds={seconds} must be greater than 0"
     assert caught.value.parameter == "timeout_seconds"
+
+
+def broken_hint(city: "1 +") -> None: ...  # noqa: F722
+
+
+def with_bytes(data: bytearray = bytearray(b"a")) -> None: ...  # noqa: B008
+
+
+def locked(value: list[int] = [threading.Lock()]) -> None: ...  # type: ignore[list-item]  # noqa: B006, B008
+
+
+@pytest.mark.parametrize("name", ["__init__", "__post_init__", "__dict__", "__slots__", "__class__", "__annotations__"])
+def test_a_parameter_with_a_name_of_pythons_own_is_refused(name: str) -> None:
+    made: dict[str, Any] = {}
+    exec(f"def take({name}: int) -> None: ...", made)
+    with pytest.raises(WiringError) as caught:
+        tool(made["take"])
+    assert str(caught.value) == f"tool 'take': parameter {name!r} has a name that Python keeps for itself; rename it"
+    assert caught.value.parameter == name
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: tool(int), "tool: expected a function, got the class int"),
+        (lambda: tool(CallableThing), "tool: expected a function, got the class CallableThing"),
+        (lambda: tool(name=5)(starless), "tool 'starless': name must be text, not int"),
+        (
+            lambda: tool(name="")(starless),
+            "tool '': a name is 1 to 128 letters, digits, _ and -; pass @tool(name='...')",
+        ),
+        (lambda: tool(description=5)(starless), "tool 'starless': description must be text, not int"),
+        (lambda: tool(timeout_seconds="5")(starless), "tool 'starless': timeout_seconds must be a number, not str"),
+        (lambda: tool(timeout_seconds=True)(starless), "tool 'starless': timeout_seconds must be a number, not bool"),
+        (lambda: tool(tool(starless)), "tool: 'starless' is a tool already; pass it on as it is"),
+        (
+            lambda: tool(locked),
+            "tool 'locked': the default of 'value' cannot be copied for every call: "
+            "cannot pickle '_thread.lock' object",
+        ),
+    ],
+)
+def test_what_is_given_to_tool_by_mistake_is_refused_by_name_and_type(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        make()
+    assert str(caught.value) == said
+
+
+def test_a_hint_that_is_no_python_is_refused_by_the_tools_name() -> None:
+    with pytest.raises(WiringError, match="tool 'broken_hint': a type hint cannot be resolved"):
+        tool(broken_hint)
+
+
+def test_a_function_that_does_not_tell_its_parameters_is_refused() -> None:
+    with pytest.raises(WiringError, match="tool 'max': its parameters are not known"):
+        tool(max)
+
+
+def test_a_bytearray_as_default_is_fresh_for_every_call() -> None:
+    made = tool(with_bytes)
+    made.arguments_from("{}")["data"].append(1)
+    assert made.arguments_from("{}") == {"data": bytearray(b"a")}

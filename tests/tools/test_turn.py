@@ -6,7 +6,7 @@ import pytest
 
 from chatstack import ChatOptions, ChatRequest, ChatResponse, Message, ToolCall, ToolDeclaration, ToolResult
 from chatstack.tools.execution import Outcome
-from chatstack.tools.turn import CUT_OFF, OVER_LIMIT, ToolTurn
+from chatstack.tools.turn import CUT_OFF, NOT_ALLOWED, OVER_LIMIT, ToolTurn
 from chatstack.values.responses import FinishReason
 
 ASK = ChatRequest((Message.user("go"),), ChatOptions(tools=(ToolDeclaration("theirs"),)), "c-1")
@@ -55,6 +55,13 @@ def test_beyond_the_limit_no_call_must_be_run() -> None:
     turn.heard(answer)
     assert turn.limit_reached
     assert turn.refusal(answer) == OVER_LIMIT
+
+
+@pytest.mark.parametrize(("choice", "refusal"), [("none", NOT_ALLOWED), ("auto", ""), ("required", ""), (None, "")])
+def test_where_the_caller_allows_no_calls_none_must_be_run(choice: str | None, refusal: str) -> None:
+    turn = ToolTurn(ASK.but(options=ASK.options.but(tool_choice=choice)), 10)
+    turn.heard(calling("a"))
+    assert turn.refusal(calling("a")) == refusal
 
 
 @pytest.mark.parametrize("finish", ["stop", "length", "refused"])

@@ -139,3 +139,36 @@ def test_json_and_back_gives_an_equal_message() -> None:
 def test_reading_a_message_that_is_none_names_the_path() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"\$\.parts\[0\]"):
         msgspec.json.decode(b'{"role":"user","parts":[{"type":"text","text":5}]}', type=Message)
+
+
+HALF = "hunter2 \ud83d"
+
+
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (lambda: Message.user(HALF), "parts[0].text"),
+        (lambda: Message.user("a", Text(HALF)), "parts[1].text"),
+        (lambda: Message.system(HALF), "parts[0].text"),
+        (lambda: Message.assistant("a", HALF), "parts[1].text"),
+        (lambda: Message.tool("c", HALF), "parts[0].output"),
+        (lambda: Message.tool("c", (Text("a"), Text(HALF))), "parts[0].output[1].text"),
+        (lambda: Message.user(File(text=HALF)), "parts[0].text"),
+        (lambda: Message.user(File(text="a", name=HALF)), "parts[0].name"),
+        (lambda: Message("user", (Text(HALF),)), "parts[0].text"),
+        (lambda: Message.user("a").edited(parts=(Text(HALF),)), "parts[0].text"),
+    ],
+)
+def test_half_a_character_is_refused_by_its_place_never_with_the_text(make: Callable[[], Message], where: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make()
+    assert str(caught.value) == (
+        f"Message: {where} has half a character (a lone surrogate) at position 8, which cannot be sent; "
+        "text.encode('utf-8', 'replace').decode() gives text that can"
+    )
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+def test_any_other_text_is_taken_and_so_is_what_a_model_said() -> None:
+    assert Message.user("Grüße 你好 😀").text == "Grüße 你好 😀"
+    assert Message("assistant", (Text(HALF),)).text == HALF

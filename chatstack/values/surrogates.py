@@ -1,0 +1,25 @@
+"""Halves of characters: text that Python can hold, and that cannot be sent.
+
+A lone surrogate comes from a file name that is not UTF-8, or from text that was cut within a character. No provider
+takes it, and once it is in a history every later request would fail.
+"""
+
+from __future__ import annotations
+
+
+def lone_surrogate_in(text: str) -> int | None:
+    """The position of the first one, or None. Costs next to nothing for ASCII."""
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
+
+
+def without_lone_surrogates(text: str) -> str:
+    """The text with U+FFFD in place of each; two halves that stand side by side become their character."""
+    if lone_surrogate_in(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
