@@ -37,9 +37,13 @@ if TYPE_CHECKING:
     from chatstack.errors import RateLimitError as RateLimitError
     from chatstack.errors import RequestRefusedError as RequestRefusedError
     from chatstack.errors import ServerError as ServerError
+    from chatstack.errors import StreamBusyError as StreamBusyError
     from chatstack.errors import StreamClosedError as StreamClosedError
+    from chatstack.errors import ToolError as ToolError
     from chatstack.errors import ToolLoopError as ToolLoopError
+    from chatstack.errors import ToolTimeoutError as ToolTimeoutError
     from chatstack.errors import TurnTimeoutError as TurnTimeoutError
+    from chatstack.errors import UnknownToolError as UnknownToolError
     from chatstack.errors import WiringError as WiringError
     from chatstack.layers.guard import ContextWindowGuard as ContextWindowGuard
     from chatstack.layers.progress import ProgressReporter as ProgressReporter
@@ -112,9 +116,13 @@ _HOMES = {
         "RateLimitError",
         "RequestRefusedError",
         "ServerError",
+        "StreamBusyError",
         "StreamClosedError",
+        "ToolError",
         "ToolLoopError",
+        "ToolTimeoutError",
         "TurnTimeoutError",
+        "UnknownToolError",
         "WiringError",
     ),
     "chatstack.telemetry.emission": ("Telemetry",),

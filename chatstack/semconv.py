@@ -65,7 +65,9 @@ COMPACTION_MESSAGES_BEFORE: Final = "chatstack.compaction.messages_before"
 COMPACTION_MESSAGES_AFTER: Final = "chatstack.compaction.messages_after"
 COMPACTION_TOKENS_BEFORE: Final = "chatstack.compaction.tokens_before"
 COMPACTION_TOKENS_AFTER: Final = "chatstack.compaction.tokens_after"
-COMPACTION_TOOL_RESULTS_CLEARED: Final = "chatstack.compaction.tool_results_cleared"
+PROGRESS_DROPPED: Final = "chatstack.progress.dropped"
+TOOLS_CALLS: Final = "chatstack.tools.calls"
+TOOLS_LIMIT: Final = "chatstack.tools.limit"
 
 WARNING_EVENT: Final = "chatstack.warning"
 

@@ -29,6 +29,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider says about itself in its attribute ``info``: for spans, and to find the model's window.
 
     ``name`` is a GenAI provider name (``openai``, ``anthropic``). ``window_tokens`` is None where nobody knows.
+    ``default_max_tokens`` is the room that it reserves for an answer whose options name none.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     server_address: str = ""
     server_port: int | None = None
     window_tokens: int | None = None
+    default_max_tokens: int = 0
 
 
 def chain(client: object) -> Iterator[object]:

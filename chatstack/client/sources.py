@@ -64,9 +64,10 @@ class OpeningSource:
     async def aclose(self) -> None:
         reader = self._reader
         if reader is not None and reader is not asyncio.current_task():
-            self._stopped = asyncio.get_running_loop().create_future()
-            reader.cancel()
-            await self._stopped
+            if self._stopped is None:
+                self._stopped = asyncio.get_running_loop().create_future()
+                reader.cancel()
+            await asyncio.shield(self._stopped)  # several may wait, and one that gives up stops none of them
         if self._stream is not None:
             await self._stream.aclose()
 

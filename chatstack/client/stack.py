@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,7 +14,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.services import SharedServices, StackService, SupportsLayer
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Layer, Resolver, name_of, nearest, wire
+from chatstack.client.wiring import Layer, Resolver, check_options, name_of, nearest, option_names, wire
 from chatstack.errors import WiringError
 from chatstack.telemetry.tracer import ModelTracer
 from chatstack.values.requests import ChatRequest
@@ -50,14 +51,24 @@ class LayerSpec:
         """The layer's factory, and the options that are left for it."""
         source = self.source
         if isinstance(source, type) and hasattr(source, "as_layer"):
-            strategy = cast("type[SupportsLayer]", source)
-            try:
-                return strategy(**self.options).as_layer(), {}
-            except TypeError as error:
-                raise WiringError(f"layer {self.name!r}: {error}", layer=self.name) from error
+            return self._of_strategy(cast("type[SupportsLayer]", source))
         if not isinstance(source, type) and hasattr(source, "as_layer"):
             return cast("SupportsLayer", source).as_layer(), self.options
         return cast("Layer", source), self.options
+
+    def _of_strategy(self, strategy: type[SupportsLayer]) -> tuple[Layer, Mapping[str, object]]:
+        """A strategy's class: it takes the options that it knows, the layer that applies it the others."""
+        known = list(inspect.signature(strategy).parameters)
+        own = {name: value for name, value in self.options.items() if name in known}
+        try:
+            layer = strategy(**own).as_layer()
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                raise
+            raise WiringError(f"layer {self.name!r}: {error}", layer=self.name) from error
+        left = {name: value for name, value in self.options.items() if name not in known}
+        check_options(left, option_names(layer), self.name, also=known)
+        return layer, left
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -84,6 +95,10 @@ class ChatStack:
                 f"ChatStack: provider is a {kind}, which has no send(); pass a chat client", parameter="provider"
             )
         if self.memory is not None:
+            if not getattr(self.memory, "shared_by_stack", False):
+                raise WiringError(
+                    f"ChatStack: memory is a {name_of(self.memory)}; pass a ContextMemory", parameter="memory"
+                )
             self.services.add(self.memory)
 
     def use(self, source: LayerSource, *, name: str | None = None, **options: object) -> ChatStack:
@@ -208,7 +223,7 @@ def layer_repr(layer: object) -> str:
 def _check_order(names: list[str], layers: list[object]) -> None:
     """One tool loop, one reporter; context layers inside the tool loop."""
     kinds = [getattr(layer, "kind", "") for layer in layers]
-    for kind, word in (("tool_loop", "tool loops"), ("reporter", "progress reporters")):
+    for kind, word in (("tool_loop", "tool loops"), ("reporter", "progress reporters"), ("tracer", "model tracers")):
         found = [name for name, each in zip(names, kinds, strict=True) if each == kind]
         if len(found) > 1:
             raise WiringError(f"two {word} in one stack: {' and '.join(found)}; leave one out", layer=found[1])

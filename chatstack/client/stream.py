@@ -20,7 +20,11 @@ _NO_USAGE = Usage()
 
 
 class ChatStream:
-    """An answer on its way: iterate it, ``await response()`` for the whole, and close it (or use ``async with``)."""
+    """An answer on its way: iterate it, ``await response()`` for the whole, and close it (or use ``async with``).
+
+    One task reads it. What the fronts give may also be closed by another task, which stops the reader with a
+    ``StreamClosedError``; a second reader gets a ``StreamBusyError``. A stream from ``send`` belongs to its one layer.
+    """
 
     __slots__ = (
         "__weakref__",

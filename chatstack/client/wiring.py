@@ -16,7 +16,7 @@ from chatstack.errors import WiringError
 
 Resolver: TypeAlias = Callable[[type], object]
 """From a type to an instance: all that a container has to offer. What it has not, it says by a ``LookupError`` whose
-argument is the type itself, as ``{...}.__getitem__`` does; any other error comes from inside, and surfaces."""
+argument is the type itself, as ``{...}.__getitem__`` does, or by None; other errors surface."""
 
 Layer: TypeAlias = Callable[..., ChatClient]
 """A layer, as a type: a callable ``(inner, **services) -> ChatClient``. Most are classes."""
@@ -76,7 +76,8 @@ def wire(
 ) -> ChatClient:
     """Make one layer: ``inner``, then options by name, then what the type hints ask for, then defaults."""
     blueprint = _blueprint(factory)
-    _check_options(blueprint, options, name)
+    if not blueprint.open_ended:
+        check_options(options, option_names(factory), name)
     given = dict(options)
     for parameter in blueprint.parameters:
         if parameter.name in given:
@@ -121,7 +122,8 @@ _UNBOUND = object()
 def ask(resolve: Resolver, kind: type) -> object:
     """What the resolver has for that type, or ``_UNBOUND``. Errors from inside a service are not swallowed."""
     try:
-        return resolve(kind)
+        found = resolve(kind)
+        return _UNBOUND if found is None else found  # as the ``get`` of a mapping has it
     except LookupError as error:
         if error.args == (kind,):
             return _UNBOUND
@@ -156,15 +158,17 @@ def _is_resolver(hint: object) -> bool:
     return hint == Resolver
 
 
-def _check_options(blueprint: _Blueprint, options: Mapping[str, object], name: str) -> None:
-    if blueprint.open_ended:
-        return
-    known = [parameter.name for parameter in blueprint.parameters]
+def option_names(factory: Layer) -> list[str]:
+    """What can be set on a layer: its parameters, without the client that it wraps."""
+    return [parameter.name for parameter in _blueprint(factory).parameters]
+
+
+def check_options(options: Iterable[str], known: list[str], name: str, *, also: Iterable[str] = ()) -> None:
+    """Refuse an option that the layer does not know, with the nearest one that it, or its strategy, does."""
     for option in options:
         if option not in known:
-            raise WiringError(
-                f"layer {name!r}: unknown option {option!r}; {nearest(option, known)}", layer=name, parameter=option
-            )
+            hint = nearest(option, [*known, *also])
+            raise WiringError(f"layer {name!r}: unknown option {option!r}; {hint}", layer=name, parameter=option)
 
 
 def _nothing_for(name: str, parameter: _Parameter, kind: type | None, has_resolver: bool) -> WiringError:

@@ -34,10 +34,10 @@ class Context(msgspec.Struct, frozen=True, dict=True):
         messages = request.messages
         return cls(request, messages, tuple(map(size_of, messages)), fixed_tokens, tuple(range(len(messages))), size_of)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """The size of all of it."""
-        return max(0, self.fixed_tokens + sum(self.sizes))
+        return self.fixed_tokens + sum(self.sizes)
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:

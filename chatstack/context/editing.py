@@ -23,6 +23,9 @@ from chatstack.values.requests import ChatOptions, ChatRequest
 SERVER_HELD = ("previous_response_id", "conversation")
 """Options by which the history lies at the provider: what is sent is not what the model sees, so nothing is edited."""
 
+RESERVING = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""Fields of a request's body that bound the answer, where they are given as ``options.extra``."""
+
 
 class Opened(msgspec.Struct, dict=True):
     """A request, repaired and sized.
@@ -59,6 +62,7 @@ class ContextEditing:
     telemetry: Telemetry
     counter: TokenCounter
     owner: str
+    default_reserve: int = 0
 
     def open(self, request: ChatRequest) -> Opened:
         """Repair a request first, then weigh it."""
@@ -129,7 +133,7 @@ class ContextEditing:
         """
         options = request.options
         tools = self.memory.options_size(ChatOptions(tools=options.tools), self.counter) if options.tools else 0
-        return f":{limit}:{options.max_tokens or 0}:{tools}"
+        return f":{limit}:{self._reserved(options)}:{tools}"
 
     def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
         """Whether this is new for the conversation; once said, a fact is not repeated until it gets worse."""
@@ -139,11 +143,16 @@ class ContextEditing:
         self.memory.set_level(owner, opened.keys, level)
         return True
 
+    def _reserved(self, options: ChatOptions) -> int:
+        """The room that is kept for the answer: the options', in whichever spelling, or the provider's own."""
+        given = (options.max_tokens, *(options.extra.get(name) for name in RESERVING))
+        return max((each for each in given if type(each) is int), default=self.default_reserve)
+
     def _context(self, request: ChatRequest) -> Context:
         options = request.options
         return Context.of(
             request,
-            fixed_tokens=self.memory.options_size(options, self.counter) + (options.max_tokens or 0),
+            fixed_tokens=self.memory.options_size(options, self.counter) + self._reserved(options),
             size_of=lambda message: self.memory.size_of(message, self.counter),
         )
 

@@ -29,9 +29,17 @@ class OldestFirst(Strategy):
     name = "truncate"
 
     def __post_init__(self) -> None:
+        for name in ("max_tokens", "target_tokens"):
+            if type(getattr(self, name)) is not int:
+                raise WiringError(
+                    f"OldestFirst: {name}={getattr(self, name)!r} must be a whole number of tokens",
+                    layer="OldestFirst",
+                    parameter=name,
+                )
         if not 0 < self.target_tokens <= self.max_tokens:
             raise WiringError(
                 f"OldestFirst: target_tokens={self.target_tokens} must be between 1 and max_tokens={self.max_tokens}",
+                layer="OldestFirst",
                 parameter="target_tokens",
             )
 

@@ -15,6 +15,7 @@ from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
+from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import attached, compacted
 from chatstack.tokens.counter import TokenCounter, char_counter
@@ -59,6 +60,13 @@ class StrategyApplier(ChatFronts):
     kind: ClassVar[str] = "context"
 
     def __post_init__(self) -> None:
+        if type(self.strategy).__repr__ is object.__repr__:
+            name = type(self.strategy).__name__
+            raise WiringError(
+                f"{name}: has no repr of its own; decisions are kept under it, so it must name every option: make the "
+                "strategy a dataclass, or write __repr__",
+                layer=name,
+            )
         counter = self.counter or char_counter(4)
         owner = f"{self.strategy!r},{counter!r}"
         object.__setattr__(self, "_editing", ContextEditing(self.memory, self.telemetry, counter, owner))

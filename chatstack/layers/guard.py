@@ -67,7 +67,9 @@ class ContextWindowGuard(ChatFronts):
             raise _wrong("counter", type(self.counter).__name__, "a TokenCounter")
         counter = self.counter or char_counter(self.chars_per_token)
         owner = f"guard({limit},{self.prune_to:g},{self.prune_on_overflow},{counter!r})"
-        object.__setattr__(self, "_editing", ContextEditing(self.memory, self.telemetry, counter, owner))
+        info = provider_info(self.inner)
+        reserve = info.default_max_tokens if info is not None else 0
+        object.__setattr__(self, "_editing", ContextEditing(self.memory, self.telemetry, counter, owner, reserve))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         if self._editing.stands_aside(request):

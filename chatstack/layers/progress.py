@@ -79,7 +79,8 @@ class ProgressReporter(ChatFronts):
     async def aclose(self) -> None:
         """Wait for what is still to be delivered, and say what could not be."""
         if self._delivery is not None:
-            await self._delivery.flush()
+            if not await self._delivery.flush():
+                self._delivery.give_up()
             _warn_of_drops(self.telemetry, self._delivery.take_dropped())
 
 
@@ -129,6 +130,6 @@ def _warn_of_drops(telemetry: Telemetry, dropped: int) -> None:
         telemetry.warn(
             "progress_dropped",
             f"{dropped} progress events were not delivered: the listener is too slow, or raised",
-            {"chatstack.progress.dropped": dropped},
+            {semconv.PROGRESS_DROPPED: dropped},
             span_name="progress",
         )

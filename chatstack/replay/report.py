@@ -73,21 +73,28 @@ def report_table(replay: Replay) -> Table:
         "largest",
         "over\nlimit",
         "invalid",
+        "refused",
         "edits",
         "CPU ms\nper call",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     everything = replay.figures[0].tokens_sent if replay.figures else 0
     for each in replay.figures:
-        share = f"{100 * each.tokens_sent / everything:.0f} %" if everything else "-"
+        # What was refused was not sent: a share of all would make refusing look cheap.
+        share = f"{100 * each.tokens_sent / everything:.0f} %" if everything and not each.refused else "-"
         table.add_row(
             printable(each.name),
             *(f"{count:,}" for count in (each.calls, each.tokens_sent)),
             share,
-            *(f"{count:,}" for count in (each.peak_tokens, each.over_limit, each.invalid_requests, each.edits)),
+            *(f"{count:,}" for count in figures_of(each)),
             f"{each.cpu_ms_per_call:.2f}",
         )
     return table
+
+
+def figures_of(each: PolicyFigures) -> tuple[int, ...]:
+    """The counts of the table behind the tokens."""
+    return each.peak_tokens, each.over_limit, each.invalid_requests, each.refused, each.edits
 
 
 def report_faults(replay: Replay) -> list[str]:

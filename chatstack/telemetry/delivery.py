@@ -48,6 +48,12 @@ class ProgressDelivery:
             dropped, self.dropped = self.dropped, 0
             return dropped
 
+    def give_up(self) -> None:
+        """Count what is still waiting as lost."""
+        with self._changed:
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
+
     async def flush(self, timeout_seconds: float = 5.0) -> bool:
         """Wait until everything queued has been delivered; False if the listener did not finish in time.
 

@@ -36,6 +36,7 @@ class Outcome:
 
     result: ToolResult
     failure: BaseException | None = None
+    was_run: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 
 from msgspec.structs import replace
 
+from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
@@ -19,8 +20,8 @@ from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Outcome, ToolRunner
 from chatstack.tools.tool import Tool, tool
-from chatstack.tools.turn import OVER_LIMIT, ToolTurn
-from chatstack.values.parts import ToolCall, ToolResult
+from chatstack.tools.turn import OVER_LIMIT, ToolTurn, refused
+from chatstack.values.parts import ToolCall
 from chatstack.values.requests import ChatRequest, DeclaredTool, ToolDeclaration
 from chatstack.values.responses import ChatUpdate
 
@@ -99,10 +100,10 @@ class FunctionInvoker(ChatFronts):
             answer = stream.so_far
             turn.heard(answer)
             if turn.open_calls:
-                refused = turn.refusal(answer)
-                for update in turn.add(turn.refuse(refused) if refused else await self._run(turn)):
+                refusal = turn.refusal(answer)
+                for update in turn.add(turn.refuse(refusal, self._runner.tools) if refusal else await self._run(turn)):
                     yield update
-                if refused:
+                if refusal:
                     return
                 self._stop_if_failing(turn)
             if turn.is_over(answer, self._runner.tools):
@@ -139,8 +140,7 @@ class FunctionInvoker(ChatFronts):
         if stopped_by is not None:
             raise stopped_by  # out here, so that its own cause stays
         turn.calls_run += len(tasks)
-        refused = [Outcome(ToolResult(call.id, call.name, OVER_LIMIT, True)) for call in ours[allowed:]]
-        return [task.result() for task in tasks] + refused
+        return [task.result() for task in tasks] + [refused(call, OVER_LIMIT) for call in ours[allowed:]]
 
     def _stop_if_failing(self, turn: ToolTurn) -> None:
         if turn.failed_rounds >= self.max_consecutive_failures and turn.last_failure is not None:
@@ -156,7 +156,7 @@ class FunctionInvoker(ChatFronts):
             "tool_loop_limit_reached",
             f"{turn.calls_run} tool calls in this turn, the limit is {self.max_tool_calls_per_turn}: "
             "the model is asked to answer without more",
-            {"chatstack.tools.calls": turn.calls_run, "chatstack.tools.limit": self.max_tool_calls_per_turn},
+            {semconv.TOOLS_CALLS: turn.calls_run, semconv.TOOLS_LIMIT: self.max_tool_calls_per_turn},
             span_name="tool_loop",
         )
 

@@ -40,10 +40,19 @@ def _parts(value: object) -> tuple[Text | Image | File, ...]:
 
 def _json(value: object) -> str:
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value, enc_hook=_plain).decode()
     except UnicodeEncodeError:
-        plain: object = msgspec.to_builtins(value, str_keys=True)
+        plain: object = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
         return without_lone_surrogates(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
+
+
+def _plain(value: object) -> object:
+    """What msgspec does not know: pydantic models say themselves what they are as JSON."""
+    dump = getattr(value, "model_dump", None)
+    if not callable(dump) or isinstance(value, type):
+        raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+    plain: object = dump(mode="json")
+    return plain
 
 
 def _clean(part: Text | Image | File) -> Text | Image | File:

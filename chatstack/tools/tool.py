@@ -193,7 +193,7 @@ def _sorted_parameters(
         if service_type(hint) is ToolContext:
             context_parameter = parameter.name
         elif _INJECT in getattr(hint, "__metadata__", ()):
-            services[parameter.name] = typing.get_args(hint)[0]
+            services[parameter.name] = _service(typing.get_args(hint)[0], called, parameter.name)
         elif parameter.default is inspect.Parameter.empty:
             fields.append((parameter.name, _described(hint)))
         else:
@@ -256,11 +256,25 @@ def _structure(called: str, fields: list[_Field]) -> type[msgspec.Struct]:
         raise WiringError(f"tool {called!r}: its parameters cannot be used: {error}") from error
 
 
+def _service(hint: object, called: str, parameter: str) -> type:
+    kind = service_type(hint)
+    if kind is None:
+        raise WiringError(
+            f"tool {called!r}: parameter {parameter!r} is Injected[{hint}], which no container can give; name a class",
+            parameter=parameter,
+        )
+    return kind
+
+
 def _schema(arguments: type[msgspec.Struct], called: str) -> str:
     try:
         (top,), components = msgspec.json.schema_components((arguments,), ref_template="#/$defs/{name}")
     except (TypeError, ValueError) as error:
-        raise WiringError(f"tool {called!r}: a parameter cannot be described as JSON: {error}") from error
+        told = str(error).split(" - ")[0].split("\n")[0].rstrip(".")
+        raise WiringError(
+            f"tool {called!r}: a parameter cannot be described as JSON ({told}); "
+            "use plain types, a dataclass, a TypedDict or a msgspec.Struct"
+        ) from error
     own = components.pop(top["$ref"].rsplit("/", 1)[-1])
     own.pop("title", None)
     if components:

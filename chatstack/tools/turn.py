@@ -62,9 +62,9 @@ class ToolTurn:
             return NOT_ALLOWED
         return OVER_LIMIT if self.limit_reached else ""
 
-    def refuse(self, why: str) -> list[Outcome]:
-        """An error result for every open call."""
-        return [Outcome(ToolResult(call.id, call.name, why, is_error=True)) for call in self.open_calls]
+    def refuse(self, why: str, own: Container[str]) -> list[Outcome]:
+        """An error result for every open call that is ours to run, or that was cut off."""
+        return [refused(call, why) for call in self.open_calls if why == CUT_OFF or not self.is_callers(call, own)]
 
     def is_callers(self, call: ToolCall, own: Container[str]) -> bool:
         """Whether the call is of a tool that the caller declared, and will run."""
@@ -85,9 +85,10 @@ class ToolTurn:
             self.added.append(message)
             updates.append(ChatUpdate(part=outcome.result, message_done=message, round=self.round))
             self.last_failure = outcome.failure or self.last_failure
-        if outcomes:
+        run = [outcome for outcome in outcomes if outcome.was_run]
+        if run:
             # By rounds, not by calls: the model must get to read what failed before it can do better.
-            all_failed = all(outcome.failure is not None for outcome in outcomes)
+            all_failed = all(outcome.failure is not None for outcome in run)
             self.failed_rounds = self.failed_rounds + 1 if all_failed else 0
         return updates
 
@@ -112,3 +113,8 @@ class ToolTurn:
             round=self.round,
             messages=self.request.messages + tuple(self.added),
         )
+
+
+def refused(call: ToolCall, why: str) -> Outcome:
+    """The result of a call that is not run."""
+    return Outcome(ToolResult(call.id, call.name, why, is_error=True), was_run=False)
