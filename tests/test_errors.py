@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 
+import chatstack
 from chatstack import errors
 from chatstack.errors import ChatStackError, ContextOverflowError, ProviderError, RateLimitError, WiringError
 
@@ -103,3 +104,11 @@ def test_an_error_keeps_its_cause() -> None:
     with pytest.raises(ProviderError) as caught:
         raise ProviderError("no") from KeyError("k")
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_every_error_of_the_tree_can_be_imported_from_the_top() -> None:
+    tree = {
+        name for name, each in vars(errors).items() if isinstance(each, type) and each.__module__ == errors.__name__
+    }
+    assert tree <= set(chatstack.__all__)
+    assert all(name in (errors.__doc__ or "") for name in tree - {"ProviderError"})

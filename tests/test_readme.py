@@ -59,3 +59,7 @@ def test_ci_runs_the_readmes_commands() -> None:
     assert commands == ["uv run chatstack demo", "uv run pytest"]
     for command in commands:
         assert f"\n{command}\n" in script
+
+
+def test_nothing_was_left_to_be_filled_in() -> None:
+    assert re.findall(r"[A-Z]+_TABLE|TODO|FIXME", README) == []

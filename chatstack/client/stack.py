@@ -60,13 +60,14 @@ class LayerSpec:
         """A strategy's class: it takes the options that it knows, the layer that applies it the others."""
         known = list(inspect.signature(strategy).parameters)
         own = {name: value for name, value in self.options.items() if name in known}
+        left = {name: value for name, value in self.options.items() if name not in known}
         try:
             layer = strategy(**own).as_layer()
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
                 raise
+            check_options(left, [], self.name, also=known)  # what is missing may have been misspelt
             raise WiringError(f"layer {self.name!r}: {error}", layer=self.name) from error
-        left = {name: value for name, value in self.options.items() if name not in known}
         check_options(left, option_names(layer), self.name, also=known)
         return layer, left
 

@@ -6,11 +6,13 @@ import asyncio
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import pytest
 
 from chatstack import (
     BuiltClient,
+    CharCounter,
     ChatClient,
     ChatFronts,
     ChatRequest,
@@ -381,3 +383,47 @@ def test_the_repr_of_a_recipe_reads_like_the_code() -> None:
 def test_the_repr_of_a_recipe_shows_no_secret_either() -> None:
     stack = ChatStack(ScriptedClient()).use(Stamp, mark="x", key="sk-secret")
     assert repr(stack).endswith(".use(Stamp, mark='x', key=...)")
+
+
+def test_the_class_of_a_strategy_takes_its_own_options_and_those_of_its_layer() -> None:
+    provider = ScriptedClient()
+    counter = CharCounter(chars_per_token=1)
+    stack = ChatStack(provider).use(OldestFirst, max_tokens=50, target_tokens=40, counter=counter)
+    long = [Message.user("x" * 20), Message.assistant("y" * 20), Message.user("z" * 20)]
+    asyncio.run(stack.build().get_response(long))
+    assert len(provider.requests[0].messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_tokens": 50, "target_token": 40}, "unknown option 'target_token'; did you mean 'target_tokens'?"),
+        ({"max_tokens": 50, "target_tokens": 40, "memry": 1}, "unknown option 'memry'; did you mean 'memory'?"),
+        ({"max_tokens": 50}, "missing 1 required positional argument: 'target_tokens'"),
+        ({"max_tokens": "5", "target_tokens": 4}, "max_tokens='5' must be a whole number of tokens"),
+    ],
+)
+def test_mistakes_in_the_options_of_a_strategy_name_it_and_the_remedy(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(WiringError, match="OldestFirst") as caught:
+        ChatStack(ScriptedClient()).use(OldestFirst, **options).build()
+    assert told in str(caught.value)
+
+
+def test_a_strategy_that_cannot_be_told_from_another_is_refused() -> None:
+    class Nameless(Strategy):
+        def plan(self, context: Context) -> Plan | None:
+            return None
+
+    with pytest.raises(WiringError, match="Nameless: has no repr of its own"):
+        ChatStack(ScriptedClient()).use(Nameless()).build()
+
+
+def test_two_model_tracers_are_one_too_many() -> None:
+    stack = ChatStack(ScriptedClient()).use(lambda inner: ModelTracer(inner), name="mine")
+    with pytest.raises(WiringError, match="two model tracers in one stack: mine and ModelTracer"):
+        stack.build()
+
+
+def test_a_memory_that_is_none_is_refused() -> None:
+    with pytest.raises(WiringError, match="memory is a int; pass a ContextMemory"):
+        ChatStack(ScriptedClient(), memory=5)  # type: ignore[arg-type]

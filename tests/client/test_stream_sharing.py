@@ -106,3 +106,18 @@ def test_closing_goes_on_where_it_was_cancelled() -> None:
         assert source.closed
 
     asyncio.run(check())
+
+
+def test_two_tasks_may_close_a_stream_that_a_third_one_reads() -> None:
+    async def check() -> None:
+        model = slow()
+        stream = stream_of(model)
+        reading = asyncio.create_task(stream.response())
+        await asyncio.sleep(0.03)
+        async with asyncio.timeout(1):
+            await asyncio.gather(stream.aclose(), stream.aclose())
+        with pytest.raises(StreamClosedError):
+            await reading
+        assert model.open_streams == 0
+
+    asyncio.run(check())

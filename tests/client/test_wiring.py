@@ -219,9 +219,10 @@ def test_only_classes_that_are_no_plain_values_are_asked_for(hint: object, kind:
     assert service_type(hint) is kind
 
 
-def test_asking_tells_unbound_from_bound_even_when_none_is_bound() -> None:
+def test_asking_tells_unbound_from_bound_also_by_the_get_of_a_mapping() -> None:
     assert not is_bound(ask(nothing, Clock))
-    assert is_bound(ask(lambda kind: None, Clock))
+    assert not is_bound(ask({}.get, Clock))
+    assert is_bound(ask({Clock: Clock()}.get, Clock))
 
 
 @pytest.mark.parametrize(

@@ -720,3 +720,20 @@ def test_a_window_that_makes_no_sense_is_an_unknown_one(window: object) -> None:
 def test_a_number_of_characters_that_would_make_the_guard_blind_is_refused(characters: float) -> None:
     with pytest.raises(WiringError, match=r"chars_per_token=.* must be a number from"):
         ContextWindowGuard(ScriptedClient(), max_context_tokens=100, chars_per_token=characters)
+
+
+@pytest.mark.parametrize(
+    ("options", "reserved"),
+    [
+        (ChatOptions(), 300),
+        (ChatOptions(max_tokens=20), 20),
+        (ChatOptions(extra={"max_completion_tokens": 40}), 40),
+        (ChatOptions(max_tokens=20, extra={"max_output_tokens": 50}), 50),
+    ],
+)
+def test_the_reserve_is_the_options_or_the_providers_own(options: ChatOptions, reserved: int) -> None:
+    info = ProviderInfo(name="scripted", default_max_tokens=300)
+    provider, capture = ScriptedClient(info=info), TelemetryCapture()
+    stack = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=100, warning_threshold=0.01)
+    asyncio.run(stack.build(capture.resolve).get_response("x" * 40, options=options))
+    assert capture.span("context_guard").attributes["chatstack.context.input_tokens"] == 14 + reserved

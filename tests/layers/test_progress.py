@@ -24,6 +24,7 @@ from chatstack import (
     WiringError,
     tool,
 )
+from chatstack.telemetry.delivery import ProgressDelivery
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
 
 
@@ -285,3 +286,21 @@ def test_a_listener_that_is_no_plain_function_fails_at_build(bad: Any) -> None:
         f"ProgressReporter: on_progress={type(bad).__name__} must be a plain function of one event"
     )
     assert (caught.value.layer, caught.value.parameter) == ("ProgressReporter", "on_progress")
+
+
+def test_what_could_not_be_delivered_until_the_end_is_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture, gate = TelemetryCapture(), threading.Event()
+    client = (
+        ChatStack(ScriptedClient()).use(ProgressReporter, on_progress=lambda event: gate.wait(5)).build(capture.resolve)
+    )
+    flush = ProgressDelivery.flush
+    monkeypatch.setattr(ProgressDelivery, "flush", lambda self: flush(self, 0.05))
+
+    async def talk() -> None:
+        async with client:
+            await client.get_response("hello")
+
+    asyncio.run(talk())
+    gate.set()
+    assert capture.warnings == ("progress_dropped",)
+    assert capture.span("progress").attributes["chatstack.progress.dropped"] == 3

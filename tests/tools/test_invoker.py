@@ -452,6 +452,12 @@ def test_a_call_of_a_tool_that_the_caller_declared_is_handed_back() -> None:
     assert [each.name for each in loop.provider.requests[0].options.tools] == ["ask_user", "add", "broken"]  # type: ignore[union-attr]
 
 
+def test_a_call_of_the_callers_tool_is_handed_back_at_the_limit_too() -> None:
+    theirs = Message.assistant(ToolCall("9", "ask_user"))
+    response = Loop(ONE, theirs, max_tool_calls_per_turn=1).ask(options=ChatOptions(tools=(THEIRS,)))
+    assert response.messages[-1] == theirs
+
+
 def test_beside_a_call_of_the_callers_ours_are_run_all_the_same() -> None:
     call = Message.assistant(ToolCall("1", "ask_user"), *ONE.calls)
     response = Loop(call).ask(options=ChatOptions(tools=(THEIRS,)))

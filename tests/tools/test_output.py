@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import threading
+
+import pydantic
 import pytest
 
 from chatstack import File, Text
@@ -28,3 +32,17 @@ def test_parts_without_any_are_the_same_objects() -> None:
     output = output_of(list(parts))
     assert isinstance(output, tuple)
     assert all(one is other for one, other in zip(output, parts, strict=True))
+
+
+def test_a_model_of_pydantics_is_written_as_it_says_itself() -> None:
+    class City(pydantic.BaseModel):
+        name: str
+        seen: datetime.date
+
+    city = City(name="Dubai", seen=datetime.date(2026, 1, 2))
+    assert output_of({"city": city}) == '{"city":{"name":"Dubai","seen":"2026-01-02"}}'
+
+
+def test_what_cannot_be_written_is_named() -> None:
+    with pytest.raises(TypeError, match="a lock cannot be written as JSON"):
+        output_of(threading.Lock())

@@ -421,3 +421,11 @@ def test_a_bytearray_as_default_is_fresh_for_every_call() -> None:
     made = tool(with_bytes)
     made.arguments_from("{}")["data"].append(1)
     assert made.arguments_from("{}") == {"data": bytearray(b"a")}
+
+
+def test_an_injected_parameter_must_name_one_class() -> None:
+    def ask(question: str, db: Injected[dict[str, int] | None] = None) -> str:
+        return question
+
+    with pytest.raises(WiringError, match="parameter 'db' is Injected"):
+        tool(ask)

@@ -6,7 +6,7 @@ import pytest
 
 from chatstack import ChatOptions, ChatRequest, ChatResponse, Message, ToolCall, ToolDeclaration, ToolResult
 from chatstack.tools.execution import Outcome
-from chatstack.tools.turn import CUT_OFF, NOT_ALLOWED, OVER_LIMIT, ToolTurn
+from chatstack.tools.turn import CUT_OFF, NOT_ALLOWED, OVER_LIMIT, ToolTurn, refused
 from chatstack.values.responses import FinishReason
 
 ASK = ChatRequest((Message.user("go"),), ChatOptions(tools=(ToolDeclaration("theirs"),)), "c-1")
@@ -139,3 +139,12 @@ def test_a_tool_is_told_about_its_call() -> None:
     context = turn.context_of(turn.open_calls[0])
     assert (context.conversation_id, context.call_id, context.tool_name, context.round) == ("c-1", "a-id", "a", 0)
     assert context.messages == (*ASK.messages, *turn.added)
+
+
+def test_what_was_not_run_counts_neither_as_failure_nor_as_success() -> None:
+    turn = ToolTurn(ASK, 1)
+    turn.heard(calling("a", "b"))
+    turn.add([failed("a"), refused(ToolCall("b", "b"), OVER_LIMIT)])
+    assert turn.failed_rounds == 1
+    turn.add([refused(ToolCall("c", "c"), OVER_LIMIT)])
+    assert turn.failed_rounds == 1
