@@ -30,13 +30,13 @@ RESERVING = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 class Opened(msgspec.Struct, dict=True):
     """A request, repaired and sized.
 
-    ``terms`` are what a decision for it depends on beside its history (a limit, the room that is left). ``replayed``
-    is the earlier decision that was carried out for it, if any.
+    ``limit`` is the one that it is to fit, 0 if there is none. ``replayed`` is the earlier decision that was carried
+    out for it, if any.
     """
 
     context: Context
     memory: ContextMemory
-    terms: str = ""
+    limit: int = 0
     replayed: Record | None = None
 
     @cached_property
@@ -93,10 +93,9 @@ class ContextEditing:
 
     def replay(self, opened: Opened) -> Context:
         """The context with what was decided for its history, or for a beginning of it."""
-        owner = self.owner + opened.terms
-        if not self.memory.knows(owner):
+        if not self.memory.has_decisions:  # then no history need be recognised
             return opened.context
-        opened.replayed = self.memory.recall(owner, opened.history)
+        opened.replayed = self.memory.recall(self._terms(opened), opened.history)
         return opened.context if opened.replayed is None else _with_record(opened, opened.replayed)
 
     def apply(self, plan: Plan | None, context: Context, opened: Opened) -> Context:
@@ -114,7 +113,7 @@ class ContextEditing:
         after = context.after(plan)
         if opened.history.chain:
             mine = _record_of(opened, after)
-            kept = self.memory.latch(self.owner + opened.terms, opened.history, mine, replaces=opened.replayed)
+            kept = self.memory.latch(self._terms(opened), opened.history, mine, replaces=opened.replayed)
             if kept is not mine:
                 return _with_record(opened, kept)
         self.telemetry.edit(
@@ -125,15 +124,6 @@ class ContextEditing:
             tokens_after=after.tokens,
         )
         return after
-
-    def terms_of(self, request: ChatRequest, limit: int) -> str:
-        """The terms of a decision under a limit: the limit itself, the reserved output, and the tools' size.
-
-        Not the instructions: they may change from call to call, and do not change what has to go.
-        """
-        options = request.options
-        tools = self.memory.options_size(ChatOptions(tools=options.tools), self.counter) if options.tools else 0
-        return f":{limit}:{self._reserved(options)}:{tools}"
 
     def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
         """Whether this is new for the conversation; once said, a fact is not repeated until it gets worse."""
@@ -147,6 +137,16 @@ class ContextEditing:
         """The room that is kept for the answer: the options', in whichever spelling, or the provider's own."""
         given = (options.max_tokens, *(options.extra.get(name) for name in RESERVING))
         return max((each for each in given if type(each) is int), default=self.default_reserve)
+
+    def _terms(self, opened: Opened) -> str:
+        """What a decision is kept under, beside its history: layer, limit, reserved output, and the tools' size.
+
+        A cut that another limit, reserve or set of tools made necessary must not bind a request that fits. The
+        instructions are left out: they may change from call to call, and do not change what has to go.
+        """
+        options = opened.context.request.options
+        tools = self.memory.options_size(ChatOptions(tools=options.tools), self.counter) if options.tools else 0
+        return f"{self.owner}:{opened.limit}:{self._reserved(options)}:{tools}"
 
     def _context(self, request: ChatRequest) -> Context:
         options = request.options

@@ -46,7 +46,6 @@ class ContextMemory:
         self._lock = threading.Lock()
         self._records: _Bounded[tuple[str, bytes], Record] = _Bounded(max_entries)
         self._levels: _Bounded[tuple[str, str | bytes], int] = _Bounded(max_entries)
-        self._owners: set[str] = set()
         self._sizes: list[tuple[TokenCounter, _Bounded[object, int]]] = []
 
     def history_of(self, messages: Sequence[Message]) -> History:
@@ -81,9 +80,10 @@ class ContextMemory:
                 sizes.put(key, known)
         return known
 
-    def knows(self, owner: str) -> bool:
-        """Whether anything was ever decided under that name; if not, no history need be recognised."""
-        return owner in self._owners
+    @property
+    def has_decisions(self) -> bool:
+        """Whether anything was decided yet."""
+        return bool(self._records)
 
     def recall(self, owner: str, history: History) -> Record | None:
         """What was last decided for this history, or for the longest beginning of it that is known."""
@@ -101,7 +101,6 @@ class ContextMemory:
         """
         key = (owner, history.chain[-1])
         with self._lock:
-            self._owners.add(owner)
             known = self._records.get(key)
             if known is not None and known != replaces:
                 return known

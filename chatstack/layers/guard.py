@@ -103,8 +103,7 @@ class ContextWindowGuard(ChatFronts):
         """The context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
         context = opened.context
         if self.prune_on_overflow:
-            # A cut that another limit, reserve or set of tools made necessary must not bind a request that fits.
-            opened.terms = self._editing.terms_of(request, limit)
+            opened.limit = limit
             context = self._editing.replay(opened)
         self.telemetry.utilization.record(context.tokens / limit)
         reached = level_of(context.tokens, limit, self.warning_threshold)

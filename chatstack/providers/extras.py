@@ -34,7 +34,7 @@ def extra_fields(extra_json: str, wire: str, where: str) -> WireObject:
         return {}
     try:
         return msgspec.json.decode(extra_json, type=dict[str, WireObject]).get(wire, {})
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(
             f"{where}: extra_json must be a JSON object that holds, under the name of each wire, an object of fields: "
             f'{{"{wire}": {{...}}}}'
@@ -62,11 +62,20 @@ def decoded_object(text: str, where: str) -> WireObject:
     """The JSON object in that text. Raises ``InputError`` naming the place when it holds none."""
     try:
         found: object = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"{where}: is not JSON") from error
     if not isinstance(found, dict):
         raise InputError(f"{where}: expected a JSON object, got {type(found).__name__}")
     return cast("WireObject", found)
+
+
+def decoded_text(text: str) -> str:
+    """The text that a JSON string stands for; what is no JSON string stands for itself."""
+    try:
+        found: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return found if isinstance(found, str) else text
 
 
 def as_object(value: object, where: str) -> Mapping[str, object]:

@@ -30,7 +30,12 @@ from chatstack.errors import (
 )
 from chatstack.providers.overflow import Overflow, overflow_in
 
-_SHOWABLE = re.compile(r"[A-Za-z0-9_.]{1,64}")  # no hyphen: a key that some server sends back as a code has one
+# A server may send the key back as a code: nothing that begins like one, has a hyphen, or a long run as one has.
+_SHOWABLE = re.compile(r"(?!sk|pk|key|bearer)(?!.*[a-z0-9]{20})[a-z0-9_.]{1,64}", re.ASCII | re.IGNORECASE)
+_HTTP_STATUS = re.compile(r"[1-5][0-9][0-9]")
+
+_TOO_LONG = "integer string conversion"
+"""What Python says, as a plain ``ValueError``, of a number in JSON that has thousands of digits."""
 
 _AUTHENTICATION = frozenset({"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication"})
 _RATE_LIMIT = frozenset({"rate_limit_error", "rate_limit_exceeded", "rate_limit", "insufficient_quota"})
@@ -68,7 +73,7 @@ class ErrorBody:
         return cls(
             code=_as_text(fields.get("code")),
             kind=_as_text(fields.get("type")),
-            text=text if isinstance(text, str) else json.dumps(text),
+            text=text if isinstance(text, str) else _as_json(text),
             fields=fields,
         )
 
@@ -90,10 +95,12 @@ def failure(
     event means is then read from its code alone, and one that says nothing is a ``BrokenStreamError``.
     """
     said = ErrorBody.read(body)
-    code = said.code or code
-    if code.isdigit() and status < 400:  # some routers put the HTTP status into the code of a streamed error
+    code = said.code or _as_text(code)
+    if (
+        _HTTP_STATUS.fullmatch(code) and status < 400
+    ):  # some routers put the HTTP status into the code of a streamed error
         status = int(code)
-    text = said.text or text
+    text = said.text or (text if isinstance(text, str) else "")  # pyright: ignore[reportUnnecessaryIsInstance]
     label = _label(status, code, said.kind)
     shown = code if _SHOWABLE.fullmatch(code) else (said.kind if _SHOWABLE.fullmatch(said.kind) else "")
     found = overflow_in(status, code, said.kind, text, said.fields)
@@ -124,9 +131,9 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
         if each.__module__.split(".")[0] in {"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"}
     }
     is_timeout = "TimeoutException" in names or isinstance(error, TimeoutError)
-    if streaming and (names or isinstance(error, (OSError, ValueError, EOFError))):
-        # ValueError: malformed JSON and broken UTF-8 both are one.
-        what = "could not be read" if isinstance(error, ValueError) else "was cut"
+    if streaming and (names or isinstance(error, (OSError, ValueError, EOFError, RecursionError))):
+        # ValueError: malformed JSON and broken UTF-8 both are one; RecursionError: JSON that nests too deeply.
+        what = "could not be read" if isinstance(error, (ValueError, RecursionError)) else "was cut"
         return BrokenStreamError(
             f"{provider}: the stream {what} before the answer was complete ({type(error).__name__})", provider=provider
         )
@@ -139,8 +146,10 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
         return ProviderConnectionError(
             f"{provider}: no connection ({type(error).__name__}): check base_url and the network", provider=provider
         )
-    if isinstance(error, json.JSONDecodeError):
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
         return ServerError(f"{provider}: the answer is not JSON: check base_url", provider=provider)
+    if isinstance(error, RecursionError) or (isinstance(error, ValueError) and _TOO_LONG in str(error)):
+        return ServerError(f"{provider}: the answer cannot be read ({type(error).__name__})", provider=provider)
     return None
 
 
@@ -152,6 +161,13 @@ def misshapen(provider: str, *, streaming: bool) -> Generator[None, None, None]:
     except InputError as error:
         kind = BrokenStreamError if streaming else ServerError
         raise kind(f"{provider}: the answer has the wrong shape: {error}", provider=provider) from error
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        kind = BrokenStreamError if streaming else ServerError
+        raise kind(f"{provider}: the answer cannot be read ({type(error).__name__})", provider=provider) from error
+    except BrokenStreamError as error:
+        if streaming:
+            raise
+        raise ServerError(str(error), provider=provider) from error
 
 
 def stream_ended(provider: str, missing: str) -> BrokenStreamError:
@@ -229,7 +245,7 @@ def _error_fields(body: object) -> Mapping[str, object] | None:
     if isinstance(body, (str, bytes)):
         try:
             body = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     if isinstance(body, list):  # one compatible endpoint wraps its error in a list
         body = cast("list[object]", body)[0] if body else None
@@ -245,7 +261,16 @@ def _error_fields(body: object) -> Mapping[str, object] | None:
 
 
 def _as_text(value: object) -> str:
-    return str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**9:  # str() refuses huge ones
+        return str(value)
+    return value if isinstance(value, str) else ""
+
+
+def _as_json(value: object) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _number(value: str | None) -> float | None:

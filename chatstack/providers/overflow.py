@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 _CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"})
 
-_N = r"(?P<{}>[\d,]*\d)"
+# No window has more digits; Python refuses to read numbers of thousands of them.
+_N = r"(?P<{}>[0-9,]{{0,14}}[0-9])(?![0-9])"
 _ACTUAL, _MORE, _LIMIT = _N.format("actual"), _N.format("more"), _N.format("limit")
 
 # ``more`` is added to ``actual``: where input and reserved output are told apart, their sum is what does not fit.
@@ -81,4 +82,4 @@ def overflow_in(
 
 
 def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15 else None

@@ -37,6 +37,7 @@ from chatstack import (
     WiringError,
 )
 from chatstack.providers.anthropic import AnthropicChatClient
+from chatstack.providers.anthropic.wire import request_to_wire
 
 Event: TypeAlias = dict[str, object]
 
@@ -439,3 +440,8 @@ def test_a_wrong_key_is_an_authentication_error() -> None:
     with pytest.raises(AuthenticationError) as caught:
         Wire(httpx2.Response(401, json=said)).ask()
     assert caught.value.status == 401
+
+
+def test_the_room_that_the_wire_reserves_for_an_answer_is_known_to_the_layers() -> None:
+    client = AnthropicChatClient("claude", api_key="none")
+    assert client.info.default_max_tokens == request_to_wire(ChatRequest((Message.user("hi"),)))["max_tokens"]

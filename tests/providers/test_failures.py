@@ -290,3 +290,50 @@ def test_every_recorded_error_is_in_the_tree_and_says_what_to_do() -> None:
         assert error.code == (code if isinstance(code, str) else said.get("type") or str(code)), row
         assert said["message"] not in str(error)
         assert isinstance(pickle.loads(pickle.dumps(error)), ChatStackError)
+
+
+@pytest.mark.parametrize("code", ["4" * 5000, "²", "٤٢٩", 10**5000, "999999", -5], ids=range(6))
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_code_that_only_looks_like_a_status_is_none(code: object, streaming: bool) -> None:
+    error = failure("openai", status=200, body={"error": {"code": code, "message": "m"}}, streaming=streaming)
+    assert type(error) is (BrokenStreamError if streaming else RequestRefusedError)
+    assert error.status == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"prompt is too long: {'9' * 5000} tokens > {'9' * 5000} maximum",
+        f"This model's maximum context length is {'9' * 5000} tokens.",
+        f"request ({'9' * 5000} tokens) exceeds the available context size ({'9' * 5000} tokens)",
+    ],
+)
+def test_an_overflow_by_numbers_that_no_window_has_tells_no_sizes(text: str) -> None:
+    error = failure("openai", status=400, body={"error": {"message": text}})
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit) == (None, None)
+
+
+def test_fields_with_numbers_that_no_window_has_tell_no_sizes() -> None:
+    error = failure("openai", status=400, body={"error": {"n_ctx": 10**4000, "n_prompt_tokens": -1}})
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit) == (None, None)
+
+
+def test_a_body_that_nests_too_deeply_says_nothing() -> None:
+    assert type(failure("openai", status=400, body="[" * 100_000)) is RequestRefusedError
+    deep: object = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert type(failure("openai", status=400, body={"message": deep})) is RequestRefusedError
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["sk_live_4eC39HqLyjWD", "SK_live", "pk_test_1", "key_abc", "Bearer", "bearer.x", "x_4eC39HqLyjWDarjtT1zdp7dc"],
+)
+def test_a_code_that_looks_like_a_key_is_not_shown(code: str) -> None:
+    for body in ({"code": code}, {"type": code}):
+        error = failure("openai", status=401, body=body)
+        assert code not in repr(error.__reduce__())
+        assert error.code == ""

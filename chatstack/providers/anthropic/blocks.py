@@ -91,7 +91,7 @@ def call_input(arguments: str) -> WireObject:
     """
     try:
         return msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {"INVALID_JSON": arguments}
 
 

@@ -53,6 +53,7 @@ class _Block:
     fields: WireObject
     call_position: int | None = None
     json_pieces: list[str] = field(default_factory=list[str])
+    texts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def extend(self, delta: Mapping[str, object]) -> None:
         """Add a delta. A text goes on the text of the same name, so deltas of a later kind are not lost either; what
@@ -63,11 +64,15 @@ class _Block:
             elif name == "citation":
                 self.fields["citations"] = [*(cast("Sequence[object]", self.fields.get("citations") or ())), value]
             elif name != "type" and isinstance(value, str):
-                held = self.fields.get(name)
-                self.fields[name] = held + value if isinstance(held, str) else value
+                # Joined once: growing a text costs its length each time.
+                self.texts.setdefault(name, []).append(value)
 
     def part(self) -> Part:
         """The whole part. The arguments of a call stay the text that was received."""
+        for name, pieces in self.texts.items():
+            held = self.fields.get(name)
+            self.fields[name] = (held if isinstance(held, str) else "") + "".join(pieces)
+        self.texts.clear()
         written = "".join(self.json_pieces).strip()
         if self.call_position is not None:
             return block_to_call(self.fields, written or call_arguments(self.fields.get("input")))
@@ -117,6 +122,8 @@ class AnswerFold:
         if the window was full before the model had said anything."""
         if not self.is_done:
             raise stream_ended(PROVIDER, "message_stop")
+        if not self.answer.get("stop_reason"):
+            raise stream_ended(PROVIDER, "a stop_reason")
         for index in sorted(self._open):
             yield from self._finish(index)
         message = message_of(self._parts[index] for index in sorted(self._parts))

@@ -10,10 +10,14 @@ from typing import Self
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
+from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
 from chatstack.providers.anthropic.sdk import exchange, sdk_client, sdk_info
 from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS, request_to_wire
 from chatstack.providers.extras import WireObject
+from chatstack.providers.failures import misshapen
+from chatstack.providers.sending import sendable
+from chatstack.providers.settings import check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -31,8 +35,8 @@ class AnthropicChatClient(ChatFronts):
     body; its ``betas``, a list of names, becomes the header ``anthropic-beta``:
     ``extra={"betas": ["context-management-2025-06-27"], "context_management": {...}}``.
 
-    Raises ``WiringError`` when the SDK or the key is missing, and the ``ProviderError`` that fits from ``send``. A
-    stream that ends before its ``message_stop`` is a ``BrokenStreamError``, never a short answer.
+    Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the ``ProviderError`` that fits
+    from ``send``. A stream that ends before its ``message_stop`` is a ``BrokenStreamError``, never a short answer.
     """
 
     __slots__ = ("_client", "_owns_client", "info", "model", "stall_seconds")
@@ -50,6 +54,14 @@ class AnthropicChatClient(ChatFronts):
         http_client: object | None = None,
         window_tokens: int | None = None,
     ) -> None:
+        check_settings(
+            "AnthropicChatClient",
+            model=model,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            stall_seconds=stall_seconds,
+            window_tokens=window_tokens,
+        )
         self._client = sdk_client(
             "AnthropicChatClient",
             client,
@@ -86,18 +98,22 @@ class AnthropicChatClient(ChatFronts):
         return f"AnthropicChatClient({self.model!r}, server={self.info.server_address!r})"
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        body = {"model": self.model, **request_to_wire(request)}
+        body = sendable(request, lambda: {"model": self.model, **request_to_wire(request)})
         body["stream"] = is_streamed = request.stream or _must_stream(body)
         fold = AnswerFold()
         raw: object = None
         async with aclosing(exchange(self._client, body, stall_seconds=self.stall_seconds)) as events:
             async for event, sent in events:
                 raw = sent
-                for update in fold.updates(event):
+                with misshapen(PROVIDER, streaming=is_streamed):
+                    shown = list(fold.updates(event))
+                for update in shown:
                     yield update
                 if fold.is_done:
                     break
-        for update in fold.ended(_as_sdk_message(fold.answer) if is_streamed else raw):
+        with misshapen(PROVIDER, streaming=is_streamed):
+            last = list(fold.ended(_as_sdk_message(fold.answer) if is_streamed else raw))
+        for update in last:
             yield update
 
 

@@ -6,7 +6,8 @@ The SDK is imported when a client is made, and no HTTP library is.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import os
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -14,9 +15,12 @@ from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ChatStackError, InputError, ServerError, WiringError
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import events_of
+from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS
 from chatstack.providers.assembly import StallGuard
-from chatstack.providers.extras import WireObject
-from chatstack.providers.failures import failure, transport_failure
+from chatstack.providers.extras import WireObject, as_list
+from chatstack.providers.failures import failure, misshapen, transport_failure
+from chatstack.providers.received import readable
+from chatstack.providers.settings import check_base_url, check_key
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
     SdkStream: TypeAlias = AsyncStream[RawMessageStreamEvent]
 
+_DEFAULT_URL = "https://api.anthropic.com"
 _ANYONE = "no API key; set ANTHROPIC_API_KEY or pass api_key='...' (any text for a server that needs none)"
 
 
@@ -63,21 +68,38 @@ def sdk_client(
         "http_client": http_client,
     }
     options = {name: value for name, value in asked.items() if value is not None}
+    check_key(owner, api_key)
     if client is not None:
         if options:
             raise WiringError(f"{owner}: pass client, or {', '.join(options)}, not both", parameter="client")
         if isinstance(client, anthropic.Anthropic):
             raise WiringError(f"{owner}: client is synchronous; pass anthropic.AsyncAnthropic(...)", parameter="client")
-        return cast("AsyncAnthropic", client)
+        if not isinstance(client, anthropic.AsyncAnthropic) and not (
+            hasattr(client, "base_url") and hasattr(client, "messages")
+        ):
+            kind = type(client).__name__
+            raise WiringError(
+                f"{owner}: client must be an anthropic.AsyncAnthropic(...), not {kind}", parameter="client"
+            )
+        return _with_key(owner, cast("AsyncAnthropic", client))
+    check_base_url(owner, base_url or os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL)
     try:
         made = anthropic.AsyncAnthropic(**options, open_telemetry=False)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     except anthropic.CredentialsError as error:
         raise WiringError(f"{owner}: {_ANYONE}", parameter="api_key") from error
+    _with_key(owner, made)
     # The SDK itself would say so only with the first request. It also knows profiles, and headers by environment.
     sent = {name.lower() for name in made.default_headers}
     if made.credentials is None and not sent & {"authorization", "x-api-key"}:
         raise WiringError(f"{owner}: {_ANYONE}", parameter="api_key")
     return made
+
+
+def _with_key(owner: str, client: AsyncAnthropic) -> AsyncAnthropic:
+    """The client, if its key, which may come from the environment, can go into a header."""
+    for name in ("api_key", "auth_token"):
+        check_key(owner, getattr(client, name, None) or None)
+    return client
 
 
 def sdk_info(client: AsyncAnthropic, model: str, window_tokens: int | None) -> ProviderInfo:
@@ -90,6 +112,7 @@ def sdk_info(client: AsyncAnthropic, model: str, window_tokens: int | None) -> P
         server_address=address.hostname or "",
         server_port=port,
         window_tokens=window_tokens,
+        default_max_tokens=DEFAULT_MAX_TOKENS,
     )
 
 
@@ -110,7 +133,7 @@ async def exchange(
             return
         stream = cast("SdkStream", answer)
         async for each in _guarded(stream, stall_seconds):
-            yield _fields_of(each), each
+            yield _fields_of(each, streaming=True), each
     except Exception as error:
         found = translated(error, streaming=stream is not None)
         if found is None or found is error:
@@ -124,8 +147,7 @@ async def exchange(
 async def _created(client: AsyncAnthropic, body: Mapping[str, object]) -> object:
     # By name goes only what every SDK demands; its kin for other clouds move the model into the address.
     rest = dict(body)
-    betas = rest.pop("betas", None) or ()
-    names = betas if isinstance(betas, str) else ",".join(cast("Sequence[str]", betas))
+    names = _beta_names(rest.pop("betas", None) or ())
     return await cast("_Create", client.messages.create)(
         model=rest.pop("model"),
         max_tokens=rest.pop("max_tokens"),
@@ -134,6 +156,13 @@ async def _created(client: AsyncAnthropic, body: Mapping[str, object]) -> object
         extra_headers={"anthropic-beta": names} if names else None,
         extra_body=rest or None,
     )
+
+
+def _beta_names(betas: object) -> str:
+    each = [betas] if isinstance(betas, str) else as_list(betas, "options.extra['betas']")
+    if not all(isinstance(name, str) and name.isascii() and name.isprintable() for name in each):
+        raise InputError("options.extra['betas']: expected names that a header can hold")
+    return ",".join(cast("list[str]", each))
 
 
 def _guarded(stream: SdkStream, stall_seconds: float | None) -> StallGuard[RawMessageStreamEvent]:
@@ -153,19 +182,22 @@ async def _close(stream: SdkStream) -> None:
 
 def _whole(answer: object) -> WireObject:
     """A whole answer. Raises what it says if that is an error, which some proxies send with status 200."""
-    found = _fields_of(answer)
+    found = _fields_of(answer, streaming=False)
     if found.get("type") == "error":
         raise failure(PROVIDER, body=found)
     content = found.get("content")
     if not isinstance(content, list) or not all(isinstance(each, dict) for each in cast("list[object]", content)):
         raise ServerError(f"{PROVIDER}: the answer is not a message: check base_url", provider=PROVIDER)
+    if not found.get("stop_reason"):
+        raise ServerError(f"{PROVIDER}: the answer has no stop_reason: it is not complete", provider=PROVIDER)
     return found
 
 
-def _fields_of(event: object) -> WireObject:
+def _fields_of(event: object, *, streaming: bool) -> WireObject:
     if not hasattr(event, "to_dict"):  # the SDK hands on as text whatever was not sent as JSON
         raise ServerError(f"{PROVIDER}: the answer is not JSON: check base_url", provider=PROVIDER)
-    return cast("_SdkModel", event).to_dict(mode="json", warnings=False)
+    with misshapen(PROVIDER, streaming=streaming):
+        return readable(cast("_SdkModel", event).to_dict(mode="json", warnings=False))
 
 
 def translated(error: Exception, *, streaming: bool) -> ChatStackError | None:
@@ -186,6 +218,4 @@ def translated(error: Exception, *, streaming: bool) -> ChatStackError | None:
         return transport_failure(PROVIDER, error.__cause__ or ConnectionError(), streaming=streaming)
     if isinstance(error, anthropic.APIResponseValidationError):
         return ServerError(f"{PROVIDER}: the answer is not what the API promises: check base_url", provider=PROVIDER)
-    if isinstance(error, UnicodeEncodeError):
-        return InputError("messages: hold text that is no Unicode (half of a surrogate pair): it cannot be sent")
     return transport_failure(PROVIDER, error, streaming=streaming)

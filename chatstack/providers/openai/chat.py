@@ -10,13 +10,15 @@ from typing import Self
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
-from chatstack.errors import BrokenStreamError
+from chatstack.errors import BrokenStreamError, ServerError
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_options import MaxTokensField
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_wire import request_to_wire
 from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info
+from chatstack.providers.sending import sendable
+from chatstack.providers.settings import check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -30,8 +32,9 @@ class OpenAIChatClient(ChatFronts):
     ``max_tokens_field="max_tokens"`` is for servers that know only the older name. ``window_tokens`` states the model's
     window where nobody else knows it.
 
-    Raises ``WiringError`` when the SDK or the key is missing, and the ``ProviderError`` that fits from ``send``. A
-    stream that ends before the model has said why it stopped is a ``BrokenStreamError``, never a short answer.
+    Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the ``ProviderError`` that fits
+    from ``send``. A stream that ends before the model has said why it stopped is a ``BrokenStreamError``, never a short
+    answer.
     """
 
     __slots__ = ("_client", "_fields", "_owns_client", "info", "max_tokens_field", "model", "stall_seconds")
@@ -50,6 +53,14 @@ class OpenAIChatClient(ChatFronts):
         max_tokens_field: MaxTokensField = "max_completion_tokens",
         window_tokens: int | None = None,
     ) -> None:
+        check_settings(
+            "OpenAIChatClient",
+            model=model,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            stall_seconds=stall_seconds,
+            window_tokens=window_tokens,
+        )
         self._client = sdk_client(
             "OpenAIChatClient",
             client,
@@ -88,7 +99,9 @@ class OpenAIChatClient(ChatFronts):
         return f"OpenAIChatClient({self.model!r}, server={self.info.server_address!r})"
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        body = request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
+        body = sendable(
+            request, lambda: request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
+        )
         answer = ChatAnswer()
         raw: object = None
         events = exchange(self._client.chat.completions.create, body, self._fields, stall_seconds=self.stall_seconds)
@@ -104,8 +117,10 @@ class OpenAIChatClient(ChatFronts):
                 # What is cut off behind a finish reason is at most the usage.
                 if not answer.is_complete:
                     raise
-        if request.stream and not answer.is_complete:
-            raise stream_ended(PROVIDER, "a finish reason")
+        if not answer.is_complete:
+            if request.stream:
+                raise stream_ended(PROVIDER, "a finish reason")
+            raise ServerError(f"{PROVIDER}: the answer has no finish reason: it is not complete", provider=PROVIDER)
         with misshapen(PROVIDER, streaming=request.stream):
             last = list(answer.finish(raw))
         for update in last:

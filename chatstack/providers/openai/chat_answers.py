@@ -56,7 +56,10 @@ class ChatAnswer:
             choice = as_object(each, f"choices[{position}]")
             if choice.get("index", 0) not in (0, None):
                 continue
-            yield from self._add_delta(as_object(choice.get("message") or choice.get("delta") or {}, "delta"))
+            fields = choice.get("message")
+            if streaming:  # a chunk may have no delta, a whole answer has its message
+                fields = fields or choice.get("delta") or cast("object", {})
+            yield from self._add_delta(as_object(fields, "delta" if streaming else "message"))
             self.finish_reason = _string(choice.get("finish_reason")) or self.finish_reason
             if choice.get("error"):
                 raise failure(PROVIDER, body={"error": choice["error"]}, streaming=streaming)
@@ -78,7 +81,7 @@ class ChatAnswer:
     def _add_delta(self, delta: Mapping[str, object]) -> Iterator[ChatUpdate]:
         for name, value in delta.items():
             if name in REASONING_FIELDS:
-                self._reasoning[name] = _joined(self._reasoning.get(name), value)
+                self._reasoning[name] = _grown(self._reasoning.get(name), value)
         thought = _string(delta.get("reasoning_content")) or _string(delta.get("reasoning"))
         if thought:
             self._assembly.add_reasoning(thought, block=_REASONING)
@@ -91,7 +94,7 @@ class ChatAnswer:
             yield ChatUpdate(call_delta=self._add_call(as_object(each, f"tool_calls[{position}]")))
         for name, value in delta.items():
             if name not in ("role", "content", LEGACY_CALL, "tool_calls", *REASONING_FIELDS):
-                self._joined[name] = _joined(self._joined.get(name), value)
+                self._joined[name] = _grown(self._joined.get(name), value)
 
     def _add_content(self, content: object) -> Iterator[ChatUpdate]:
         if isinstance(content, str):
@@ -130,10 +133,11 @@ class ChatAnswer:
         )
 
     def _message(self) -> Message:
-        thought = {name: value for name, value in self._reasoning.items() if value}
+        thought = {name: whole for name, value in self._reasoning.items() if (whole := _whole(value))}
         if thought:
             self._assembly.add_part(reasoning_from_fields(thought), block=_REASONING)
-        self._assembly.add_extra({name: value for name, value in self._joined.items() if value not in (None, [], "")})
+        joined = {name: _whole(value) for name, value in self._joined.items()}
+        self._assembly.add_extra({name: value for name, value in joined.items() if value not in (None, [], "")})
         message = self._assembly.finish()
         # One wire message has one order, whatever order its fragments came in.
         parts = sorted((_decided(part) for part in message.parts), key=lambda part: _RANKS.get(type(part), 1))
@@ -147,18 +151,40 @@ def _decided(part: Part) -> Part:
     return ToolCall(part.id, part.name, encoded(part.arguments), part.extra_json)
 
 
-def _joined(before: object, value: object) -> object:
-    """Deltas of one field: texts and lists grow, objects field by field, anything else is replaced."""
+class _Pieces(list[str]):
+    """A text in the pieces that it came in, to be joined once: growing a text costs its length each time."""
+
+
+def _grown(held: object, value: object) -> object:
+    """Deltas of one field: texts and lists grow in place, objects field by field, anything else is replaced."""
     if value is None:
-        return before
-    if isinstance(before, str) and isinstance(value, str):
-        return before + value
-    if isinstance(before, list) and isinstance(value, list):
-        return [*cast("list[object]", before), *cast("list[object]", value)]
-    if isinstance(before, Mapping) and isinstance(value, Mapping):
-        old, new = cast("Mapping[str, object]", before), cast("Mapping[str, object]", value)
-        return {**old, **{name: _joined(old.get(name), each) for name, each in new.items()}}
+        return held
+    if isinstance(value, str):
+        if isinstance(held, _Pieces):
+            held.append(value)
+            return held
+        return _Pieces([value])
+    if isinstance(value, list):
+        more = cast("list[object]", value)
+        if isinstance(held, list) and not isinstance(held, _Pieces):
+            cast("list[object]", held).extend(more)
+            return cast("object", held)
+        return list(more)
+    if isinstance(value, Mapping):
+        fields = cast("dict[str, object]", held) if isinstance(held, dict) else {}
+        for name, each in cast("Mapping[str, object]", value).items():
+            fields[name] = _grown(fields.get(name), each)
+        return fields
     return value
+
+
+def _whole(held: object) -> object:
+    """What has grown, its texts joined."""
+    if isinstance(held, _Pieces):
+        return "".join(held)
+    if isinstance(held, dict):
+        return {name: _whole(each) for name, each in cast("dict[str, object]", held).items()}
+    return held
 
 
 def _string(value: object) -> str:

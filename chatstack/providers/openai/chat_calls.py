@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from chatstack.providers.extras import (
     WireObject,
     as_object,
     as_string,
     decoded_object,
+    decoded_text,
     encoded,
     encoded_extra,
     extra_fields,
@@ -42,8 +41,7 @@ def call_to_wire(call: ToolCall, where: str) -> WireObject:
         return {LEGACY_CALL: {"name": call.name, "arguments": call.arguments}}
     written: WireObject = {"id": call.id, "type": kind}
     if kind == "custom":
-        text: object = msgspec.json.decode(call.arguments)
-        written["custom"] = {"name": call.name, "input": text if isinstance(text, str) else call.arguments}
+        written["custom"] = {"name": call.name, "input": decoded_text(call.arguments)}
     elif kind == "function":
         written["function"] = {"name": call.name, "arguments": call.arguments}
     return with_extra(written, call.extra_json, WIRE, where)

@@ -16,6 +16,8 @@ from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_options import request_to_wire
 from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info
+from chatstack.providers.sending import sendable
+from chatstack.providers.settings import check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -27,8 +29,8 @@ class OpenAIResponsesClient(ChatFronts):
     message and go back as they came. To have reasoning kept where the server stores nothing, ask for it:
     ``ChatOptions(extra={"store": False, "include": ["reasoning.encrypted_content"]})``.
 
-    Raises ``WiringError`` when the SDK or the key is missing, and the ``ProviderError`` that fits from ``send``. A
-    stream without its last event is a ``BrokenStreamError``, never a short answer.
+    Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the ``ProviderError`` that fits
+    from ``send``. A stream without its last event is a ``BrokenStreamError``, never a short answer.
     """
 
     __slots__ = ("_client", "_fields", "_owns_client", "info", "model", "stall_seconds")
@@ -46,6 +48,14 @@ class OpenAIResponsesClient(ChatFronts):
         http_client: object | None = None,
         window_tokens: int | None = None,
     ) -> None:
+        check_settings(
+            "OpenAIResponsesClient",
+            model=model,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            stall_seconds=stall_seconds,
+            window_tokens=window_tokens,
+        )
         self._client = sdk_client(
             "OpenAIResponsesClient",
             client,
@@ -83,7 +93,7 @@ class OpenAIResponsesClient(ChatFronts):
         return f"OpenAIResponsesClient({self.model!r}, server={self.info.server_address!r})"
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        body = request_to_wire(request, model=self.model)
+        body = sendable(request, lambda: request_to_wire(request, model=self.model))
         answer = ResponsesAnswer()
         raw: object = None
         events = exchange(self._client.responses.create, body, self._fields, stall_seconds=self.stall_seconds)

@@ -16,6 +16,7 @@ from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason
 _CALLS = ("function_call", "custom_tool_call")
 _REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 _ARGUMENTS = ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta")
+_UNFINISHED = ("queued", "in_progress", "cancelled")
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -44,7 +45,9 @@ class ResponsesAnswer:
         elif kind == "error" or (kind is None and event.get("error")):
             raise failure(PROVIDER, body=dict(event), streaming=True)
         elif kind in _ENDS:
-            self._end(as_object(event.get("response"), "response"), streaming=True)
+            response = as_object(event.get("response"), "response")
+            # Which event it is says the status too, where a server leaves it out.
+            self._end({"status": str(kind).removeprefix("response."), **response}, streaming=True)
         elif kind == "response.output_item.done":
             self._items[_index(event)] = as_object(event.get("item"), "item")
         else:
@@ -91,13 +94,15 @@ class ResponsesAnswer:
             yield ChatUpdate(call_delta=CallDelta(index, arguments=delta))
 
     def _end(self, response: Mapping[str, object], *, streaming: bool) -> None:
-        status = response.get("status") or "completed"
+        status = response.get("status")
         error = response.get("error")
         if status == "failed" or error:
             raise failure(PROVIDER, body={"error": error or {}}, streaming=streaming)
         if status not in ("completed", "incomplete") or "output" not in response:
-            what = f"has status {status}" if status in ("queued", "in_progress", "cancelled") else "has no output"
+            what = f"has status {status}" if status in _UNFINISHED else "has no output or no status"
             raise ServerError(f"{PROVIDER}: the response {what}: the answer is not complete", provider=PROVIDER)
+        if not streaming:
+            as_list(response["output"], "output")
         self._response = response
 
     def _message(self, response: Mapping[str, object]) -> Message:

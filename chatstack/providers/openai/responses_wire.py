@@ -20,8 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-import msgspec
-
 from chatstack.errors import InputError
 from chatstack.providers.extras import (
     WireObject,
@@ -29,6 +27,7 @@ from chatstack.providers.extras import (
     as_object,
     as_string,
     decoded_object,
+    decoded_text,
     encoded,
     encoded_extra,
     extra_fields,
@@ -194,9 +193,8 @@ def _is_custom(call: ToolCall, where: str) -> bool:
 def _call_to_item(call: ToolCall, where: str) -> WireObject:
     written: WireObject
     if _is_custom(call, where):
-        text: object = msgspec.json.decode(call.arguments)
         written = {"type": _CUSTOM_CALL, "call_id": call.id, "name": call.name}
-        written["input"] = text if isinstance(text, str) else call.arguments
+        written["input"] = decoded_text(call.arguments)
     else:
         written = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
     return with_extra(written, call.extra_json, WIRE, where)

@@ -6,6 +6,7 @@ Works with openai 2 (from 2.54) and 3. The SDK is imported when a client is made
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -21,8 +22,10 @@ from chatstack.errors import (
 )
 from chatstack.providers.assembly import StallGuard
 from chatstack.providers.extras import WireObject
-from chatstack.providers.failures import failure, transport_failure
+from chatstack.providers.failures import failure, misshapen, transport_failure
 from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.received import readable
+from chatstack.providers.settings import check_base_url, check_key
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 Create: TypeAlias = Callable[..., Awaitable[object]]
 """The ``create`` of one of the SDK's resources."""
 
+_DEFAULT_URL = "https://api.openai.com/v1"
 _NOT_BODY = frozenset({"self", "extra_headers", "extra_query", "extra_body", "timeout"})
 
 
@@ -74,19 +78,32 @@ def sdk_client(
         "http_client": http_client,
     }
     options = {name: value for name, value in asked.items() if value is not None}
+    check_key(owner, api_key)
     if client is not None:
         if options:
             raise WiringError(f"{owner}: pass client, or {', '.join(options)}, not both", parameter="client")
         if isinstance(client, openai.OpenAI):
             raise WiringError(f"{owner}: client is synchronous; pass openai.AsyncOpenAI(...)", parameter="client")
-        return cast("AsyncOpenAI", client)
+        if not isinstance(client, openai.AsyncOpenAI) and not (hasattr(client, "base_url") and hasattr(client, "chat")):
+            kind = type(client).__name__
+            raise WiringError(f"{owner}: client must be an openai.AsyncOpenAI(...), not {kind}", parameter="client")
+        return _with_key(owner, cast("AsyncOpenAI", client))
+    check_base_url(owner, base_url or os.environ.get("OPENAI_BASE_URL") or _DEFAULT_URL)
     try:
-        return openai.AsyncOpenAI(**options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        made = openai.AsyncOpenAI(**options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     except openai.OpenAIError as error:
         raise WiringError(
             f"{owner}: no API key; set OPENAI_API_KEY or pass api_key='...' (any text for a server that needs none)",
             parameter="api_key",
         ) from error
+    return _with_key(owner, made)
+
+
+def _with_key(owner: str, client: AsyncOpenAI) -> AsyncOpenAI:
+    """The client, if its key, which may come from the environment, can go into a header."""
+    for name in ("api_key", "admin_api_key"):
+        check_key(owner, getattr(client, name, None) or None)
+    return client
 
 
 def sdk_info(client: AsyncOpenAI, model: str, window_tokens: int | None) -> ProviderInfo:
@@ -184,9 +201,10 @@ def translated(error: Exception, *, streaming: bool) -> ChatStackError | None:
 
 def _fields_of(event: object, *, streaming: bool) -> WireObject:
     if isinstance(event, Mapping):
-        return dict(cast("Mapping[str, object]", event))
+        return readable(dict(cast("Mapping[str, object]", event)))
     if hasattr(event, "to_dict"):
-        return cast("_SdkModel", event).to_dict(warnings=False)
+        with misshapen(PROVIDER, streaming=streaming):
+            return readable(cast("_SdkModel", event).to_dict(warnings=False))
     if streaming:
         raise BrokenStreamError(f"{PROVIDER}: an event of the stream is not a JSON object", provider=PROVIDER)
     # The SDK hands on as text whatever was not sent as JSON.

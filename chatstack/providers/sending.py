@@ -1,0 +1,77 @@
+"""The body of a request, made so that nothing in it can fail later, below the SDK, with the prompt in the error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import msgspec
+
+from chatstack.errors import InputError
+from chatstack.providers.extras import WireObject
+from chatstack.values.requests import ChatRequest
+from chatstack.values.surrogates import lone_surrogate_in
+
+_HALF = "holds half a character (a lone surrogate), which cannot be sent"
+_DEEP = "nests too deeply"
+_LONG = frozenset({"messages", "input", "system", "tools", "instructions"})
+"""What is made of our own values: all that can be wrong with it is its text."""
+
+
+def sendable(request: ChatRequest, write: Callable[[], WireObject]) -> WireObject:
+    """The body that ``write`` makes of the request.
+
+    Raises ``InputError`` naming the place, and never quoting it, for what cannot be sent: options that are not JSON,
+    and text that cannot be encoded. No exception that holds the text stays behind it.
+    """
+    for name, value in request.options.extra.items():
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"options.extra: its names must be text, not {type(name).__name__}")
+        fault = _fault_of(value) or _fault_of(name)
+        if fault:
+            raise InputError(f"options.extra[{name!r}]: {fault}")
+    body, fault = _written(write)
+    if body is None:
+        raise InputError(f"{_place_of_half(request) if fault == _HALF else 'messages'}: {fault}")
+    for name, value in body.items():
+        fault = "" if name in _LONG else _fault_of(value)
+        if fault:
+            raise InputError(f"options.{name}: {fault}")
+    return body
+
+
+def _written(write: Callable[[], WireObject]) -> tuple[WireObject | None, str]:
+    """The body, or what is wrong with it. The exception, which quotes the text, ends here."""
+    try:
+        body = write()
+        for name in _LONG & body.keys():
+            msgspec.json.encode(body[name])
+    except UnicodeEncodeError:
+        return None, _HALF
+    except RecursionError:
+        return None, _DEEP
+    return body, ""
+
+
+def _place_of_half(request: ChatRequest) -> str:
+    for position, message in enumerate(request.messages):
+        try:
+            msgspec.json.encode(message)
+        except UnicodeEncodeError:
+            return f"messages[{position}]"
+    return "options.tools" if lone_surrogate_in(request.options.instructions) is None else "options.instructions"
+
+
+def _fault_of(value: object) -> str:
+    """Why a value cannot go out as JSON; "" when it can."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return _HALF
+    except RecursionError:
+        return _DEEP
+    except TypeError:
+        return "holds something that JSON has no form for"
+    except ValueError:
+        return "holds a number that JSON has no form for (nan, infinity), or itself"
+    return ""
