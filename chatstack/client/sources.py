@@ -56,10 +56,27 @@ class OpeningSource:
 
     async def open(self) -> None:
         if self._stream is None:
-            await self._alone(self._open)
+            self._enter()
+            try:
+                await self._open()
+            except asyncio.CancelledError:
+                self._raise_if_closed()
+                raise
+            finally:
+                self._leave()
 
     async def __anext__(self) -> ChatUpdate:
-        return await self._alone(self._next)
+        self._enter()
+        try:
+            if self._stream is None or self._deadline is not None:
+                stream = self._stream or await self._open()
+                return await self._in_time(stream.__anext__)
+            return await self._stream.__anext__()
+        except asyncio.CancelledError:
+            self._raise_if_closed()
+            raise
+        finally:
+            self._leave()
 
     async def aclose(self) -> None:
         reader = self._reader
@@ -72,35 +89,29 @@ class OpeningSource:
             await self._stream.aclose()
 
     async def _open(self) -> ChatStream:
-        if self._stream is None:
-            if self._timeout_seconds is not None:
-                self._deadline = asyncio.get_running_loop().time() + self._timeout_seconds
-            self._stream = await self._in_time(self._opener)
+        if self._timeout_seconds is not None:
+            self._deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        self._stream = await self._in_time(self._opener)
         return self._stream
 
-    async def _next(self) -> ChatUpdate:
-        stream = self._stream or await self._open()
-        if self._deadline is None:
-            return await stream.__anext__()
-        return await self._in_time(stream.__anext__)
-
-    async def _alone(self, step: Callable[[], Awaitable[T]]) -> T:
+    def _enter(self) -> None:
         if self._reader is not None:
             raise StreamBusyError("another task is reading this stream; one at a time")
-        self._reader = reader = asyncio.current_task()
-        try:
-            return await step()
-        except asyncio.CancelledError:
-            # Cancelled by aclose(), and by nobody else: for the reader the stream was closed.
-            if self._stopped is not None and reader is not None and reader.uncancel() == 0:
-                raise StreamClosedError("this stream was closed by another task while it was being read") from None
-            raise
-        finally:
-            self._reader = None
-            if self._stopped is not None and not self._stopped.done():
-                self._stopped.set_result(None)
+        self._reader = asyncio.current_task()
+
+    def _leave(self) -> None:
+        self._reader = None
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+
+    def _raise_if_closed(self) -> None:
+        """For the reader the stream was closed, if it was aclose() that cancelled it, and nobody else."""
+        if self._stopped is not None and self._reader is not None and self._reader.uncancel() == 0:
+            raise StreamClosedError("this stream was closed by another task while it was being read") from None
 
     async def _in_time(self, step: Callable[[], Awaitable[T]]) -> T:
+        if self._deadline is None:
+            return await step()
         limit = asyncio.timeout_at(self._deadline)
         try:
             async with limit:

@@ -14,6 +14,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from chatstack import semconv
 from chatstack.semconv import WarningCode
+from chatstack.telemetry.providers import global_meter_provider, global_tracer_provider
 from chatstack.telemetry.turns import current_turn
 from chatstack.values.responses import ChatResponse
 
@@ -67,8 +68,8 @@ class Telemetry:
     @property
     def is_silent(self) -> bool:
         """Whether spans and metrics go nowhere, because no SDK is configured: then nothing is spent on them."""
-        return _does_nothing(self._tracer_provider or trace.get_tracer_provider()) and _does_nothing(
-            self._meter_provider or metrics.get_meter_provider()
+        return _does_nothing(self._tracer_provider or global_tracer_provider()) and _does_nothing(
+            self._meter_provider or global_meter_provider()
         )
 
     def warn(

@@ -1,0 +1,52 @@
+"""The process's OpenTelemetry providers, asked for cheaply.
+
+The API looks into the environment every time that it is asked while nothing is configured, which costs more than the
+rest of a silent layer. Where it keeps what is configured is not public: if that place is gone, the API is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+from opentelemetry import metrics, trace
+
+_ASKED_FOR = object()
+
+
+def global_tracer_provider() -> object:
+    """The one that is configured, or a stand-in of the API's."""
+    return _tracer_provider()
+
+
+def global_meter_provider() -> object:
+    """The one that is configured, or a stand-in of the API's."""
+    return _meter_provider()
+
+
+def _looking_up(
+    module: ModuleType, name: str, variable: str, ask: Callable[[], object], stand_in: object
+) -> Callable[[], object]:
+    """How to find a provider: where the API keeps it, unless the environment names one, or there is no such place."""
+    if variable in os.environ or not hasattr(module, name):
+        return ask
+
+    def look_up() -> object:
+        found = getattr(module, name, _ASKED_FOR)
+        return ask() if found is _ASKED_FOR else stand_in if found is None else found
+
+    return look_up
+
+
+_tracer_provider = _looking_up(
+    trace, "_TRACER_PROVIDER", "OTEL_PYTHON_TRACER_PROVIDER", trace.get_tracer_provider, trace.ProxyTracerProvider()
+)
+_meter_provider = _looking_up(
+    sys.modules.get("opentelemetry.metrics._internal", metrics),
+    "_METER_PROVIDER",
+    "OTEL_PYTHON_METER_PROVIDER",
+    metrics.get_meter_provider,
+    metrics.NoOpMeterProvider(),
+)
