@@ -135,6 +135,8 @@ class ContextEditing:
 
     def _reserved(self, options: ChatOptions) -> int:
         """The room that is kept for the answer: the options', in whichever spelling, or the provider's own."""
+        if not options.extra:
+            return self.default_reserve if options.max_tokens is None else options.max_tokens
         given = (options.max_tokens, *(options.extra.get(name) for name in RESERVING))
         return max((each for each in given if type(each) is int), default=self.default_reserve)
 

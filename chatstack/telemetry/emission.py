@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar, Literal, TypeAlias
@@ -187,7 +188,12 @@ class SpanWatch:
 
 def _does_nothing(provider: object) -> bool:
     """Whether a provider is one of the API's own stand-ins."""
-    return type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
+    return _is_stand_in(type(provider))
+
+
+@functools.lru_cache(maxsize=64)
+def _is_stand_in(kind: type) -> bool:
+    return kind.__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
 def error_type(error: BaseException | None) -> str:

@@ -50,8 +50,10 @@ class ToolTurn:
     def heard(self, answer: ChatResponse) -> None:
         """Take in what the model said."""
         self.added.extend(answer.messages)
-        answered = {result.call_id for message in answer.messages for result in message.results}
-        self.open_calls = [call for each in answer.messages for call in each.calls if call.id not in answered]
+        self.open_calls = [call for each in answer.messages for call in each.calls]
+        if self.open_calls:
+            answered = {result.call_id for message in answer.messages for result in message.results}
+            self.open_calls = [call for call in self.open_calls if call.id not in answered]
         self.pauses += answer.finish_reason == "paused"
 
     def refusal(self, answer: ChatResponse) -> str:

@@ -56,7 +56,7 @@ async def compare(base_url: str) -> None:
     for length in (3, 21, 61):
         await against(f"four layers / Agent Framework's client stack, {length} messages", ours(length), theirs(length))
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none") as client:
-        await against("four layers / one openai SDK call over loopback, 3 messages", ours(3), sdk(client), calls=60)
+        await against("four layers / one openai SDK call over loopback, 3 messages", ours(3), sdk(client), calls=150)
     guarded, bare = streamed(guarded=True), streamed(guarded=False)
     await against("a stream of 20,000 chunks: under the guard / bare", guarded, bare, calls=1)
 
