@@ -188,12 +188,12 @@ class SpanWatch:
 
 def _does_nothing(provider: object) -> bool:
     """Whether a provider is one of the API's own stand-ins."""
-    return _is_stand_in(type(provider))
+    return _is_of_the_api(type(provider).__module__)
 
 
 @functools.lru_cache(maxsize=64)
-def _is_stand_in(kind: type) -> bool:
-    return kind.__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
+def _is_of_the_api(module: str) -> bool:
+    return module.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
 def error_type(error: BaseException | None) -> str:
