@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from types import TracebackType
-from typing import Self
 
-from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ProviderInfo
-from chatstack.client.stream import ChatStream
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
 from chatstack.providers.anthropic.sdk import exchange, sdk_client, sdk_info
 from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS, request_to_wire
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen
+from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
-class AnthropicChatClient(ChatFronts):
+class AnthropicChatClient(SdkProvider):
     """Claude, and every server that speaks Anthropic's Messages API, by ``base_url``. The innermost of a stack.
 
     The key is ``api_key`` or ``ANTHROPIC_API_KEY``; a ``client`` of yours (``AsyncAnthropic``, or its kin for other
@@ -39,7 +35,7 @@ class AnthropicChatClient(ChatFronts):
     from ``send``. A stream that ends before its ``message_stop`` is a ``BrokenStreamError``, never a short answer.
     """
 
-    __slots__ = ("_client", "_owns_client", "info", "model", "stall_seconds")
+    __slots__ = ("_client",)
 
     def __init__(
         self,
@@ -71,31 +67,10 @@ class AnthropicChatClient(ChatFronts):
             max_retries=max_retries,
             http_client=http_client,
         )
+        info = sdk_info(self._client, model, window_tokens)
         # The SDK would close an HTTP client of the caller's with its own.
-        self._owns_client = client is None and http_client is None
-        self.model = model
-        self.stall_seconds = stall_seconds
-        self.info: ProviderInfo = sdk_info(self._client, model, window_tokens)
-
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        """Answer one request; returns once the answer has begun."""
-        return await ChatStream.primed(self._updates(request))
-
-    async def aclose(self) -> None:
-        """Close the SDK's client, if it was made here."""
-        if self._owns_client:
-            await self._client.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def __repr__(self) -> str:
-        return f"AnthropicChatClient({self.model!r}, server={self.info.server_address!r})"
+        close = self._client.close if client is None and http_client is None else None
+        SdkProvider.__init__(self, model, info, stall_seconds=stall_seconds, close=close)
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         body = sendable(request, lambda: {"model": self.model, **request_to_wire(request)})

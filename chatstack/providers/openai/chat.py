@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from types import TracebackType
-from typing import Self
 
-from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ProviderInfo
-from chatstack.client.stream import ChatStream
 from chatstack.errors import BrokenStreamError, ServerError
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_answers import ChatAnswer
@@ -17,13 +12,14 @@ from chatstack.providers.openai.chat_options import MaxTokensField
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_wire import request_to_wire
 from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info
+from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
-class OpenAIChatClient(ChatFronts):
+class OpenAIChatClient(SdkProvider):
     """OpenAI's chat completions, and every server that speaks them, by ``base_url``. The innermost of a stack.
 
     The key is ``api_key`` or ``OPENAI_API_KEY``; a ``client`` of yours (``AsyncOpenAI``, ``AsyncAzureOpenAI``) brings
@@ -37,7 +33,7 @@ class OpenAIChatClient(ChatFronts):
     answer.
     """
 
-    __slots__ = ("_client", "_fields", "_owns_client", "info", "max_tokens_field", "model", "stall_seconds")
+    __slots__ = ("_client", "_fields", "max_tokens_field")
 
     def __init__(
         self,
@@ -70,33 +66,12 @@ class OpenAIChatClient(ChatFronts):
             max_retries=max_retries,
             http_client=http_client,
         )
-        # The SDK would close an HTTP client of the caller's with its own.
-        self._owns_client = client is None and http_client is None
         self._fields = body_fields(self._client.chat.completions.create)
-        self.model = model
-        self.stall_seconds = stall_seconds
         self.max_tokens_field: MaxTokensField = max_tokens_field
-        self.info: ProviderInfo = sdk_info(self._client, model, window_tokens)
-
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        """Answer one request; returns once the answer has begun."""
-        return await ChatStream.primed(self._updates(request))
-
-    async def aclose(self) -> None:
-        """Close the SDK's client, if it was made here."""
-        if self._owns_client:
-            await self._client.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def __repr__(self) -> str:
-        return f"OpenAIChatClient({self.model!r}, server={self.info.server_address!r})"
+        info = sdk_info(self._client, model, window_tokens)
+        # The SDK would close an HTTP client of the caller's with its own.
+        close = self._client.close if client is None and http_client is None else None
+        SdkProvider.__init__(self, model, info, stall_seconds=stall_seconds, close=close)
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         body = sendable(

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from types import TracebackType
-from typing import Self
 
-from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ProviderInfo
-from chatstack.client.stream import ChatStream
 from chatstack.errors import BrokenStreamError
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_options import request_to_wire
 from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info
+from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
-class OpenAIResponsesClient(ChatFronts):
+class OpenAIResponsesClient(SdkProvider):
     """OpenAI's Responses API. The innermost of a stack.
 
     Takes what ``OpenAIChatClient`` takes. Reasoning items, server-side tools and compactions are kept in the answer's
@@ -33,7 +29,7 @@ class OpenAIResponsesClient(ChatFronts):
     from ``send``. A stream without its last event is a ``BrokenStreamError``, never a short answer.
     """
 
-    __slots__ = ("_client", "_fields", "_owns_client", "info", "model", "stall_seconds")
+    __slots__ = ("_client", "_fields")
 
     def __init__(
         self,
@@ -65,32 +61,11 @@ class OpenAIResponsesClient(ChatFronts):
             max_retries=max_retries,
             http_client=http_client,
         )
-        # The SDK would close an HTTP client of the caller's with its own.
-        self._owns_client = client is None and http_client is None
         self._fields = body_fields(self._client.responses.create)
-        self.model = model
-        self.stall_seconds = stall_seconds
-        self.info: ProviderInfo = sdk_info(self._client, model, window_tokens)
-
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        """Answer one request; returns once the answer has begun."""
-        return await ChatStream.primed(self._updates(request))
-
-    async def aclose(self) -> None:
-        """Close the SDK's client, if it was made here."""
-        if self._owns_client:
-            await self._client.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def __repr__(self) -> str:
-        return f"OpenAIResponsesClient({self.model!r}, server={self.info.server_address!r})"
+        info = sdk_info(self._client, model, window_tokens)
+        # The SDK would close an HTTP client of the caller's with its own.
+        close = self._client.close if client is None and http_client is None else None
+        SdkProvider.__init__(self, model, info, stall_seconds=stall_seconds, close=close)
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         body = sendable(request, lambda: request_to_wire(request, model=self.model))
