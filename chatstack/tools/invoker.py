@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, cast
 
@@ -88,15 +87,19 @@ class FunctionInvoker(ChatFronts):
     def _tools_of(self, request: ChatRequest) -> tuple[DeclaredTool, ...]:
         """The caller's declarations, and ours; of a tool that both declare, the caller's."""
         given = request.options.tools
+        if not given:
+            return self._declared
         names = {each.name for each in given if isinstance(each, ToolDeclaration)}
         return given + tuple(each for each in self._declared if each.name not in names)
 
     async def _rounds(self, request: ChatRequest, stream: ChatStream) -> AsyncGenerator[ChatUpdate, None]:
         turn = ToolTurn(request, self.max_tool_calls_per_turn)
         while True:
-            async with aclosing(stream):
+            try:
                 async for update in stream:
                     yield update if turn.round == 0 else replace(update, round=turn.round)
+            finally:
+                await stream.aclose()
             answer = stream.so_far
             turn.heard(answer)
             if turn.open_calls:

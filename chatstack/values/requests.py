@@ -62,6 +62,8 @@ _WANTED: tuple[tuple[str, tuple[type, ...], str], ...] = (
     ("extra", (MappingProxyType, Mapping), "a mapping"),
 )
 _values_of = attrgetter(*(name for name, _, _ in _WANTED))
+_KNOWN_TO_FIT: set[tuple[type, ...]] = set()
+_MOST_KNOWN = 1_000
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +91,13 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         values: tuple[object, ...] = _values_of(self)
-        for (name, kinds, wanted), value in zip(_WANTED, values, strict=True):
-            if type(value) not in kinds and (not isinstance(value, kinds) or isinstance(value, bool)):
-                raise wrong_type(self, name, wanted, value)
+        kinds_given = tuple(map(type, values))
+        if kinds_given not in _KNOWN_TO_FIT:  # options are made on every call, mostly of the same types
+            for (name, kinds, wanted), value in zip(_WANTED, values, strict=True):
+                if type(value) not in kinds and (not isinstance(value, kinds) or isinstance(value, bool)):
+                    raise wrong_type(self, name, wanted, value)
+            if len(_KNOWN_TO_FIT) < _MOST_KNOWN:
+                _KNOWN_TO_FIT.add(kinds_given)
         for position, tool in enumerate(self.tools):
             if type(tool) is not ToolDeclaration and type(tool) is not ProviderItem:
                 raise _no_declaration(position, tool)
