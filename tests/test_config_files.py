@@ -146,7 +146,7 @@ def test_what_is_no_regular_file_is_told_and_not_opened(tmp_path: Path) -> None:
 
     assert wrong(folder) == f"{folder}: not a file"
     assert wrong(os.devnull) == f"{os.devnull}: not a file"
-    assert wrong("a\0.toml") == "a\0.toml: cannot be read: embedded null byte"
+    assert wrong("a\0.toml").startswith("a\0.toml: cannot be read: ")
 
 
 def test_aliases_of_aliases_are_refused_in_one_short_line(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ class Picky(msgspec.Struct):
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        ('{"value": ' + '{"a":' * 5_000 + "1" + "}" * 5_001, RecursionError),
+        ('{"value": ' + '{"a":' * 100_000 + "1" + "}" * 100_001, RecursionError),
         ('{"value": "\ud800"}', UnicodeEncodeError),
         ('{"value": {"a": "\\ud800"}}', msgspec.DecodeError),
         ('{"picky": {"number": 1}, "value": {}}', KeyError),
