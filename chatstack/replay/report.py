@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,17 +66,15 @@ def report_table(replay: Replay) -> Table:
         collapse_padding=True,
     )
     table.add_column("policy", overflow="fold", min_width=7)
-    for heading in (
-        "calls",
-        "tokens\nsent",
-        "of all",
-        "largest",
-        "over\nlimit",
-        "invalid",
-        "refused",
-        "edits",
-        "CPU ms\nper call",
-    ):
+    counts: dict[str, Callable[[PolicyFigures], int]] = {
+        "largest": lambda each: each.peak_tokens,
+        "over\nlimit": lambda each: each.over_limit,
+        "in-\nvalid": lambda each: each.invalid_requests,
+        "edits": lambda each: each.edits,
+    }
+    if any(each.refused for each in replay.figures):  # rare, and the table has to fit 80 columns
+        counts["re-\nfused"] = lambda each: each.refused
+    for heading in ("calls", "tokens\nsent", "of\nall", *counts, "CPU ms\na call"):
         table.add_column(heading, justify="right", no_wrap=True)
     everything = replay.figures[0].tokens_sent if replay.figures else 0
     for each in replay.figures:
@@ -86,15 +84,10 @@ def report_table(replay: Replay) -> Table:
             printable(each.name),
             *(f"{count:,}" for count in (each.calls, each.tokens_sent)),
             share,
-            *(f"{count:,}" for count in figures_of(each)),
+            *(f"{count(each):,}" for count in counts.values()),
             f"{each.cpu_ms_per_call:.2f}",
         )
     return table
-
-
-def figures_of(each: PolicyFigures) -> tuple[int, ...]:
-    """The counts of the table behind the tokens."""
-    return each.peak_tokens, each.over_limit, each.invalid_requests, each.refused, each.edits
 
 
 def report_faults(replay: Replay) -> list[str]:
