@@ -31,7 +31,7 @@ import msgspec
 from chatstack.client.protocol import ChatClient
 from chatstack.client.services import SharedServices
 from chatstack.client.stack import ChatStack, LayerSource, LayerSpec
-from chatstack.client.wiring import nearest, service_type, wire
+from chatstack.client.wiring import Layer, nearest, option_names, service_type, wire
 from chatstack.errors import WiringError
 
 Config: TypeAlias = Mapping[str, object]
@@ -164,8 +164,10 @@ def _try(spec: LayerSpec, provider: ChatClient, here: str) -> None:
 
 def _option_names(source: LayerSource) -> list[str]:
     """What can be set on a layer: its parameters, without the client that it wraps."""
-    parameters = list(inspect.signature(cast("Callable[..., object]", source)).parameters)
-    return parameters if hasattr(source, "as_layer") else parameters[1:]
+    if hasattr(source, "as_layer"):
+        return list(inspect.signature(cast("Callable[..., object]", source)).parameters)
+    layer: object = source
+    return option_names(cast("Layer", layer))
 
 
 def _hints(source: LayerSource) -> dict[str, object]:
