@@ -25,11 +25,36 @@ class ChatClient(Protocol):
     async def send(self, request: ChatRequest, /) -> ChatStream: ...
 
 
+@runtime_checkable
+class TellsWindow(Protocol):
+    """A provider whose API tells how much fits into a model's context. Optional: look for it with ``chain``.
+
+    ``window_tokens`` asks the API, each time, about ``model``, or about the provider's own model for "". None means
+    that this API does not tell. Raises the ``ProviderError`` that fits when it cannot be asked. Whoever needs the
+    answer more than once asks ``Windows``, which remembers it.
+    """
+
+    async def window_tokens(self, model: str = "") -> int | None: ...
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A provider whose API counts a request without answering it. Optional: look for it with ``chain``.
+
+    ``count_tokens`` is the input in tokens, tools and instructions included, of what ``send`` would send; room
+    reserved for the answer is not in it. None means that this API does not count. Raises what ``send`` would raise
+    for a request that cannot be sent, and the ``ProviderError`` that fits when the API cannot be asked.
+    """
+
+    async def count_tokens(self, request: ChatRequest, /) -> int | None: ...
+
+
 class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider says about itself in its attribute ``info``: for spans, and to find the model's window.
 
-    ``name`` is a GenAI provider name (``openai``, ``anthropic``). ``window_tokens`` is None where nobody knows.
-    ``default_max_tokens`` is the room that it reserves for an answer whose options name none.
+    ``name`` is a GenAI provider name (``openai``, ``anthropic``). ``window_tokens`` is what was stated when
+    it was made, None where nothing was. ``default_max_tokens`` is the room that it reserves for an answer whose options
+    name none.
     """
 
     name: str

@@ -69,11 +69,10 @@ class ErrorBody:
         fields = _error_fields(body)
         if fields is None:
             return cls(text=body if isinstance(body, str) else "")
-        text = fields.get("message") or fields.get("detail") or ""
         return cls(
             code=_as_text(fields.get("code")),
             kind=_as_text(fields.get("type")),
-            text=text if isinstance(text, str) else _as_json(text),
+            text="\n".join(filter(None, (_message_of(fields), _upstream_of(fields)))),
             fields=fields,
         )
 
@@ -170,6 +169,11 @@ def misshapen(provider: str, *, streaming: bool) -> Generator[None, None, None]:
         raise ServerError(str(error), provider=provider) from error
 
 
+def window_full(provider: str, input_tokens: int, reason: str) -> ContextOverflowError:
+    """The error for an answer that ended for that reason, a full window, before the model had said anything."""
+    return _overflow(provider, 200, reason, f" ({reason})", Overflow(input_tokens or None))
+
+
 def stream_ended(provider: str, missing: str) -> BrokenStreamError:
     """The error for a stream that ended in good order, but without what ends an answer."""
     return BrokenStreamError(
@@ -258,6 +262,21 @@ def _error_fields(body: object) -> Mapping[str, object] | None:
     if isinstance(inner, str):
         return {**fields, "message": inner}
     return fields
+
+
+def _message_of(fields: Mapping[str, object]) -> str:
+    text = fields.get("message") or fields.get("detail") or ""
+    return text if isinstance(text, str) else _as_json(text)
+
+
+def _upstream_of(fields: Mapping[str, object]) -> str:
+    """The error of the server behind a router, which OpenRouter hands on as ``metadata.raw``: an object, or text."""
+    metadata = fields.get("metadata")
+    raw = cast("Mapping[str, object]", metadata).get("raw") if isinstance(metadata, Mapping) else None
+    said = _error_fields(raw)
+    if said is None:
+        return raw if isinstance(raw, str) else ""
+    return f"{_message_of(said)}\n{_as_text(said.get('code'))}"
 
 
 def _as_text(value: object) -> str:

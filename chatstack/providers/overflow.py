@@ -10,7 +10,13 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"})
+_CODES = frozenset({
+    "context_length_exceeded",
+    "context_window_exceeded",
+    "exceed_context_size_error",
+    "model_context_window_exceeded",
+    "tokens_limit_reached",
+})  # fmt: skip
 
 # No window has more digits; Python refuses to read numbers of thousands of them.
 _N = r"(?P<{}>[0-9,]{{0,14}}[0-9])(?![0-9])"
@@ -27,13 +33,29 @@ _SENTENCES = tuple(
         rf"maximum context length is {_LIMIT} tokens.{{0,60}}?resulted in {_ACTUAL} tokens",
         rf"maximum context length is {_LIMIT} tokens.{{0,60}}?you requested (?:about )?{_ACTUAL} tokens",
         rf"limit of {_LIMIT} tokens.{{0,40}}?resulted in {_ACTUAL} tokens",
-        # vLLM
+        # vLLM; where it says "at least", it has stopped counting one past the limit: that is no size
+        rf"context length is {_LIMIT} tokens.{{0,40}}?{_MORE} output tokens.{{0,40}}?contains {_ACTUAL} input tokens",
+        rf"context length is {_LIMIT} tokens.{{0,40}}?request has {_ACTUAL} input tokens plus {_MORE} '?max_tokens",
         rf"too large: {_MORE}\. .{{0,30}}?maximum context length is {_LIMIT} tokens and your request has {_ACTUAL} ",
+        rf"context length is {_LIMIT} tokens.{{0,40}}?request has {_ACTUAL} input tokens",
         rf"passed {_ACTUAL} input tokens and requested {_MORE} output tokens.{{0,60}}?length is only {_LIMIT} tokens",
         rf"prompt \(length {_ACTUAL}\) is longer than the maximum model length of {_LIMIT}",
         # llama.cpp
         rf"request \({_ACTUAL} tokens\) exceeds the available context size \({_LIMIT} tokens\)",
         rf"exceeds the available context size \({_LIMIT} tokens\)",
+        # SGLang, Together, Baseten
+        rf"context length of {_LIMIT} tokens.{{0,20}}?requested a total of {_ACTUAL} tokens",
+        rf"input \({_ACTUAL} tokens\) is longer than the model's context length \({_LIMIT} tokens",
+        rf"input length \(?{_ACTUAL}\)? exceeds (?:the |model's )?maximum (?:allowed input|context) length"
+        rf"(?: of)? \(?{_LIMIT}",
+        # Fireworks, Moonshot, Copilot, GitHub Models, DashScope, and a local server
+        rf"prompt is too long: {_ACTUAL}, model maximum context length: {_LIMIT}",
+        rf"exceeded model token limit: {_LIMIT} \(requested: {_ACTUAL}\)",
+        rf"exceeded model token limit: {_LIMIT}",
+        rf"prompt token count of {_ACTUAL} exceeds the limit of {_LIMIT}",
+        rf"too large for .{{1,80}}? model\. max size: {_LIMIT} tokens",
+        rf"range of input length should be \[[0-9]+, {_LIMIT}\]",
+        rf"prompt has {_ACTUAL} tokens?, but the configured context size is {_LIMIT}",
         # Cerebras, Gemini, Mistral, xAI, text-generation-inference, LM Studio
         rf"current length is {_ACTUAL} while limit is {_LIMIT}",
         rf"input token count \(?{_ACTUAL}\)? exceeds the maximum number of (?:input )?tokens allowed \(?{_LIMIT}",
@@ -46,6 +68,11 @@ _SENTENCES = tuple(
         r"maximum context length",
         r"exceeds? (?:the|its) (?:model'?s? )?(?:maximum )?(?:context (?:window|length|size)|input length)",
         r"exceeds the available context size",
+        r"exceeded (?:max )?context length",
+        r"exceeded model token limit",
+        r"context window exceeds limit",
+        r"(?:longer|greater) than the (?:model's )?context length",
+        r"ContextWindowExceededError|context_length_exceeded",
         r"(?:prompt|input) is too long",
         r"reduce the length of the (?:messages|prompt|input)",
     )
@@ -64,12 +91,14 @@ def overflow_in(
 ) -> Overflow | None:
     """The overflow that an error tells of, or None when it is about something else.
 
-    A code decides; without one the text does, but only where an overflow can be meant: a rate limit on tokens, a
-    missing permission or a body of too many bytes (413) is none, however it is worded.
+    A code decides; without one the text does, but only where an overflow can be meant: a rate limit on tokens or a
+    missing permission is none, however it is worded, and a body that is too large (413) only if it tells a limit in
+    tokens.
     """
     is_coded = bool({code, kind} & _CODES)
-    if not is_coded and (status in (401, 403, 404, 413, 429) or status > 500):
+    if not is_coded and (status in (401, 403, 404, 429) or status > 500):
         return None
+    text = text.replace("\\u003e", ">")  # an error within an error is JSON in JSON
     if fields is not None and isinstance(fields.get("n_ctx"), int):
         return Overflow(_integer(fields.get("n_prompt_tokens")), _integer(fields.get("n_ctx")))
     for sentence in _SENTENCES:
@@ -77,6 +106,8 @@ def overflow_in(
         if found is not None:
             sizes = {name: int(value.replace(",", "")) for name, value in found.groupdict().items()}
             actual = sizes.get("actual")
+            if status == 413 and not is_coded and "limit" not in sizes:
+                return None
             return Overflow(actual + sizes.get("more", 0) if actual is not None else None, sizes.get("limit"))
     return Overflow() if is_coded else None
 

@@ -1,8 +1,114 @@
-"""How much fits into a model's context, where somebody has published it."""
+"""How much fits into a model's context: what was learnt, stated, told by the API, or published."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple, TypeVar
+
+from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MOST_KEPT = 1_000
+_ASK_AGAIN_SECONDS = 300.0
+
+
+class Windows:
+    """Knows the windows of clients' models, in tokens. Of a stack's layers all share one.
+
+    What a refusal told (``learn``) counts first, then what the provider states about its own model
+    (``ProviderInfo.window_tokens``), then what the API tells, then the published table (``window_of``). The API is
+    asked once for each provider and model, where something down the chain ``TellsWindow``: callers of one event loop
+    who ask at the same time share the request. Silence and failure are remembered too, for five minutes, and never
+    raised: a call is worth more than its limit.
+
+    Providers are told apart by what they say about themselves (name, address, port), those that say nothing by their
+    class. Bounded; may be used from several threads and event loops. ``ask_seconds`` is how long an API may take.
+    """
+
+    shared_by_stack: ClassVar[bool] = True
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, ask_seconds: float = 5.0) -> None:
+        self._clock = clock
+        self._ask_seconds = ask_seconds
+        self._lock = threading.Lock()
+        self._learnt: dict[_Subject, int] = {}
+        self._told: dict[_Subject, _Told] = {}
+        self._asking: dict[tuple[asyncio.AbstractEventLoop, _Subject], _Turn] = {}
+
+    async def of(self, client: ChatClient, model: str | None = None) -> int | None:
+        """The window of that model, or of the client's own; None when nobody knows. Asks the API if it must."""
+        subject, stated = _subject_of(client, model)
+        if self._must_ask(subject, stated):
+            teller = _teller_in(client)
+            if teller is not None:
+                await self._ask(teller, subject)
+        return self._answer(subject, stated)
+
+    def known(self, client: ChatClient, model: str | None = None) -> int | None:
+        """What ``of`` would say without asking anybody."""
+        return self._answer(*_subject_of(client, model))
+
+    def learn(self, client: ChatClient, model: str | None, limit: int) -> None:
+        """Take the limit that a refusal told for the true window. A limit that is none (not above 0) is ignored."""
+        if _is_window(limit):
+            with self._lock:
+                _keep(self._learnt, _subject_of(client, model)[0], limit)
+
+    def learnt(self, client: ChatClient, model: str | None = None) -> int | None:
+        """The limit that a refusal told, if one did: it holds whatever else was said or configured."""
+        return self._learnt.get(_subject_of(client, model)[0]) if self._learnt else None
+
+    def __repr__(self) -> str:
+        told = sum(each.window is not None for each in list(self._told.values()))
+        return f"Windows({len(self._learnt)} learnt, {told} told)"
+
+    def _answer(self, subject: _Subject, stated: int | None) -> int | None:
+        window = self._learnt.get(subject) or stated
+        if window is None and (told := self._told.get(subject)) is not None:
+            window = told.window
+        return window if window is not None else window_of(subject.model)
+
+    def _must_ask(self, subject: _Subject, stated: int | None = None) -> bool:
+        if stated is not None or subject in self._learnt:
+            return False
+        told = self._told.get(subject)
+        return told is None or (told.window is None and self._clock() >= told.ask_again)
+
+    async def _ask(self, teller: TellsWindow, subject: _Subject) -> None:
+        """Ask the API, or wait for whoever asks already.
+
+        Nobody's request runs in a task of its own: who is cancelled takes the request along, and the next in turn
+        makes one.
+        """
+        place = (asyncio.get_running_loop(), subject)
+        with self._lock:
+            turn = self._asking.setdefault(place, _Turn())
+            turn.askers += 1
+        try:
+            async with turn.lock:
+                if self._must_ask(subject):
+                    window = await self._told_by(teller, subject.model)
+                    with self._lock:
+                        _keep(self._told, subject, _Told(window, self._clock() + _ASK_AGAIN_SECONDS))
+        finally:
+            with self._lock:
+                turn.askers -= 1
+                if not turn.askers:
+                    del self._asking[place]
+
+    async def _told_by(self, teller: TellsWindow, model: str) -> int | None:
+        try:
+            async with asyncio.timeout(self._ask_seconds):
+                window = await teller.window_tokens(model)
+        except Exception:  # noqa: BLE001 - whatever it is, the call itself will meet the same trouble, and say so
+            return None
+        return window if _is_window(window) else None
 
 
 @functools.lru_cache(maxsize=256)
@@ -26,3 +132,57 @@ def window_of(model: str) -> int | None:
         if found.context_window is not None:
             return found.context_window
     return None
+
+
+class _Subject(NamedTuple):
+    """Whose window it is."""
+
+    provider: str
+    server_address: str
+    server_port: int | None
+    model: str
+
+
+class _Told(NamedTuple):
+    """What the API told; None, and when to ask again, where it told nothing."""
+
+    window: int | None
+    ask_again: float
+
+
+class _Turn:
+    """Who asks about one model on one event loop: the first in turn asks, the others wait."""
+
+    __slots__ = ("askers", "lock")
+
+    def __init__(self) -> None:
+        self.askers = 0
+        self.lock = asyncio.Lock()
+
+
+def _subject_of(client: ChatClient, model: str | None) -> tuple[_Subject, int | None]:
+    """Whose window is asked for, and what the provider states about it."""
+    info = provider_info(client)
+    if info is None:
+        kind = type(list(chain(client))[-1])
+        return _Subject(f"{kind.__module__}.{kind.__qualname__}", "", None, model or ""), None
+    stated = info.window_tokens if model in (None, "", info.model) and _is_window(info.window_tokens) else None
+    return _Subject(info.name, info.server_address, info.server_port, model or info.model), stated
+
+
+def _teller_in(client: ChatClient) -> TellsWindow | None:
+    # A provider of somebody's may keep a number under that name.
+    tellers = (each for each in chain(client) if isinstance(each, TellsWindow) and callable(each.window_tokens))
+    return next(tellers, None)
+
+
+def _keep(kept: dict[K, V], key: K, value: V) -> None:
+    """Newest last; the oldest go when there are too many."""
+    kept.pop(key, None)
+    kept[key] = value
+    while len(kept) > _MOST_KEPT:
+        del kept[next(iter(kept))]
+
+
+def _is_window(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

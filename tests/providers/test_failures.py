@@ -72,6 +72,64 @@ OVERFLOWS = [
         5_000,
         4_096,
     ),
+    (
+        "This model's maximum context length is 8192 tokens. However, you requested 512 output tokens and your prompt "
+        "contains 7691 input tokens, for a total of 8203 tokens. Please reduce the length of the input prompt.",
+        8_203,
+        8_192,
+    ),
+    (
+        "This model's maximum context length is 32768 tokens. However, you requested 32000 output tokens and your "
+        "prompt contains at least 769 input tokens, for a total of at least 32769 tokens. Please reduce the length of "
+        "the input prompt or the number of requested output tokens. (parameter=input_tokens, value=769)",
+        None,
+        32_768,
+    ),
+    (
+        "This model's maximum context length is 2048 tokens. However, your request has 8 input tokens plus 2045 "
+        "'max_tokens'. Please reduce one or the other. (parameter=input_tokens, max_tokens, value=(8, 2045))",
+        2_053,
+        2_048,
+    ),
+    (
+        "This model's maximum context length is 4096 tokens. However, your request has 5003 input tokens. Please "
+        "reduce the length of the input messages. (parameter=input_tokens, value=5003)",
+        5_003,
+        4_096,
+    ),
+    (
+        "Requested token count exceeds the model's maximum context length of 262144 tokens. You requested a total of "
+        "262758 tokens: 198758 tokens from the input messages and 64000 tokens for the completion.",
+        262_758,
+        262_144,
+    ),
+    ("The input (516368 tokens) is longer than the model's context length (262144 tokens).", 516_368, 262_144),
+    ("Input length 131393 exceeds the maximum allowed input length of 131040 tokens.", 131_393, 131_040),
+    ("Input length (265330) exceeds model's maximum context length (262144).", 265_330, 262_144),
+    ("The prompt is too long: 262377, model maximum context length: 262143", 262_377, 262_143),
+    ("Your request exceeded model token limit: 262144 (requested: 291351)", 291_351, 262_144),
+    ("Your request exceeded model token limit: 262144", None, 262_144),
+    ("Your request exceeded model token limit", None, None),
+    (
+        "You passed 4000 input tokens and requested 97 output tokens. However, the model's context length is only 4096 "
+        "tokens, resulting in a maximum input length of 3999 tokens. Please reduce the length of the input prompt.",
+        4_097,
+        4_096,
+    ),
+    (
+        "Trying to keep the first 5003 tokens when context the overflows. However, the model is loaded with context "
+        "length of only 4096 tokens, which is not enough.",
+        5_003,
+        4_096,
+    ),
+    ("prompt token count of 151234 exceeds the limit of 128000", 151_234, 128_000),
+    ("Range of input length should be [1, 983616]", None, 983_616),
+    ("Prompt has 5,958,968 tokens, but the configured context size is 256,000 tokens", 5_958_968, 256_000),
+    (r'{"error":{"message":"prompt is too long: 204812 tokens \u003e 200000 maximum"}}', 204_812, 200_000),
+    ("prompt too long; exceeded max context length by 100918 tokens", None, None),
+    ("The number of tokens to keep from the initial prompt is greater than the context length.", None, None),
+    ("invalid params, context window exceeds limit", None, None),
+    ("litellm.ContextWindowExceededError: litellm.BadRequestError: no", None, None),
     ("Your input exceeds the context window of this model. Please adjust your input and try again.", None, None),
     ("Input is too long for requested model.", None, None),
     ("Please reduce the length of the messages or completion.", None, None),
@@ -107,11 +165,68 @@ def test_llama_cpp_tells_the_sizes_in_fields(status: int) -> None:
     assert (error.actual, error.limit) == (5_003, 4_096)
 
 
+SAID = "This model's maximum context length is 262144 tokens. However, your messages resulted in 262897 tokens."
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"error": {"message": SAID, "code": 400}},
+        json.dumps({"error": {"message": SAID, "type": "Bad Request", "code": 400}}),
+        json.dumps({"message": SAID}),
+        SAID,
+    ],
+    ids=["an object", "its text", "flat", "a sentence"],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_overflow_behind_a_router_is_one(raw: object, streaming: bool) -> None:
+    said = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw, "provider_name": "Nvidia"}}
+    error = failure("openai", status=0 if streaming else 400, body={"error": said}, streaming=streaming)
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit, error.status) == (262_897, 262_144, 400)
+    assert "maximum" not in str(error)
+
+
+def test_a_code_behind_a_router_is_enough() -> None:
+    raw = json.dumps({"error": {"message": "no", "code": "context_length_exceeded"}})
+    body = {"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}}
+    error = failure("openai", status=400, body=body)
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit) == (None, None)
+
+
+@pytest.mark.parametrize("raw", [None, 3, [], {}, "[" * 100_000, {"error": {"message": ["deep"]}}], ids=range(6))
+def test_what_else_a_router_hands_on_does_no_harm(raw: object) -> None:
+    body = {"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}}
+    assert type(failure("openai", status=400, body=body)) is RequestRefusedError
+    assert type(failure("openai", status=400, body={"error": {"metadata": raw}})) is RequestRefusedError
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "actual", "limit"),
+    [
+        ("tokens_limit_reached", "Request body too large for gpt-4o model. Max size: 8000 tokens.", None, 8_000),
+        ("", "Request body too large for gpt-4o model. Max size: 8000 tokens.", None, 8_000),
+        ("invalid_request_error", "prompt is too long: 208656 tokens > 200000 maximum", 208_656, 200_000),
+    ],
+)
+def test_a_body_that_is_too_large_in_tokens_is_an_overflow(
+    code: str, text: str, actual: int | None, limit: int
+) -> None:
+    error = failure("openai", status=413, body={"error": {"code": code, "message": text}})
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit, error.status) == (actual, limit, 413)
+
+
 @pytest.mark.parametrize(
     ("status", "code", "text"),
     [
         (429, "rate_limit_exceeded", "Request too large: Limit 30000, Requested 40000. maximum context length"),
         (413, "request_too_large", "prompt is too long"),
+        (413, "", "maximum context length"),
+        (413, "rate_limit_exceeded", "Request too large for model `x` on tokens per minute: Limit 6000, Requested 7"),
+        (400, "", "max_tokens exceeds the limit of 8192"),
+        (400, "", "Range of max_tokens should be [1, 8192]"),
         (401, "invalid_api_key", "maximum context length"),
         (503, "", "input is too long"),
         (400, "string_above_max_length", "Invalid 'messages[0].content': string too long. Expected a maximum of 10."),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 import pytest
-from anthropic import AsyncAnthropic
 
 from chatstack import (
     ChatOptions,
@@ -22,8 +21,8 @@ from chatstack import (
     Usage,
 )
 from chatstack.providers.anthropic import AnthropicChatClient
-from chatstack.providers.anthropic.wire import request_to_wire
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+from chatstack.tokens.windows import Windows
 from tests.model_server import MODEL, WINDOW_TOKENS, ModelServer, missing_part, model_server
 
 pytestmark = [
@@ -144,6 +143,19 @@ def test_an_overflow_is_raised_by_send_with_both_sizes(server: ModelServer, make
     assert caught.value.status == 400
 
 
+@ON_EVERY_WIRE
+def test_the_server_tells_its_window_and_a_refusal_tells_the_same(server: ModelServer, make: Maker) -> None:
+    async def asked(client: Client) -> tuple[int | None, int | None, int | None]:
+        told, shared = await client.window_tokens(), await Windows().of(client, "any name will do")
+        try:
+            await client.get_response("word " * 3000, options=SHORT)
+        except ContextOverflowError as error:
+            return told, shared, error.limit
+        raise AssertionError("it was not refused")
+
+    assert run(make(server), asked) == (WINDOW_TOKENS, WINDOW_TOKENS, WINDOW_TOKENS)
+
+
 CONVERSATIONS: list[tuple[Message, ...]] = [
     (Message.user("Hi"),),
     (Message.system("You are brief."), Message.user("Grüße, 你好, 👋🏽!")),
@@ -162,19 +174,13 @@ WEATHER = ToolDeclaration(
 
 @pytest.mark.parametrize("messages", CONVERSATIONS, ids=["short", "unicode", "long", "with calls"])
 @pytest.mark.parametrize("tools", [(), (WEATHER,)], ids=["no tools", "tools"])
+@pytest.mark.parametrize("make", [openai_responses, anthropic_chat])
 def test_the_reported_input_is_what_the_count_endpoint_says(
-    server: ModelServer, messages: tuple[Message, ...], tools: tuple[ToolDeclaration, ...]
+    server: ModelServer, make: Maker, messages: tuple[Message, ...], tools: tuple[ToolDeclaration, ...]
 ) -> None:
-    request = ChatRequest(messages, ChatOptions(model=MODEL, max_tokens=1, temperature=0.0, tools=tools))
-    body: dict[str, Any] = request_to_wire(request)
-
-    async def counted() -> int:
-        async with AsyncAnthropic(api_key="none", base_url=server.url, open_telemetry=False) as sdk:
-            asked = {name: body[name] for name in ("model", "messages", "system", "tools") if name in body}
-            return (await sdk.messages.count_tokens(**asked)).input_tokens
-
-    reported = ask(anthropic_chat(server), *messages, options=request.options).usage
-    assert reported.input_tokens == asyncio.run(counted())
+    request = ChatRequest(messages, ChatOptions(max_tokens=1, temperature=0.0, tools=tools), stream=True)
+    reported = ask(make(server), *messages, options=request.options).usage
+    assert reported.input_tokens == run(make(server), lambda client: client.count_tokens(request))
 
 
 def test_an_answer_takes_the_shape_of_a_schema(server: ModelServer) -> None:

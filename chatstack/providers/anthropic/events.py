@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from chatstack.errors import BrokenStreamError, ContextOverflowError
+from chatstack.errors import BrokenStreamError
 from chatstack.providers.anthropic.blocks import (
     PROVIDER,
     block_to_call,
@@ -20,7 +20,7 @@ from chatstack.providers.anthropic.blocks import (
 )
 from chatstack.providers.anthropic.wire import message_of, overhead_from_wire, usage_from_wire
 from chatstack.providers.extras import WireObject
-from chatstack.providers.failures import stream_ended
+from chatstack.providers.failures import stream_ended, window_full
 from chatstack.values.parts import Part, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason
 
@@ -130,7 +130,7 @@ class AnswerFold:
         usage = _object(self.answer.get("usage") or {})
         spent, reason = usage_from_wire(usage), self.answer.get("stop_reason")
         if reason == "model_context_window_exceeded" and not message.parts:
-            raise ContextOverflowError(spent.input_tokens or None, provider=PROVIDER, status=200, code=str(reason))
+            raise window_full(PROVIDER, spent.input_tokens, str(reason))
         yield ChatUpdate(
             message_done=message,
             usage=spent,

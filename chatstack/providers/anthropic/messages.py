@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
-from chatstack.providers.anthropic.sdk import exchange, sdk_client, sdk_info
+from chatstack.providers.anthropic.sdk import exchange, input_tokens, sdk_client, sdk_info, window_told
 from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS, request_to_wire
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen
@@ -72,8 +72,19 @@ class AnthropicChatClient(SdkProvider):
         close = self._client.close if client is None and http_client is None else None
         SdkProvider.__init__(self, model, info, stall_seconds=stall_seconds, close=close)
 
+    async def window_tokens(self, model: str = "") -> int | None:
+        """The model's window by the models endpoint (``max_input_tokens``); None where nothing is told."""
+        return await window_told(self._client, model or self.model)
+
+    async def count_tokens(self, request: ChatRequest, /) -> int | None:
+        """The input of that request in tokens by the count endpoint; None on a cloud that has none."""
+        return await input_tokens(self._client, self._body(request))
+
+    def _body(self, request: ChatRequest) -> WireObject:
+        return sendable(request, lambda: {"model": self.model, **request_to_wire(request)})
+
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        body = sendable(request, lambda: {"model": self.model, **request_to_wire(request)})
+        body = self._body(request)
         body["stream"] = is_streamed = request.stream or _must_stream(body)
         fold = AnswerFold()
         raw: object = None

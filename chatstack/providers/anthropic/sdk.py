@@ -16,6 +16,7 @@ from chatstack.errors import ChatStackError, InputError, ServerError, WiringErro
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import events_of
 from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS
+from chatstack.providers.asking import counted, told_window, translating
 from chatstack.providers.assembly import StallGuard
 from chatstack.providers.extras import WireObject, as_list
 from chatstack.providers.failures import failure, misshapen, transport_failure
@@ -29,6 +30,21 @@ if TYPE_CHECKING:
     SdkStream: TypeAlias = AsyncStream[RawMessageStreamEvent]
 
 _DEFAULT_URL = "https://api.anthropic.com"
+COUNTED = frozenset({
+    "cache_control",
+    "messages",
+    "model",
+    "output_config",
+    "speed",
+    "system",
+    "thinking",
+    "tool_choice",
+    "tools",
+    "user_profile_id",
+})  # fmt: skip
+"""The fields of a request that the count endpoint takes."""
+COUNTED_WITH_BETAS = frozenset({"context_management", "mcp_servers"})
+"""What it takes beside them, where betas are named."""
 _ANYONE = "no API key; set ANTHROPIC_API_KEY or pass api_key='...' (any text for a server that needs none)"
 
 
@@ -142,6 +158,44 @@ async def exchange(
     finally:
         if stream is not None:
             await _close(stream)
+
+
+async def window_told(client: AsyncAnthropic, model: str) -> int | None:
+    """What the models endpoint says of that model; None where the cloud or the server has none, or it says nothing."""
+    models = getattr(client, "models", None)
+    if models is None:
+        return None
+    return await told_window(
+        lambda: models.retrieve(model),
+        lambda: client.get("/v1/models", cast_to=object),
+        model,
+        lambda error: translated(error, streaming=False),
+    )
+
+
+async def input_tokens(client: AsyncAnthropic, body: Mapping[str, object]) -> int | None:
+    """What the count endpoint says of that body; None for a cloud of which the SDK says that it cannot count."""
+    import anthropic
+
+    count = getattr(client.messages, "count_tokens", None)
+    if count is None:
+        return None
+    names = _beta_names(body.get("betas") or ())
+    taken = COUNTED | COUNTED_WITH_BETAS if names else COUNTED
+    rest = {name: value for name, value in body.items() if name in taken}
+    with translating(lambda error: translated(error, streaming=False)):
+        try:
+            found: object = await cast("_Create", count)(
+                model=rest.pop("model"),
+                messages=rest.pop("messages"),
+                extra_headers={"anthropic-beta": names} if names else None,
+                extra_body=rest or None,
+            )
+        except anthropic.AnthropicError as error:
+            if type(error) is anthropic.AnthropicError:
+                return None
+            raise
+    return counted(getattr(found, "input_tokens", None), PROVIDER)
 
 
 async def _created(client: AsyncAnthropic, body: Mapping[str, object]) -> object:

@@ -11,7 +11,7 @@ from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_options import MaxTokensField
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_wire import request_to_wire
-from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info
+from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info, window_told
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import check_settings
@@ -72,6 +72,14 @@ class OpenAIChatClient(SdkProvider):
         # The SDK would close an HTTP client of the caller's with its own.
         close = self._client.close if client is None and http_client is None else None
         SdkProvider.__init__(self, model, info, stall_seconds=stall_seconds, close=close)
+
+    async def window_tokens(self, model: str = "") -> int | None:
+        """The model's window, where the server tells it among its models (vLLM, llama.cpp, OpenRouter); else None."""
+        return await window_told(self._client, model or self.model)
+
+    async def count_tokens(self, request: ChatRequest, /) -> int | None:
+        """Always None: chat completions have no endpoint that counts."""
+        return None
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         body = sendable(

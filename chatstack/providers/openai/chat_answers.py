@@ -7,7 +7,7 @@ from typing import cast
 
 from chatstack.providers.assembly import MessageAssembly
 from chatstack.providers.extras import as_list, as_object, encoded, extra_fields, fields_missing
-from chatstack.providers.failures import failure
+from chatstack.providers.failures import failure, window_full
 from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.providers.openai.chat_wire import finish_from_wire, usage_from_wire
@@ -16,6 +16,9 @@ from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.responses import CallDelta, ChatUpdate, Usage
 
 _TEXT, _REASONING = "content", "reasoning"
+_WINDOW_FULL = "model_context_window_exceeded"
+"""A finish reason that OpenAI does not have, and servers do that bring other makers' models."""
+
 _RANKS: dict[type, int] = {Reasoning: 0, Text: 1, ProviderItem: 1, ToolCall: 2}
 
 
@@ -60,13 +63,16 @@ class ChatAnswer:
             if streaming:  # a chunk may have no delta, a whole answer has its message
                 fields = fields or choice.get("delta") or cast("object", {})
             yield from self._add_delta(as_object(fields, "delta" if streaming else "message"))
-            self.finish_reason = _string(choice.get("finish_reason")) or self.finish_reason
-            if choice.get("error"):
+            if choice.get("error"):  # before its finish reason counts: a failed answer is not complete
                 raise failure(PROVIDER, body={"error": choice["error"]}, streaming=streaming)
+            self.finish_reason = _string(choice.get("finish_reason")) or self.finish_reason
 
     def finish(self, raw: object) -> Iterator[ChatUpdate]:
-        """The whole calls, then the update that closes the message."""
+        """The whole calls, then the update that closes the message. Raises ``ContextOverflowError`` if the window was
+        full before the model had said anything."""
         message = self._message()
+        if self.finish_reason == _WINDOW_FULL and not message.parts:
+            raise window_full(PROVIDER, self._usage.input_tokens if self._usage is not None else 0, _WINDOW_FULL)
         for call in message.calls:
             yield ChatUpdate(part=call)
         yield ChatUpdate(

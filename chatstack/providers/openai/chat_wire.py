@@ -59,6 +59,7 @@ _ROLES: dict[str, Role] = {
 _FINISHES: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
+    "model_context_window_exceeded": "length",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "refused",

@@ -6,11 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from chatstack.errors import BrokenStreamError
+from chatstack.providers.asking import counted, translating
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_options import request_to_wire
-from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info
+from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info, translated, window_told
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import check_settings
@@ -66,6 +67,22 @@ class OpenAIResponsesClient(SdkProvider):
         # The SDK would close an HTTP client of the caller's with its own.
         close = self._client.close if client is None and http_client is None else None
         SdkProvider.__init__(self, model, info, stall_seconds=stall_seconds, close=close)
+
+    async def window_tokens(self, model: str = "") -> int | None:
+        """The model's window, where the server tells it among its models (vLLM, llama.cpp, OpenRouter); else None."""
+        return await window_told(self._client, model or self.model)
+
+    async def count_tokens(self, request: ChatRequest, /) -> int | None:
+        """The input of that request in tokens, by the count endpoint of this API; None if the SDK has none."""
+        inputs = getattr(self._client.responses, "input_tokens", None)
+        if inputs is None:
+            return None
+        body = sendable(request, lambda: request_to_wire(request, model=self.model))
+        fields = body_fields(inputs.count)
+        taken = {name: value for name, value in body.items() if fields is None or name in fields}
+        with translating(lambda error: translated(error, streaming=False)):
+            found: object = await inputs.count(**taken)
+        return counted(getattr(found, "input_tokens", None), PROVIDER)
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         body = sendable(request, lambda: request_to_wire(request, model=self.model))

@@ -20,6 +20,7 @@ from chatstack.errors import (
     ServerError,
     WiringError,
 )
+from chatstack.providers.asking import told_window
 from chatstack.providers.assembly import StallGuard
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import failure, misshapen, transport_failure
@@ -116,6 +117,19 @@ def sdk_info(client: AsyncOpenAI, model: str, window_tokens: int | None) -> Prov
         server_address=address.hostname or "",
         server_port=port,
         window_tokens=window_tokens,
+    )
+
+
+async def window_told(client: AsyncOpenAI, model: str) -> int | None:
+    """What the server's models endpoint says of that model; None where it says nothing, as OpenAI's own does."""
+    models = getattr(client, "models", None)
+    if models is None:
+        return None
+    return await told_window(
+        lambda: models.retrieve(model),
+        lambda: client.get("/models", cast_to=object),
+        model,
+        lambda error: translated(error, streaming=False),
     )
 
 
