@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chatstack.client.fronts import ChatFronts as ChatFronts
     from chatstack.client.protocol import ChatClient as ChatClient
-    from chatstack.client.protocol import ProviderInfo as ProviderInfo
+    from chatstack.client.protocol import CountsTokens as CountsTokens
     from chatstack.client.protocol import find as find
+    from chatstack.client.protocol import ProviderInfo as ProviderInfo
+    from chatstack.client.protocol import TellsWindow as TellsWindow
     from chatstack.client.stack import BuiltClient as BuiltClient
     from chatstack.client.stack import ChatStack as ChatStack
     from chatstack.client.stack import LayerOrderWarning as LayerOrderWarning
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
     from chatstack.client.wiring import Layer as Layer
     from chatstack.client.wiring import Resolver as Resolver
     from chatstack.config import from_config as from_config
+    from chatstack.context.clearing import ClearToolResults as ClearToolResults
+    from chatstack.context.condensing import ClearThenDrop as ClearThenDrop
     from chatstack.context.context import Context as Context
     from chatstack.context.memory import ContextMemory as ContextMemory
     from chatstack.context.plans import Plan as Plan
     from chatstack.context.pruning import OldestFirst as OldestFirst
+    from chatstack.context.sharing import DecisionStore as DecisionStore
     from chatstack.context.strategy import Strategy as Strategy
     from chatstack.errors import AuthenticationError as AuthenticationError
     from chatstack.errors import BrokenStreamError as BrokenStreamError
@@ -45,20 +50,25 @@ if TYPE_CHECKING:
     from chatstack.errors import TurnTimeoutError as TurnTimeoutError
     from chatstack.errors import UnknownToolError as UnknownToolError
     from chatstack.errors import WiringError as WiringError
+    from chatstack.layers.clearer import ToolResultClearer as ToolResultClearer
     from chatstack.layers.guard import ContextWindowGuard as ContextWindowGuard
     from chatstack.layers.progress import ProgressReporter as ProgressReporter
     from chatstack.telemetry.emission import Telemetry as Telemetry
     from chatstack.telemetry.events import ProgressEvent as ProgressEvent
     from chatstack.telemetry.tracer import ModelTracer as ModelTracer
+    from chatstack.tokens.calibration import Calibration as Calibration
     from chatstack.tokens.counter import CharCounter as CharCounter
     from chatstack.tokens.counter import TableCounter as TableCounter
     from chatstack.tokens.counter import TokenCounter as TokenCounter
     from chatstack.tokens.counter import TokenizerCounter as TokenizerCounter
+    from chatstack.tokens.estimating import EstimatingCounter as EstimatingCounter
+    from chatstack.tokens.windows import Windows as Windows
     from chatstack.tools.invoker import FunctionInvoker as FunctionInvoker
     from chatstack.tools.tool import Injected as Injected
     from chatstack.tools.tool import Tool as Tool
-    from chatstack.tools.tool import ToolContext as ToolContext
     from chatstack.tools.tool import tool as tool
+    from chatstack.tools.tool import ToolContext as ToolContext
+    from chatstack.values.messages import Annotation as Annotation
     from chatstack.values.messages import Message as Message
     from chatstack.values.parts import File as File
     from chatstack.values.parts import Image as Image
@@ -90,6 +100,13 @@ _HOMES = {
     "chatstack.context.plans": ("Plan",),
     "chatstack.context.context": ("Context",),
     "chatstack.context.memory": ("ContextMemory",),
+    "chatstack.layers.clearer": ("ToolResultClearer",),
+    "chatstack.context.clearing": ("ClearToolResults",),
+    "chatstack.tokens.calibration": ("Calibration",),
+    "chatstack.tokens.windows": ("Windows",),
+    "chatstack.context.condensing": ("ClearThenDrop",),
+    "chatstack.tokens.estimating": ("EstimatingCounter",),
+    "chatstack.context.sharing": ("DecisionStore",),
     "chatstack.layers.guard": ("ContextWindowGuard",),
     "chatstack.tools.tool": (
         "Injected",
@@ -100,7 +117,7 @@ _HOMES = {
     "chatstack.tools.invoker": ("FunctionInvoker",),
     "chatstack.layers.progress": ("ProgressReporter",),
     "chatstack.client.fronts": ("ChatFronts",),
-    "chatstack.client.protocol": ("ChatClient", "ProviderInfo", "find"),
+    "chatstack.client.protocol": ("ChatClient", "CountsTokens", "ProviderInfo", "TellsWindow", "find"),
     "chatstack.client.stack": ("BuiltClient", "ChatStack", "LayerOrderWarning", "LayerSpec"),
     "chatstack.client.stream": ("ChatStream",),
     "chatstack.client.wiring": ("Layer", "Resolver"),
@@ -128,7 +145,7 @@ _HOMES = {
     "chatstack.telemetry.emission": ("Telemetry",),
     "chatstack.telemetry.events": ("ProgressEvent",),
     "chatstack.telemetry.tracer": ("ModelTracer",),
-    "chatstack.values.messages": ("Message",),
+    "chatstack.values.messages": ("Annotation", "Message"),
     "chatstack.values.parts": (
         "File",
         "Image",

@@ -33,14 +33,18 @@ from chatstack.client.services import SharedServices
 from chatstack.client.stack import ChatStack, LayerSource, LayerSpec
 from chatstack.client.wiring import Layer, nearest, option_names, service_type, wire
 from chatstack.errors import WiringError
+from chatstack.spellings import in_our_spelling
 
 Config: TypeAlias = Mapping[str, object]
 
 LAYERS: Mapping[str, str] = {
+    "ClearThenDrop": "chatstack.context.condensing",
     "ContextWindowGuard": "chatstack.layers.guard",
     "FunctionInvoker": "chatstack.tools.invoker",
     "ModelTracer": "chatstack.telemetry.tracer",
+    "OldestFirst": "chatstack.context.pruning",
     "ProgressReporter": "chatstack.layers.progress",
+    "ToolResultClearer": "chatstack.layers.clearer",
 }
 """The layers that a config can name, and the modules that they are imported from when it does."""
 
@@ -104,7 +108,8 @@ def _provider(section: object, where: str) -> ChatClient:
 def _with_layer(stack: ChatStack, entry: object, here: str) -> ChatStack:
     if not isinstance(entry, (str, Mapping)):
         raise WiringError(f"{here}: expected the name of a layer, or a table with 'use', got {_kind(entry)}")
-    options: dict[str, object] = {"use": entry} if isinstance(entry, str) else dict(_table(cast("object", entry), here))
+    given = {"use": entry} if isinstance(entry, str) else _table(cast("object", entry), here)
+    options = in_our_spelling(given, here)
     if "use" not in options:
         raise WiringError(f"{here}: has no 'use'; name a layer: {', '.join(sorted(LAYERS))}")
     use, name = options.pop("use"), options.pop("name", None)

@@ -57,7 +57,10 @@ class InputError(ChatStackError, ValueError):
 
 
 class ToolError(ChatStackError):
-    """A tool call that failed before or while it ran; the model reads it as an error result."""
+    """A tool call that failed before or while it ran; the model reads it as an error result.
+
+    Raise one in a tool of yours to tell the model, word for word, what is wrong and what to do.
+    """
 
 
 class UnknownToolError(ToolError):

@@ -65,6 +65,7 @@ COMPACTION_MESSAGES_BEFORE: Final = "chatstack.compaction.messages_before"
 COMPACTION_MESSAGES_AFTER: Final = "chatstack.compaction.messages_after"
 COMPACTION_TOKENS_BEFORE: Final = "chatstack.compaction.tokens_before"
 COMPACTION_TOKENS_AFTER: Final = "chatstack.compaction.tokens_after"
+COMPACTION_RESULTS_CLEARED: Final = "chatstack.compaction.tool_results_cleared"
 PROGRESS_DROPPED: Final = "chatstack.progress.dropped"
 TOOLS_CALLS: Final = "chatstack.tools.calls"
 TOOLS_LIMIT: Final = "chatstack.tools.limit"
@@ -83,9 +84,13 @@ WarningCode: TypeAlias = Literal[
     "context_window_exceeded",
     "context_irreducible",
     "context_layers_bypassed",
+    "edit_ineffective",
     "messages_repaired",
     "plan_rejected",
+    "prefix_unstable",
     "progress_dropped",
+    "store_unavailable",
+    "token_count_estimated",
     "tool_loop_limit_reached",
     "window_unknown",
 ]

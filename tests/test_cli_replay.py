@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chatstack.cli import main
+from chatstack.replay.policies import policies_for
 from tests.command_line import CONTROLS, HOSTILE, error_of
 from tests.replay.conversations import assistant, conversation, data_file, talk, user, write_lines
 
@@ -25,7 +26,14 @@ FIELDS = {
     "invalid_requests",
     "edits",
     "cpu_ms_per_call",
+    "prefix_breaks",
+    "cost_relative",
+    "cost_usd",
+    "cost_usd_uncached",
+    "grounding",
+    "grounding_far",
 }
+BUILT_IN = [policy.name for policy in policies_for([])]
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +64,7 @@ def test_a_replay_shows_a_table_and_writes_the_figures(capsys: pytest.CaptureFix
         "files": [str(path)],
         "errors": [],
     }
-    nothing, guard = report["policies"]  # type: ignore[misc]
+    nothing, guard, *_ = report["policies"]  # type: ignore[misc]
     assert nothing.keys() >= FIELDS
     assert (nothing["name"], guard["name"]) == ("nothing", "guard")
     assert nothing["conversations"] == guard["conversations"] == 2
@@ -161,7 +169,7 @@ def test_a_pipeline_is_one_more_policy(tmp_path: Path) -> None:
     assert main(["replay", str(path), "--window", "1000", *names, "--json", str(target)]) == 0
 
     sent = {each["name"]: each["tokens_sent"] for each in report_of(target)["policies"]}  # type: ignore[attr-defined]
-    assert list(sent) == ["nothing", "guard", "loose", "tight"]
+    assert list(sent) == [*BUILT_IN, "loose", "tight"]
     assert sent["tight"] < sent["loose"] < sent["nothing"]
 
 
@@ -174,6 +182,41 @@ def test_a_pipeline_that_cannot_be_built_is_told_with_its_place(
     told = error_of(capsys, "replay", path, "--window", "100", "--pipeline", pipeline)
 
     assert told.startswith(f"chatstack: error: {pipeline}: layers[0].max_context_tokens: ")
+
+
+def test_a_policy_is_chosen_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, target = write_lines(tmp_path / "talks.jsonl", talk(20)), tmp_path / "out.json"
+    (tmp_path / "mine.json").write_text("{}")
+    chosen = ["--policy", "guard", "--policy", "nothing", "--pipeline", str(tmp_path / "mine.json")]
+
+    assert main(["replay", str(path), "--window", "1000", "--json", str(target), *chosen]) == 0
+
+    assert [each["name"] for each in report_of(target)["policies"]] == ["guard", "nothing", "mine"]  # type: ignore[attr-defined]
+    assert "sliding" not in capsys.readouterr().out
+
+
+def test_a_policy_that_there_is_not_is_told_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "talks.jsonl", ONE)
+
+    told = error_of(capsys, "replay", path, "--window", "100", "--policy", "gard\x1b[31m")
+
+    assert told == f"chatstack: error: --policy 'gard\\x1b[31m': no such policy; there are {', '.join(BUILT_IN)}"
+
+
+def test_the_table_fits_80_columns(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    path = write_lines(tmp_path / "talks.jsonl", talk(20), talk(3))
+
+    assert main(["replay", str(path), "--window", "1_000"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [name for name in BUILT_IN if any(line.split()[:1] == [name] for line in lines)] == BUILT_IN
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
 
 
 @pytest.mark.parametrize("window", ["0", "-5", "many", "", "1e3", "٣"])
@@ -241,7 +284,8 @@ def test_the_airline_conversations_are_replayed_from_the_command_line(
     path, tools = data_file("tau_airline_gpt4o.dev.jsonl.gz"), data_file("tau_airline_gpt4o.tools.json")
     target = tmp_path / "out.json"
 
-    assert main(["replay", str(path), "--window", "8000", "--tools", str(tools), "--json", str(target)]) == 0
+    chosen = ["--policy", "nothing", "--policy", "guard"]
+    assert main(["replay", str(path), "--window", "8000", "--tools", str(tools), "--json", str(target), *chosen]) == 0
 
     policies = report_of(target)["policies"]
     assert [each["conversations"] for each in policies] == [100, 100]  # type: ignore[attr-defined]

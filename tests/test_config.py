@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, WiringError, config, find
+from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ToolResultClearer, WiringError, config, find
 from chatstack.config import from_config
 from chatstack.testing import ScriptedClient
 
@@ -207,11 +207,12 @@ def test_a_strategy_is_a_layer_too() -> None:
 
 
 def test_every_layer_that_can_be_named_is_there() -> None:
+    needed = {"ContextWindowGuard": {"max_context_tokens": 10}, "OldestFirst": {"max_tokens": 10, "target_tokens": 5}}
     for name in config.LAYERS:
-        with_it = {"use": name, **({"max_context_tokens": 10} if name == "ContextWindowGuard" else {})}
-        built = from_config({"layers": [with_it]}, provider=ScriptedClient()).build()
+        built = from_config({"layers": [{"use": name, **needed.get(name, {})}]}, provider=ScriptedClient()).build()
+        layer = built.layers[0]
 
-        assert type(built.layers[0]).__name__ == name
+        assert type(getattr(layer, "strategy", layer)).__name__ == name
 
 
 @pytest.mark.parametrize(
@@ -269,3 +270,65 @@ def test_the_other_parts_of_a_config_are_shown_in_80_characters_too() -> None:
 @pytest.mark.usefixtures("more_layers")
 def test_what_a_layer_itself_says_of_a_value_is_cut() -> None:
     assert len(wrong({"layers": [{"use": "Halver", "share": 0.5, "name": "n"}, {"use": "Grumbler", "at": 1}]})) < 500
+
+
+XPERT = {
+    "type": "ContextEditingMiddleware",
+    "options": {
+        "trigger": {"tokens": 100000},
+        "keep": {"messages": 3},
+        "excludeTools": ["healthcheck"],
+        "placeholder": "[cleared]",
+        "clearToolInputs": False,
+        "tokenCountMethod": "approx",
+    },
+}
+
+
+def test_the_block_of_xperts_plugin_is_a_clearer() -> None:
+    theirs = from_config({"layers": [XPERT]}, provider=ScriptedClient())
+    ours = ChatStack(theirs.provider).use(
+        ToolResultClearer,
+        trigger={"tokens": 100_000},
+        keep={"messages": 3},
+        exclude_tools=("healthcheck",),
+        placeholder="[cleared]",
+        clear_tool_inputs=False,
+        token_count_method="approx",
+    )
+    assert repr(theirs.build()) == repr(ours.build())
+
+
+def test_its_spellings_are_taken_with_our_name_of_the_layer_too() -> None:
+    entry = {"use": "ToolResultClearer", "trigger": {"fraction": 0.5}, "excludeTools": ["a"], "clearToolInputs": ["b"]}
+    built = from_config({"layers": [entry]}, provider=ScriptedClient()).build()
+    clearer = find(built, ToolResultClearer)
+    assert clearer is not None
+    assert (clearer.trigger, tuple(clearer.exclude_tools), clearer.clear_tool_inputs) == (
+        {"fraction": 0.5},
+        ("a",),
+        ("b",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({**XPERT, "extra": 1}, r"layers\[0\]: unknown key 'extra'"),
+        ({"type": "ContextEditingMiddleware", "options": 3}, r"layers\[0\]\.options: expected a table"),
+        ({"use": "ToolResultClearer", "excludeTools": [], "exclude_tools": []}, "are the same option"),
+        ({"use": "ToolResultClearer", "trigger": {"tokens": 5, "messages": 3}}, r"layers\[0\]\.trigger: .*exactly one"),
+        ({"use": "ToolResultClearer", "keep": {"messages": -1}}, r"layers\[0\]\.keep.*messages.*-1"),
+        ({"use": "ToolResultClearer", "trigger": {"fraction": 1.5}}, r"layers\[0\]\.trigger.*fraction.*1\.5"),
+        ({"use": "ToolResultClearer", "excludeTool": []}, "nearest: 'exclude_tools'|exclude_tools"),
+    ],
+)
+def test_what_is_wrong_with_a_clearer_is_told_with_its_place(entry: dict[str, object], told: str) -> None:
+    with pytest.raises(WiringError, match=told):
+        from_config({"layers": [entry]}, provider=ScriptedClient())
+
+
+def test_the_recommended_strategy_can_be_named() -> None:
+    layers = [{"use": "ClearThenDrop", "max_tokens": 8_000, "target": 0.5}]
+    built = from_config({"layers": layers}, provider=ScriptedClient()).build()
+    assert "ClearThenDrop(max_tokens=8000, target=0.5" in repr(built)

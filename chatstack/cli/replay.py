@@ -34,9 +34,14 @@ Compares what stacks would send of recorded conversations. Each recorded
 answer is asked for again, through every stack, with all that came before it.
 No model is called: the recording answers.
 
-Two stacks are always there: 'nothing' sends everything as it is, and 'guard'
-leaves out the oldest messages that do not fit the window. Add yours by
---pipeline.
+These stacks are there to compare with: 'nothing' sends everything as it is,
+'guard' leaves out the oldest messages that do not fit the window,
+'sliding-window' sends the newest that fit, and 'rolling-masking' the ten
+newest tool results. --policy picks some of them, --pipeline adds yours.
+
+Costs are those of input tokens with a prompt cache that lives from one call
+to the next. Found are the values in the recorded tool calls that were still
+in what was sent.
 """
 _EPILOG = """\
 A conversation is an object with OpenAI chat messages, or the bare list:
@@ -80,6 +85,13 @@ def register(subparsers: Subparsers) -> None:
         help="a stack of yours to compare: a JSON, TOML or YAML file with its layers; may be given again",
     )
     parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="one of the stacks that are there; may be given again (default: all of them)",
+    )
+    parser.add_argument(
         "--window",
         type=_positive,
         metavar="N",
@@ -111,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
     if target is not None and target != _STDOUT:
         _check_target(Path(target), [*files, *arguments.pipeline])
     with _warnings_on(messages):
-        replay = _prepared(files, arguments.pipeline, arguments.window, arguments.tools)
+        replay = _prepared(arguments)
         _go(replay, files, size_bytes, messages)
     if not replay.conversations:
         reason = f"; {replay.broken[0]}" if replay.broken else ""
@@ -120,15 +132,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if replay.broken_count else 0
 
 
-def _prepared(files: Sequence[Path], pipelines: Sequence[Path], window: int | None, tools: Path | None) -> Replay:
+def _prepared(arguments: argparse.Namespace) -> Replay:
     from chatstack.replay.measuring import WireCounter
     from chatstack.replay.policies import policies_for
     from chatstack.replay.running import Replay
 
+    policies = policies_for(arguments.pipeline, arguments.policy)
+    tools: Path | None = arguments.tools
     declared = () if tools is None else _read_tools(tools)
+    window: int | None = arguments.window
     return Replay(
-        policies_for(pipelines),
-        window=_window_of(files) if window is None else window,
+        policies,
+        window=_window_of(arguments.files) if window is None else window,
         counter=WireCounter.best(),
         tools=declared,
     )

@@ -14,6 +14,7 @@ from typing import Self
 from chatstack.client.sources import OpeningSource, StreamWatch, UpdateSource, WatchedSource
 from chatstack.errors import StreamBusyError, StreamClosedError
 from chatstack.values.messages import Message
+from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate, FinishReason, Usage
 
 _NO_USAGE = Usage()
@@ -33,10 +34,12 @@ class ChatStream:
         "_failure",
         "_fold",
         "_head",
+        "_listeners",
         "_owned",
         "_released",
         "_source",
         "_started",
+        "sent",
     )
 
     def __init__(self, source: UpdateSource, *, owns: ChatStream | None = None) -> None:
@@ -46,6 +49,9 @@ class ChatStream:
         self._head: deque[ChatUpdate] | None = None
         self._fold: _Fold | None = None
         self._failure: BaseException | None = None
+        self._listeners: list[Callable[[ChatResponse], None]] | None = None
+        self.sent: ChatRequest | None = None
+        """The request as it reached the provider, where whoever stands there (the model tracer) has said so."""
         self._started = self._ended = self._closed = self._released = False
 
     @classmethod
@@ -76,12 +82,26 @@ class ChatStream:
     @classmethod
     def watched(cls, inner: ChatStream, watch: StreamWatch) -> ChatStream:
         """The same stream with somebody looking on, who is told of its end even if it is dropped."""
-        return cls(WatchedSource(inner, watch))
+        stream = cls(WatchedSource(inner, watch))
+        stream.sent = inner.sent
+        return stream
 
     @property
     def so_far(self) -> ChatResponse:
         """What has arrived in whole messages up to now."""
         return (self._fold or _Fold()).response()
+
+    def when_answered(self, listener: Callable[[ChatResponse], None]) -> None:
+        """Tell that one the whole answer, once it has all been read. Costs nothing on the way."""
+        if self._listeners is None:
+            self._listeners = []
+        self._listeners.append(listener)
+
+    def _finish(self) -> None:
+        self._ended = True
+        listeners, self._listeners = self._listeners, None
+        for listener in listeners or ():
+            listener(self.so_far)
 
     async def __aenter__(self) -> Self:
         if isinstance(self._source, OpeningSource) and self._failure is None and not self._closed:
@@ -112,7 +132,7 @@ class ChatStream:
             try:
                 update = await self._source.__anext__()
             except StopAsyncIteration:
-                self._ended = True
+                self._finish()
                 if self._owned is not None:  # a source may end before what it reads from does
                     await self._owned.aclose()
                 raise
@@ -164,7 +184,7 @@ class ChatStream:
         except BaseException as error:
             self._fail(error)
             raise
-        self._ended = True
+        self._finish()
 
     async def aclose(self) -> None:
         """Stop, and free what is below. May be called again and again."""

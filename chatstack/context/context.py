@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import msgspec
@@ -14,30 +15,62 @@ from chatstack.values.parts import ToolResult
 from chatstack.values.requests import ChatRequest
 
 
-class Context(msgspec.Struct, frozen=True, dict=True):
+class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """What a request would send: its messages with their sizes in tokens, and what goes along with them.
 
-    ``fixed_tokens`` are the instructions, the tool schemas and the reserved output. ``origins`` tells for each
-    message at which position it came in, None for one that a layer put in. ``size_of`` counts a message, once.
+    ``fixed_tokens`` are the instructions and the tool schemas, ``reserved_tokens`` the room for the answer.
+    ``messages_tokens`` is the sum of ``sizes``. All of these are counted; what providers reported for requests like
+    this one says that the input will be ``scale`` times that. ``size_of`` counts a message, once.
+    ``is_unstable``: the history keeps coming with another beginning, so that an edit cannot be made once and kept.
+    ``is_cold``: the provider has hardly anything of it in its cache, so that an edit costs nothing there.
+    ``window_tokens`` is what fits into the model's context, None where nobody knows.
     """
 
     request: ChatRequest
     messages: tuple[Message, ...]
-    sizes: tuple[int, ...]
+    messages_tokens: int
     fixed_tokens: int
-    origins: tuple[int | None, ...]
     size_of: Callable[[Message], int]
+    reserved_tokens: int = 0
+    scale: float = 1.0
+    is_unstable: bool = False
+    is_cold: bool = False
+    window_tokens: int | None = None
+    find_origins: Callable[[], Sequence[int | None]] | None = None
 
     @classmethod
-    def of(cls, request: ChatRequest, *, fixed_tokens: int, size_of: Callable[[Message], int]) -> Context:
+    def of(
+        cls, request: ChatRequest, *, fixed_tokens: int, size_of: Callable[[Message], int], reserved_tokens: int = 0
+    ) -> Context:
         """The context of a request as it came in."""
-        messages = request.messages
-        return cls(request, messages, tuple(map(size_of, messages)), fixed_tokens, tuple(range(len(messages))), size_of)
+        return cls(
+            request=request,
+            messages=request.messages,
+            messages_tokens=sum(map(size_of, request.messages)),
+            fixed_tokens=fixed_tokens,
+            size_of=size_of,
+            reserved_tokens=reserved_tokens,
+        )
+
+    @property
+    def input_tokens(self) -> int:
+        """What is counted of the input: messages, instructions and tool schemas, before ``scale``."""
+        return self.fixed_tokens + self.messages_tokens
 
     @cached_property
     def tokens(self) -> int:
-        """The size of all of it."""
-        return self.fixed_tokens + sum(self.sizes)
+        """The size of all of it, the room for the answer included, as it will be."""
+        return self.reserved_tokens + math.ceil(self.input_tokens * self.scale)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The size of each message, as counted."""
+        return tuple(map(self.size_of, self.messages))
+
+    @cached_property
+    def origins(self) -> Sequence[int | None]:
+        """For each message at which position it came in; None for one that a layer put in."""
+        return range(len(self.messages)) if self.find_origins is None else self.find_origins()
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
@@ -52,7 +85,7 @@ class Context(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def latest_assistant(self) -> int:
         """The position of the latest assistant message; -1 if there is none. What follows the model has not seen."""
-        return max((at for at, message in enumerate(self.messages) if message.role == "assistant"), default=-1)
+        return next((at for at in range(len(self.messages) - 1, -1, -1) if self.messages[at].role == "assistant"), -1)
 
     @cached_property
     def first_user(self) -> int | None:
@@ -67,18 +100,18 @@ class Context(msgspec.Struct, frozen=True, dict=True):
     def after(self, plan: Plan) -> Context:
         """The context as it is after an edit; only what is new is counted."""
         applied = plan.apply_to(self.messages)
-        return Context(
-            self.request,
-            tuple(message for message, _ in applied),
-            tuple(
-                self.sizes[position]
-                if position is not None and message is self.messages[position]
-                else self.size_of(message)
-                for message, position in applied
-            ),
-            self.fixed_tokens,
-            tuple(None if position is None else self.origins[position] for _, position in applied),
-            self.size_of,
+        gone = sum(self.size_of(self.messages[position]) for position in plan.drop)
+        gone += sum(self.size_of(self.messages[position]) for position, _ in plan.replace)
+        new = sum(self.size_of(message) for _, message in (*plan.replace, *plan.insert))
+
+        def origins() -> Sequence[int | None]:
+            return tuple(None if position is None else self.origins[position] for _, position in applied)
+
+        return msgspec.structs.replace(
+            self,
+            messages=tuple(message for message, _ in applied),
+            messages_tokens=self.messages_tokens - gone + new,
+            find_origins=origins,
         )
 
     def to_send(self) -> ChatRequest:

@@ -1,10 +1,8 @@
-"""Digests: how a history is recognised when it comes again, in the same objects or in fresh ones."""
+"""Digests: how a history is recognised in another process, or when it was forgotten here."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import msgspec
@@ -14,6 +12,7 @@ from chatstack.values.messages import Message
 
 _SIZE = 16
 _encode = msgspec.msgpack.Encoder().encode
+_blake2b = hashlib.blake2b
 
 
 def digest(message: Message) -> bytes:
@@ -24,30 +23,18 @@ def digest(message: Message) -> bytes:
     known = message.__dict__.get("_digest")
     if known is not None:
         return cast("bytes", known)
-    found = hashlib.blake2b(
+    found = _blake2b(
         _encode((message.role, message.parts, message.extra_json, message.pinned)), digest_size=_SIZE
     ).digest()
     force_setattr(message, "_digest", found)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    """The conversation inside a list of messages: all but the system messages, which may change from call to call.
+def first_link(key: bytes) -> bytes:
+    """Where a chain begins; a ``key`` makes digests that say nothing to whoever has not got it."""
+    return _blake2b(b"", digest_size=_SIZE, key=key).digest()
 
-    ``positions`` are theirs in the list; ``chain[i]`` stands for the first ``i + 1`` of them, and for nothing else.
-    """
 
-    positions: tuple[int, ...]
-    chain: tuple[bytes, ...]
-
-    @classmethod
-    def of(cls, messages: Sequence[Message], key: bytes = b"") -> History:
-        """Digest a list of messages; a ``key`` makes digests that say nothing to whoever has not got it."""
-        positions = tuple(position for position, message in enumerate(messages) if message.role != "system")
-        link = hashlib.blake2b(b"", digest_size=_SIZE, key=key).digest()
-        chain: list[bytes] = []
-        for position in positions:
-            link = hashlib.blake2b(link + digest(messages[position]), digest_size=_SIZE, key=key).digest()
-            chain.append(link)
-        return cls(positions, tuple(chain))
+def next_link(link: bytes, message: Message, key: bytes) -> bytes:
+    """The link that stands for all messages up to this one, and for nothing else."""
+    return _blake2b(link + digest(message), digest_size=_SIZE, key=key).digest()

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import msgspec
 
-from chatstack import semconv
+from chatstack.client.protocol import ChatClient
+from chatstack.client.stream import ChatStream
+from chatstack.context.agreement import Agreement
 from chatstack.context.context import Context
-from chatstack.context.digests import History, digest
-from chatstack.context.memory import ContextMemory, Record
+from chatstack.context.digests import digest
+from chatstack.context.history import Answered, Recognised
+from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
+from chatstack.context.records import Decision, Record, record_of
 from chatstack.context.repairing import repair_plan
+from chatstack.context.saying import edit_attributes, say_bypassed, say_rejected, say_repaired, say_unstable
 from chatstack.context.verifier import problems
-from chatstack.telemetry.emission import Attributes, Telemetry
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.turns import attached, compacted, is_compacted
+from chatstack.tokens.calibration import Anchor, Calibration
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
+from chatstack.values.responses import ChatResponse
 
 SERVER_HELD = ("previous_response_id", "conversation")
 """Options by which the history lies at the provider: what is sent is not what the model sees, so nothing is edited."""
@@ -26,31 +32,36 @@ SERVER_HELD = ("previous_response_id", "conversation")
 RESERVING = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Fields of a request's body that bound the answer, where they are given as ``options.extra``."""
 
+CACHE_SECONDS = 300.0
+"""How long a provider's prompt cache lives at least. Source: Anthropic's and OpenAI's documentation, November 2026."""
+CACHED_FROM = 1_024
+"""Nothing shorter, in tokens, is cached. Source: the same."""
+_COLD_SHARE = 0.05
+_FURTHEST = 4.0
+"""A report four times above or below what was counted is of something else: a compaction at the provider, a sum."""
 
-class Opened(msgspec.Struct, dict=True):
+
+class Opened(msgspec.Struct):
     """A request, repaired and sized.
 
     ``limit`` is the one that it is to fit, 0 if there is none. ``replayed`` is the earlier decision that was carried
-    out for it, if any.
+    out for it, if any. ``is_anchored``: its size goes by what the provider reported for its beginning.
     """
 
     context: Context
-    memory: ContextMemory
+    seen: Recognised
+    model: str
     limit: int = 0
     replayed: Record | None = None
-
-    @cached_property
-    def history(self) -> History:
-        """The history in it, by which it is recognised; worked out when somebody asks."""
-        return self.memory.history_of(self.context.messages)
+    is_anchored: bool = False
 
     @property
-    def keys(self) -> Sequence[str | bytes]:
-        """What the memory knows this conversation by: its id, or, without one, its history, newest first."""
+    def who(self) -> str | Recognised:
+        """What the memory knows this conversation by: its id, or, without one, its history."""
         conversation_id = self.context.request.conversation_id
         if conversation_id is not None:
-            return (conversation_id,)
-        return self.history.chain[::-1] or (b"".join(map(digest, self.context.messages)),)
+            return conversation_id
+        return self.seen if self.seen.length else b"".join(map(digest, self.context.messages)).hex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,42 +74,54 @@ class ContextEditing:
     counter: TokenCounter
     owner: str
     default_reserve: int = 0
+    calibration: Calibration = field(default_factory=Calibration)
+    model: str = ""
 
     def open(self, request: ChatRequest) -> Opened:
         """Repair a request first, then weigh it."""
-        context = self._context(request)
+        seen = self.memory.recognise(request.messages)
+        if not seen.needs_repair:
+            return self._opened(request, seen)
+        context = self._weighed(request, seen)
         plan = repair_plan(request.messages)
         if plan is None:
-            return Opened(context, self.memory)
+            return self._opened(request, seen)
         wrong = problems(plan, context, is_repair=True)
         if wrong:
-            self._say_rejected(plan, wrong)
-            return Opened(context, self.memory)
+            say_rejected(self.telemetry, plan, wrong)
+            return self._opened(request, seen)
         repaired = context.after(plan)
-        opened = Opened(self._context(repaired.to_send()), self.memory)
-        self._say_repaired(opened, context, repaired, plan)
+        opened = self._opened(repaired.to_send(), self.memory.recognise(repaired.messages))
+        if self.is_news("repair", opened, 1 + len(plan.drop) + len(plan.replace) + len(plan.insert)):
+            say_repaired(self.telemetry, plan, context, repaired)
         return opened
 
     def stands_aside(self, request: ChatRequest) -> bool:
         """Whether the history lies at the provider, so that nothing may be edited; said once for each conversation."""
         if not any(request.options.extra.get(name) for name in SERVER_HELD):
             return False
-        if self.is_news("bypass", Opened(self._context(request), self.memory)):
-            self.telemetry.warn(
-                "context_layers_bypassed",
-                "the history lies at the provider (previous_response_id or conversation): nothing is weighed or edited",
-                {semconv.GUARD_ACTION: "warn"},
-            )
+        if self.is_news("bypass", self._opened(request, self.memory.recognise(request.messages))):
+            say_bypassed(self.telemetry)
         return True
 
-    def replay(self, opened: Opened) -> Context:
+    async def replay(self, opened: Opened) -> Context:
         """The context with what was decided for its history, or for a beginning of it."""
-        if not self.memory.has_decisions:  # then no history need be recognised
-            return opened.context
-        opened.replayed = self.memory.recall(self._terms(opened), opened.history)
-        return opened.context if opened.replayed is None else _with_record(opened, opened.replayed)
+        context, seen = opened.context, opened.seen
+        if seen.is_unstable and not is_compacted():
+            self._say_unstable(opened)
+            context = msgspec.structs.replace(context, is_unstable=True)
+        terms = self._terms(opened)
+        if seen.length:
+            decision = self.memory.recall(terms, seen)
+            if self.memory.shared is not None:
+                agreement = Agreement(self.memory, self.telemetry, self.memory.shared)
+                decision = await agreement.looked_up(terms, seen, context, decision)
+            if decision.record is not None:
+                opened.replayed = decision.record
+                context = self._carried_out(decision, context, seen)
+        return self._corrected(terms, opened, context)
 
-    def apply(self, plan: Plan | None, context: Context, opened: Opened) -> Context:
+    async def apply(self, plan: Plan | None, context: Context, opened: Opened) -> Context:
         """The context after a strategy's plan: checked, kept and said; as it was if there is nothing to do.
 
         A plan that does not pass the verifier is not applied; it is warned of as ``plan_rejected``. Where somebody
@@ -108,30 +131,140 @@ class ContextEditing:
             return context
         wrong = problems(plan, context)
         if wrong:
-            self._say_rejected(plan, wrong)
+            say_rejected(self.telemetry, plan, wrong)
             return context
         after = context.after(plan)
-        if opened.history.chain:
-            mine = _record_of(opened, after)
-            kept = self.memory.latch(self._terms(opened), opened.history, mine, replaces=opened.replayed)
+        seen = opened.seen
+        if seen.length:
+            left = list(zip(after.messages, after.origins, strict=True))
+            mine = record_of(seen.positions, opened.context.messages, left)
+            terms = self._terms(opened)
+            kept = self.memory.latch(terms, seen, mine, replaces=opened.replayed)
+            if kept is mine and self.memory.shared is not None:
+                agreement = Agreement(self.memory, self.telemetry, self.memory.shared)
+                kept = await agreement.settled(terms, seen, opened.context, mine, opened.replayed)
             if kept is not mine:
-                return _with_record(opened, kept)
+                opened.replayed = kept
+                return self._carried_out(Decision(kept, seen.length, seen.length, 0), opened.context, seen)
+            opened.replayed = mine
         self.telemetry.edit(
             plan.strategy,
             f"{plan.reason}: {context.tokens:,} tokens became {after.tokens:,}",
-            _edit_attributes(plan, context, after),
+            edit_attributes(plan, context, after),
             tokens_before=context.tokens,
             tokens_after=after.tokens,
         )
         return after
 
+    async def send(self, inner: ChatClient, context: Context, opened: Opened) -> ChatStream:
+        """Send what is left, and learn from what is reported for it."""
+        request = context.to_send()
+        if context.is_edited:
+            with attached(compacted()):
+                stream = await inner.send(request)
+        else:
+            stream = await inner.send(request)
+        terms, sent = self._terms(opened), stream.sent
+        stream.when_answered(lambda answer: self._learn(terms, opened, context, request, sent, answer))
+        return stream
+
     def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
         """Whether this is new for the conversation; once said, a fact is not repeated until it gets worse."""
         owner = f"{self.owner}:{what}"
-        if self.memory.level(owner, opened.keys) >= level:
+        if self.memory.level(owner, opened.who) >= level:
             return False
-        self.memory.set_level(owner, opened.keys, level)
+        self.memory.set_level(owner, opened.who, level)
         return True
+
+    def _opened(self, request: ChatRequest, seen: Recognised) -> Opened:
+        return Opened(self._weighed(request, seen), seen, request.options.model or self.model)
+
+    def _weighed(self, request: ChatRequest, seen: Recognised) -> Context:
+        """The context as it came in: only what is new of the conversation is counted."""
+        messages = request.messages
+        tokens = seen.history.sums(seen.length, self.counter, self.size_of)[seen.length]
+        if seen.length < len(messages):
+            tokens += sum(self.size_of(message) for message in messages if message.role == "system")
+        return Context(
+            request=request,
+            messages=messages,
+            messages_tokens=tokens,
+            fixed_tokens=self.memory.options_size(request.options, self.counter),
+            size_of=self.size_of,
+            reserved_tokens=self._reserved(request.options),
+            is_cold=self._is_cold(seen),
+        )
+
+    def _is_cold(self, seen: Recognised) -> bool:
+        """Whether the provider has hardly anything of this history in its cache, as far as that is known."""
+        answered = seen.history.answered
+        return answered is not None and (answered.missed_cache or self.memory.clock() - answered.at > CACHE_SECONDS)
+
+    def size_of(self, message: Message) -> int:
+        """The size of a message, counted once."""
+        return self.memory.size_of(message, self.counter)
+
+    def _carried_out(self, decision: Decision, context: Context, seen: Recognised) -> Context:
+        """The context with a decision about its history, or a beginning of it."""
+        record, positions, messages = decision.record, seen.positions, context.messages
+        if record is None:
+            return context
+        if not isinstance(positions, range):  # system messages stand between the others, and stay where they are
+            return context.after(record.plan(positions, len(messages)))
+        if decision.saved is None or decision.saved[0] is not self.counter:
+            sums = seen.history.sums(decision.covers, self.counter, self.size_of)
+            decision.saved = (self.counter, record.saved(sums, self.size_of))
+
+        def origins() -> list[int | None]:
+            return [origin for _, origin in record.plan(positions, len(messages)).apply_to(messages)]
+
+        return msgspec.structs.replace(
+            context,
+            messages=record.carried_out(messages, positions.start),
+            messages_tokens=context.messages_tokens - decision.saved[1],
+            find_origins=origins,
+        )
+
+    def _corrected(self, terms: str, opened: Opened, context: Context) -> Context:
+        """The context with the scale that providers' reports tell: the last one of this history, else the model's."""
+        factor = self.calibration.factor(opened.model, self.counter)
+        known = opened.seen.history.anchors.get(terms)
+        counted = context.input_tokens
+        if known is None or known[0] != self._rest_of(opened) or known[1].estimated > counted or not counted:
+            return context if factor == 1.0 else msgspec.structs.replace(context, scale=factor)
+        opened.is_anchored = True
+        return msgspec.structs.replace(context, scale=known[1].corrected(counted, factor) / counted)
+
+    def _learn(
+        self,
+        terms: str,
+        opened: Opened,
+        context: Context,
+        request: ChatRequest,
+        sent: ChatRequest | None,
+        answer: ChatResponse,
+    ) -> None:
+        """Take a report for what it is: the size of the very request that was weighed here, if nobody inside of this
+        layer has changed it."""
+        usage, history = answer.usage, opened.seen.history
+        before, cached = history.answered, usage.cache_read_tokens
+        expected = before.input_tokens if before is not None and before.record is opened.replayed else 0
+        missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
+        history.answered = Answered(self.memory.clock(), usage.input_tokens, missed, opened.replayed)
+        if sent is None or usage.input_tokens <= 0 or sent.messages is not request.messages:
+            return
+        if sent.options is not request.options:
+            return
+        self.calibration.learn(opened.model, self.counter, context.input_tokens, usage.input_tokens)
+        if 1 / _FURTHEST <= usage.input_tokens / max(1, context.input_tokens) <= _FURTHEST:
+            history.anchors[terms] = (self._rest_of(opened), Anchor(context.input_tokens, usage.input_tokens))
+
+    def _rest_of(self, opened: Opened) -> object:
+        """What a report belongs to, beside the history: what was decided, what goes along, which model it was."""
+        request = opened.context.request
+        systems = tuple(message for message in request.messages if message.role == "system")
+        options = request.options
+        return (opened.replayed, systems, options.instructions, options.tools, options.output_schema, opened.model)
 
     def _reserved(self, options: ChatOptions) -> int:
         """The room that is kept for the answer: the options', in whichever spelling, or the provider's own."""
@@ -150,80 +283,8 @@ class ContextEditing:
         tools = self.memory.options_size(ChatOptions(tools=options.tools), self.counter) if options.tools else 0
         return f"{self.owner}:{opened.limit}:{self._reserved(options)}:{tools}"
 
-    def _context(self, request: ChatRequest) -> Context:
-        options = request.options
-        return Context.of(
-            request,
-            fixed_tokens=self.memory.options_size(options, self.counter) + self._reserved(options),
-            size_of=lambda message: self.memory.size_of(message, self.counter),
-        )
-
-    def _say_repaired(self, opened: Opened, before: Context, after: Context, plan: Plan) -> None:
-        repairs = len(plan.drop) + len(plan.replace) + len(plan.insert)
-        if self.is_news("repair", opened, repairs):
-            self.telemetry.warn(
-                "messages_repaired",
-                f"the history had {plan.reason}",
-                {
-                    **_edit_attributes(plan, before, after),
-                    semconv.COMPACTION_STRATEGY: plan.strategy,
-                    semconv.COMPACTION_TOKENS_BEFORE: before.tokens,
-                    semconv.COMPACTION_TOKENS_AFTER: after.tokens,
-                },
-                span_name="compact_context repair",
-            )
-
-    def _say_rejected(self, plan: object, wrong: tuple[str, ...]) -> None:
-        strategy = plan.strategy if isinstance(plan, Plan) else "unknown"
-        self.telemetry.warn(
-            "plan_rejected",
-            f"the plan of {strategy!r} was not applied: {'; '.join(wrong[:3])}",
-            {semconv.COMPACTION_STRATEGY: strategy},
-            span_name=f"compact_context {strategy}",
-            error="plan_rejected",
-        )
-
-
-def _with_record(opened: Opened, record: Record) -> Context:
-    """The context with a decision about its history, or a beginning of it, carried out."""
-    at = opened.history.positions
-    end = len(opened.context.messages)
-    return opened.context.after(
-        Plan(
-            strategy="replay",
-            reason="decided before",
-            drop=tuple(at[position] for position in record.drop),
-            replace=tuple((at[position], message) for position, message in record.replace),
-            insert=tuple((at[p] if p < len(at) else end, message) for p, message in record.insert),
-        )
-    )
-
-
-def _edit_attributes(plan: Plan, before: Context, after: Context) -> Attributes:
-    return {
-        semconv.COMPACTION_REASON: plan.reason,
-        semconv.COMPACTION_MESSAGES_BEFORE: len(before.messages),
-        semconv.COMPACTION_MESSAGES_AFTER: len(after.messages),
-    }
-
-
-def _record_of(opened: Opened, after: Context) -> Record:
-    """All that was decided up to now, by positions in the history: what is there before and not after, and so on."""
-    before = opened.context
-    index = {position: number for number, position in enumerate(opened.history.positions)}
-    kept = {origin for origin in after.origins if origin is not None}
-    replace: list[tuple[int, Message]] = []
-    insert: list[tuple[int, Message]] = []
-    following = len(index)
-    for message, origin in zip(reversed(after.messages), reversed(after.origins), strict=True):
-        if origin is None:
-            insert.append((following, message))
-        else:
-            following = index.get(origin, following)
-            if message is not before.messages[origin]:
-                replace.append((index[origin], message))
-    return Record(
-        tuple(number for position, number in index.items() if position not in kept),
-        tuple(reversed(replace)),
-        tuple(reversed(insert)),
-    )
+    def _say_unstable(self, opened: Opened) -> None:
+        owner = "prefix_unstable"
+        if not self.memory.level(owner, opened.who):
+            self.memory.set_level(owner, opened.who, 1)
+            say_unstable(self.telemetry, opened.seen.length)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Generic, TypeVar, cast
 
-import msgspec
 from msgspec.structs import force_setattr
 
-from chatstack.context.digests import History, digest
+from chatstack.context.digests import digest
+from chatstack.context.history import Recognised, Recogniser
+from chatstack.context.records import Decision, Record
+from chatstack.context.sharing import DecisionStore, SharedDecisions
 from chatstack.errors import WiringError
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
@@ -20,13 +24,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Record(msgspec.Struct, frozen=True):
-    """What was decided for one history: which of its messages are left out, stand edited, or follow something of
-    ours. Positions are those in the history, without system messages."""
-
-    drop: tuple[int, ...] = ()
-    replace: tuple[tuple[int, Message], ...] = ()
-    insert: tuple[tuple[int, Message], ...] = ()
+_COUNTED_EXTRAS = ("thinking", "output_format", "response_format", "functions")
 
 
 class ContextMemory:
@@ -34,44 +32,76 @@ class ContextMemory:
 
     A decision is kept under the digests of the very messages that it was made for, so it applies to whoever sends
     them again, also in fresh objects, and to nobody else: ids of calls or conversations are never enough. A stack has
-    one; give one to several stacks to share it. ``max_entries`` bounds each kind of entry.
+    one; give one to several stacks to share it. ``max_entries`` bounds each kind of entry, ``max_messages`` how many
+    messages of the conversations that went by last it holds on to, to know them again without digesting them.
+
+    With a ``store``, processes share decisions, under digests that only those who know the ``scope`` can make; a call
+    waits ``store_timeout_seconds`` for it at most, and goes on without it.
     """
 
     shared_by_stack: ClassVar[bool] = True
 
-    def __init__(self, *, max_entries: int = 100_000) -> None:
-        if max_entries < 1:
-            raise WiringError(f"ContextMemory: max_entries={max_entries} must be greater than 0")
+    def __init__(
+        self,
+        *,
+        max_entries: int = 100_000,
+        max_messages: int = 100_000,
+        clock: Callable[[], float] = time.monotonic,
+        store: DecisionStore | None = None,
+        scope: str = "",
+        store_timeout_seconds: float = 0.25,
+    ) -> None:
+        for name, given in (("max_entries", max_entries), ("max_messages", max_messages)):
+            if given < 1:
+                raise WiringError(f"ContextMemory: {name}={given} must be greater than 0", parameter=name)
+        if (store is None) != (not scope):
+            raise WiringError(
+                f"ContextMemory: scope={scope!r} must name whose decisions these are (a tenant), where a store is "
+                "shared, and nothing else",
+                parameter="scope",
+            )
+        self.shared = None if store is None else SharedDecisions(store, timeout_seconds=store_timeout_seconds)
+        """The decisions of other processes, if there is a store of them."""
+        self.clock = clock
+        """Seconds, from anywhere: by it a provider's cache is known to have run out."""
         self._max_entries = max_entries
         self._lock = threading.Lock()
         self._records: _Bounded[tuple[str, bytes], Record] = _Bounded(max_entries)
+        self._edition = 0
         self._levels: _Bounded[tuple[str, str | bytes], int] = _Bounded(max_entries)
         self._sizes: list[tuple[TokenCounter, _Bounded[object, int]]] = []
+        self._recogniser = Recogniser(_key_of(scope), max_messages)
 
-    def history_of(self, messages: Sequence[Message]) -> History:
-        """The digests by which these messages are recognised."""
-        return History.of(messages)
+    def recognise(self, messages: Sequence[Message]) -> Recognised:
+        """What is known of these messages: the history that they continue, or a new one."""
+        return self._recogniser.recognise(tuple(messages))
 
     def size_of(self, message: Message, counter: TokenCounter) -> int:
-        """The size of a message by that counter, which is asked once for each distinct message."""
+        """The size of a message by that counter, which is asked once for each message; for each distinct one, if
+        asking costs more than telling whether it is."""
         kept = message.__dict__.get("_size")
         if kept is not None and kept[0] is counter:
             return cast("int", kept[1])
-        sizes = self._sizes_by(counter)
-        key = digest(message)
-        with self._lock:
-            known = sizes.get(key)
-        if known is None:
+        if counter.is_cheap:
             known = max(0, counter.count_message(message))
+        else:
+            sizes = self._sizes_by(counter)
+            key = digest(message)
             with self._lock:
-                sizes.put(key, known)
+                found = sizes.get(key)
+            known = max(0, counter.count_message(message)) if found is None else found
+            if found is None:
+                with self._lock:
+                    sizes.put(key, known)
         force_setattr(message, "_size", (counter, known))
         return known
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
         """The size of instructions, tool schemas and answer schema; asked once for each distinct set."""
         sizes = self._sizes_by(counter)
-        key = (options.instructions, options.tools, options.output_schema)
+        key: tuple[object, ...] = (options.instructions, options.tools, options.output_schema, options.tool_choice)
+        if options.extra:  # what a counter may look at there: it can be anything, so by how it is written
+            key += tuple(repr(options.extra.get(name)) for name in _COUNTED_EXTRAS)
         with self._lock:
             known = sizes.get(key)
         if known is None:
@@ -80,64 +110,119 @@ class ContextMemory:
                 sizes.put(key, known)
         return known
 
-    @property
-    def has_decisions(self) -> bool:
-        """Whether anything was decided yet."""
-        return bool(self._records)
-
-    def recall(self, owner: str, history: History) -> Record | None:
+    def recall(self, owner: str, seen: Recognised) -> Decision:
         """What was last decided for this history, or for the longest beginning of it that is known."""
-        with self._lock:
-            for link in reversed(history.chain):
-                found = self._records.get((owner, link))
-                if found is not None:
-                    return found
-        return None
+        history, length = seen.history, seen.length
+        known = history.decisions.get(owner)
+        if known is not None and known.edition == self._edition and known.length == length:
+            return known
+        if not self._records:
+            decision = Decision(None, 0, length, self._edition)
+        else:
+            decision = self._looked_up(owner, seen, known if known is not None and known.length <= length else None)
+        history.decisions[owner] = decision
+        return decision
 
-    def latch(self, owner: str, history: History, record: Record, *, replaces: Record | None = None) -> Record:
+    def latch(self, owner: str, seen: Recognised, record: Record, *, replaces: Record | None = None) -> Record:
         """Keep a decision for this history; ``replaces`` is the one that it was made on top of.
 
         The first writer wins: whoever finds another record there than the one it replaces gets that one back.
         """
-        key = (owner, history.chain[-1])
+        key = (owner, seen.links[seen.length - 1])
         with self._lock:
             known = self._records.get(key)
             if known is not None and known != replaces:
                 return known
             self._records.put(key, record)
+            self._edition += 1
             return record
 
-    def level(self, owner: str, keys: Sequence[str | bytes]) -> int:
+    def adopt(self, owner: str, seen: Recognised, record: Record, covers: int) -> Decision:
+        """Take over another process's decision about the first ``covers`` messages of this history."""
+        with self._lock:
+            self._records.put((owner, seen.links[covers - 1]), record)
+            self._edition += 1
+        return self.recall(owner, seen)
+
+    def level(self, owner: str, who: str | Recognised) -> int:
         """How far a conversation had come by the last call, as its layer counts; 0 if that is not known.
 
-        ``keys`` are what it is known by, the most telling one first: its id, or the digests of its history.
+        It is known by its id, or, without one, by its history or the longest beginning of it.
         """
-        with self._lock:
-            for key in keys:
-                found = self._levels.get((owner, key))
-                if found is not None:
-                    return found
-        return 0
-
-    def set_level(self, owner: str, keys: Sequence[str | bytes], level: int) -> None:
-        """Keep how far a conversation has come, under the first of its keys."""
-        if keys:
+        if isinstance(who, str):
             with self._lock:
-                self._levels.put((owner, keys[0]), level)
+                return self._levels.get((owner, who)) or 0
+        levels = who.history.levels
+        if owner not in levels:
+            levels[owner] = self._level_of_beginning(owner, who) if self._levels else 0
+        return levels[owner]
+
+    def set_level(self, owner: str, who: str | Recognised, level: int) -> None:
+        """Keep how far a conversation has come."""
+        if not isinstance(who, str):
+            who.history.levels[owner] = level
+        key = who if isinstance(who, str) else who.links[who.length - 1]
+        with self._lock:
+            self._levels.put((owner, key), level)
 
     def forget(self, *, conversation_id: str | None = None, messages: Sequence[Message] | None = None) -> None:
         """Forget what is kept under a conversation's id, for these messages and every beginning of them, or all."""
+        keys: set[str | bytes] = set() if conversation_id is None else {conversation_id}
+        if messages is not None:
+            seen = self.recognise(messages)
+            keys.update(seen.links[: seen.length])
+        self._recogniser.clear()
         with self._lock:
+            self._edition += 1
             if conversation_id is None and messages is None:
                 self._records.clear()
                 self._levels.clear()
                 self._sizes.clear()
                 return
-            keys: set[str | bytes] = set() if conversation_id is None else {conversation_id}
-            if messages is not None:
-                keys.update(History.of(messages).chain)
             self._records.drop(key for key in self._records if key[1] in keys)
             self._levels.drop(key for key in self._levels if key[1] in keys)
+
+    async def forget_stored(self, messages: Sequence[Message]) -> None:
+        """Forget these messages and every beginning of them, here and in the store. Raises what the store raises."""
+        seen = self.recognise(messages)
+        links = list(seen.links[: seen.length])
+        self.forget(messages=messages)
+        if self.shared is not None and links:
+            await self.shared.forget(links)
+
+    async def aclose(self) -> None:
+        """Close the store, if there is one. Decisions stay in it."""
+        if self.shared is not None:
+            await self.shared.aclose()
+
+    def _looked_up(self, owner: str, seen: Recognised, known: Decision | None) -> Decision:
+        """Look for a record that covers more than what is known, newest first."""
+        links = seen.links
+        record, covers, least = None, 0, 0
+        if known is not None:
+            record, covers = known.record, known.covers
+            # What was found for the old length was found in all of it, unless something was decided since.
+            least = known.length if known.edition == self._edition else max(0, covers - 1)
+        with self._lock:
+            edition = self._edition
+            for at in range(seen.length - 1, least - 1, -1):
+                found = self._records.get((owner, links[at]))
+                if found is not None:
+                    record, covers = found, at + 1
+                    break
+            else:
+                if record is not None:
+                    self._records.touch((owner, links[covers - 1]))
+        return Decision(record, covers, seen.length, edition)
+
+    def _level_of_beginning(self, owner: str, who: Recognised) -> int:
+        links = who.links
+        with self._lock:
+            for at in range(who.length - 1, -1, -1):
+                found = self._levels.get((owner, links[at]))
+                if found is not None:
+                    return found
+        return 0
 
     def _sizes_by(self, counter: TokenCounter) -> _Bounded[object, int]:
         for known, sizes in self._sizes:
@@ -150,7 +235,12 @@ class ContextMemory:
             return sizes
 
     def __repr__(self) -> str:
-        return f"ContextMemory(max_entries={self._max_entries})"
+        shared = f", shared={self.shared!r}" if self.shared is not None else ""
+        return f"ContextMemory(max_entries={self._max_entries}{shared})"
+
+
+def _key_of(scope: str) -> bytes:
+    return hashlib.blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=32).digest() if scope else b""
 
 
 class _Bounded(OrderedDict[K, V], Generic[K, V]):
@@ -165,6 +255,11 @@ class _Bounded(OrderedDict[K, V], Generic[K, V]):
         if found is not None:
             self.move_to_end(key)
         return found
+
+    def touch(self, key: K) -> None:
+        """It was used again, whether or not it is still there."""
+        if key in self:
+            self.move_to_end(key)
 
     def put(self, key: K, value: V) -> None:
         self[key] = value

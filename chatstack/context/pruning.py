@@ -44,31 +44,32 @@ class OldestFirst(Strategy):
             )
 
     def plan(self, context: Context) -> Plan | None:
-        tokens = context.tokens
-        if tokens <= self.max_tokens:
+        if context.tokens <= self.max_tokens:
             return None
         drop: list[int] = []
+        gone = 0
         reason = f"{context.tokens:,} tokens, more than {self.max_tokens:,}"
-        for unit in self.removable(context):
+        for unit in removable(context):
             is_new = unit.positions[-1] > context.latest_assistant
-            if tokens <= (self.max_tokens if is_new else self.target_tokens):
+            if context.tokens - gone * context.scale <= (self.max_tokens if is_new else self.target_tokens):
                 break
             if is_new and UNSEEN not in reason:
                 reason += UNSEEN
             drop.extend(unit.positions)
-            tokens -= sum(context.sizes[position] for position in unit.positions)
+            gone += sum(context.sizes[position] for position in unit.positions)
         return Plan(strategy=self.name, reason=reason, drop=tuple(sorted(drop))) if drop else None
 
-    def removable(self, context: Context) -> Iterator[Unit]:
-        """The units that may go, oldest first."""
-        kept = {context.first_user, context.latest_user}
-        for unit in context.units:
-            protected = any(
-                position in kept
-                or context.messages[position].role == "system"
-                or context.messages[position].pinned
-                or context.messages[position].mark == "summary"
-                for position in unit.positions
-            )
-            if not protected and not unit.is_open:
-                yield unit
+
+def removable(context: Context) -> Iterator[Unit]:
+    """The units that may go, oldest first: never the first user message (the task) or the latest one."""
+    kept = {context.first_user, context.latest_user}
+    for unit in context.units:
+        protected = any(
+            position in kept
+            or context.messages[position].role == "system"
+            or context.messages[position].pinned
+            or context.messages[position].mark == "summary"
+            for position in unit.positions
+        )
+        if not protected and not unit.is_open:
+            yield unit

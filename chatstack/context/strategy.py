@@ -7,8 +7,10 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
+import msgspec
+
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer
 from chatstack.context.context import Context
@@ -17,8 +19,9 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
-from chatstack.telemetry.turns import attached, compacted
+from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
+from chatstack.tokens.windows import Windows
 from chatstack.values.requests import ChatRequest
 
 
@@ -32,6 +35,8 @@ class Strategy(ABC):
     __slots__ = ()
 
     name: ClassVar[str] = "custom"
+    needs_window: ClassVar[bool] = False
+    """Whether it asks for ``context.window_tokens``; finding that out may mean asking the provider's API."""
 
     @abstractmethod
     def plan(self, context: Context) -> Plan | None:
@@ -54,6 +59,8 @@ class StrategyApplier(ChatFronts):
     strategy: Strategy
     counter: TokenCounter | None = None
     memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
+    calibration: Calibration = field(default_factory=Calibration, repr=False)
+    windows: Windows = field(default_factory=Windows, repr=False)
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
@@ -69,15 +76,19 @@ class StrategyApplier(ChatFronts):
             )
         counter = self.counter or char_counter(4)
         owner = f"{self.strategy!r},{counter!r}"
-        object.__setattr__(self, "_editing", ContextEditing(self.memory, self.telemetry, counter, owner))
+        info = provider_info(self.inner)
+        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
+        editing = ContextEditing(self.memory, self.telemetry, counter, owner, reserve, self.calibration, model)
+        object.__setattr__(self, "_editing", editing)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         if self._editing.stands_aside(request):
             return await self.inner.send(request)
         opened = self._editing.open(request)
-        context = self._editing.replay(opened)
-        context = self._editing.apply(self.strategy.plan(context), context, opened)
-        if not context.is_edited:
-            return await self.inner.send(context.to_send())
-        with attached(compacted()):
-            return await self.inner.send(context.to_send())
+        window = await self.windows.of(self.inner, request.options.model) if self.strategy.needs_window else None
+        opened.limit = window or 0
+        context = await self._editing.replay(opened)
+        if window is not None:
+            context = msgspec.structs.replace(context, window_tokens=window)
+        context = await self._editing.apply(self.strategy.plan(context), context, opened)
+        return await self._editing.send(self.inner, context, opened)

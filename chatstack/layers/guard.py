@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal
 
+import msgspec
+
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, provider_info
@@ -16,10 +18,14 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.pruning import OldestFirst
 from chatstack.errors import ContextOverflowError, WiringError
 from chatstack.telemetry.emission import Telemetry, Value
-from chatstack.telemetry.turns import attached, compacted
+from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
-from chatstack.tokens.windows import window_of
+from chatstack.tokens.windows import Windows
 from chatstack.values.requests import ChatRequest
+
+_RETRIES = 3
+"""How often a refused request is tried again, smaller each time."""
+_SMALLER = 0.75
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +53,8 @@ class ContextWindowGuard(ChatFronts):
     strict: bool = False
     every_call: bool = False
     memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
+    calibration: Calibration = field(default_factory=Calibration, repr=False)
+    windows: Windows = field(default_factory=Windows, repr=False)
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
@@ -68,60 +76,59 @@ class ContextWindowGuard(ChatFronts):
         counter = self.counter or char_counter(self.chars_per_token)
         owner = f"guard({limit},{self.prune_to:g},{self.prune_on_overflow},{counter!r})"
         info = provider_info(self.inner)
-        reserve = info.default_max_tokens if info is not None else 0
-        object.__setattr__(self, "_editing", ContextEditing(self.memory, self.telemetry, counter, owner, reserve))
+        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
+        editing = ContextEditing(self.memory, self.telemetry, counter, owner, reserve, self.calibration, model)
+        object.__setattr__(self, "_editing", editing)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         if self._editing.stands_aside(request):
             return await self.inner.send(request)
         opened = self._editing.open(request)
-        limit = self._limit(request)
+        limit = await self._limit(request)
         if limit is None:
             self._say_unknown(opened)
-            return await self.inner.send(opened.context.to_send())
-        context = self._fitted(request, opened, limit)
-        if not context.is_edited:
-            return await self.inner.send(context.to_send())
-        with attached(compacted()):
-            return await self.inner.send(context.to_send())
+            context = await self._editing.replay(opened)
+        else:
+            context = await self._fitted(request, opened, limit)
+        try:
+            return await self._editing.send(self.inner, context, opened)
+        except ContextOverflowError as refusal:
+            return await self._recovered(refusal, context, opened)
 
     def _lines(self, limit: int) -> str:
         """What its levels are kept under: with another threshold or limit, other lines are crossed."""
         return f"{self._editing.owner}:{limit}:{self.warning_threshold:g}"
 
-    def _limit(self, request: ChatRequest) -> int | None:
-        if self.max_context_tokens != "auto":
-            return self.max_context_tokens
-        info = provider_info(self.inner)
+    async def _limit(self, request: ChatRequest) -> int | None:
+        """What was asked for, or the model's window; never more than what a refusal has told."""
         model = request.options.model
-        told = info.window_tokens if info is not None and model in (None, info.model) else None
-        if type(told) is int and told > 0:
-            return told
-        return window_of(model or (info.model if info is not None else ""))
+        if self.max_context_tokens == "auto":
+            return await self.windows.of(self.inner, model)
+        learnt = self.windows.learnt(self.inner, model)
+        return self.max_context_tokens if learnt is None else min(self.max_context_tokens, learnt)
 
-    def _fitted(self, request: ChatRequest, opened: Opened, limit: int) -> Context:
+    async def _fitted(self, request: ChatRequest, opened: Opened, limit: int) -> Context:
         """The context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
-        context = opened.context
         if self.prune_on_overflow:
             opened.limit = limit
-            context = self._editing.replay(opened)
+        context = await self._editing.replay(opened)
         self.telemetry.utilization.record(context.tokens / limit)
         reached = level_of(context.tokens, limit, self.warning_threshold)
         if reached is Level.FINE and request.conversation_id is None and not context.is_edited:
             return context
         lines = self._lines(limit)
-        last = self.memory.level(lines, opened.keys)
+        last = self.memory.level(lines, opened.who)
         level = max(reached, held_level(last, context.tokens, limit, self.warning_threshold))
         news = level > last or (self.every_call and reached is not Level.FINE)
         if context.tokens > limit:
-            context, level = self._over(opened, context, limit, last, news)
+            context, level = await self._over(opened, context, limit, last, news)
         elif news:
             self._say_near(context, limit)
         if level != last:
-            self.memory.set_level(lines, opened.keys, level)
+            self.memory.set_level(lines, opened.who, level)
         return context
 
-    def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
+    async def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
         """Above the limit: say so, prune if that is wanted, and say what cannot be helped."""
         action = "prune" if self.prune_on_overflow else "reject" if self.strict else "warn"
         message = f"about {context.tokens:,} tokens, the limit is {limit:,}"
@@ -130,9 +137,9 @@ class ContextWindowGuard(ChatFronts):
             numbers = self._numbers(context, limit, action)
             error = "ContextOverflowError" if action == "reject" else ""
             with self.telemetry.warning("context_window_exceeded", message, numbers, error=error):
-                context = self._pruned(opened, context, limit)
+                context = await self._pruned(opened, context, limit)
         else:
-            context = self._pruned(opened, context, limit)
+            context = await self._pruned(opened, context, limit)
         if context.tokens <= limit:
             return context, held_level(Level.EXCEEDED, context.tokens, limit, self.warning_threshold)
         level = Level.IRREDUCIBLE if self.prune_on_overflow else Level.EXCEEDED
@@ -140,7 +147,7 @@ class ContextWindowGuard(ChatFronts):
             self._say_irreducible(context, limit)
         if self.strict:
             if level > last:
-                self.memory.set_level(self._lines(limit), opened.keys, level)
+                self.memory.set_level(self._lines(limit), opened.who, level)
             raise self._overflow(context, limit)
         return context, level
 
@@ -153,11 +160,51 @@ class ContextWindowGuard(ChatFronts):
             f"largest: {largest(context)}",
         )
 
-    def _pruned(self, opened: Opened, context: Context, limit: int) -> Context:
+    async def _pruned(self, opened: Opened, context: Context, limit: int) -> Context:
         if not self.prune_on_overflow:
             return context
-        pruner = OldestFirst(max_tokens=limit, target_tokens=max(1, int(limit * self.prune_to)))
-        return self._editing.apply(pruner.plan(context), context, opened)
+        return await self._editing.apply(self._pruner(limit).plan(context), context, opened)
+
+    def _pruner(self, limit: int) -> OldestFirst:
+        return OldestFirst(max_tokens=limit, target_tokens=max(1, int(limit * self.prune_to)))
+
+    async def _recovered(self, refusal: ContextOverflowError, context: Context, opened: Opened) -> ChatStream:
+        """Learn from a refusal; a pruning guard then sends less, and less again, as long as there is anything to
+        leave out. Nothing has reached the caller yet: ``send`` is primed."""
+        for _ in range(_RETRIES):
+            context, limit = self._learnt_from(refusal, context, opened)
+            if not self.prune_on_overflow:
+                break
+            before = context
+            told = f"the provider refused it as too long: {context.tokens:,} tokens, the limit is {limit:,}"
+            with self.telemetry.warning("context_window_exceeded", told, self._numbers(context, limit, "prune")):
+                context = await self._pruned(opened, context, limit)
+            if context is before:
+                self._say_irreducible(context, limit)
+                break
+            try:
+                stream = await self._editing.send(self.inner, context, opened)
+            except ContextOverflowError as again:
+                refusal = again
+            else:
+                if refusal.limit is not None:  # it has proved true
+                    self.windows.learn(self.inner, opened.model or None, refusal.limit)
+                return stream
+        raise refusal
+
+    def _learnt_from(self, refusal: ContextOverflowError, context: Context, opened: Opened) -> tuple[Context, int]:
+        """The context as large as it truly is, and the limit that it truly has to fit.
+
+        Where the refusal does not tell, or tells what the estimate contradicts, three quarters are tried.
+        """
+        if refusal.limit is not None:
+            opened.limit = min(refusal.limit, opened.limit or refusal.limit)
+        if refusal.actual is not None and context.input_tokens:
+            if not context.reserved_tokens:  # else nobody knows whether they are in it
+                self.calibration.learn(opened.model, self._editing.counter, context.input_tokens, refusal.actual)
+            context = msgspec.structs.replace(context, scale=max(context.scale, refusal.actual / context.input_tokens))
+        limit = opened.limit or context.tokens
+        return context, limit if context.tokens > limit else max(1, int(context.tokens * _SMALLER))
 
     def _say_near(self, context: Context, limit: int) -> None:
         share = context.tokens / limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
@@ -12,7 +13,7 @@ from chatstack.errors import WiringError
 from chatstack.providers.openai.chat_wire import messages_to_wire, request_to_wire
 from chatstack.tokens.counter import CharCounter, TokenCounter, TokenizerCounter
 from chatstack.values.messages import Message
-from chatstack.values.requests import ChatOptions, ChatRequest
+from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool
 
 _MESSAGE_TOKENS = 4
 """Around each message: three, and one for its role. Source: OpenAI's published counting rule."""
@@ -79,19 +80,28 @@ class WireCounter(TokenCounter):
 
 
 class WireShape(msgspec.Struct, frozen=True):
-    """What measuring needs to know of one wire message: its size, the calls it opens, the call it answers."""
+    """What measuring needs to know of one wire message: its size, the calls it opens, the call it answers, and a
+    digest of all that it says."""
 
     role: str
     tokens: int
     opens: tuple[str, ...] = ()
     answers: str = ""
+    digest: bytes = b""
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One request: its size in tokens, and why a server would refuse it, "" if it would not."""
+    """One request: its size in tokens, and why a server would refuse it, "" if it would not.
+
+    The rest is what a prompt cache goes by: ``head`` are model and tools, ``head_tokens`` the size of the tools;
+    ``shapes`` are the wire messages in order, the instructions first.
+    """
 
     tokens: int
     fault: str
+    head: tuple[object, ...] = ()
+    head_tokens: int = 0
+    shapes: tuple[WireShape, ...] = ()
 
 
 class Gauge:
@@ -100,22 +110,27 @@ class Gauge:
     def __init__(self, counter: WireCounter) -> None:
         self.counter = counter
         self._shapes: dict[Message, tuple[WireShape, ...]] = {}
-        self._options: dict[tuple[object, ...], int] = {}
+        self._tools: dict[tuple[DeclaredTool, ...], int] = {}
+        self._instructions: dict[str, tuple[WireShape, ...]] = {}
 
     def measure(self, request: ChatRequest, *, needs_user: bool) -> Measured:
         """Size and fault of a request. ``needs_user`` says that the conversation has a user message."""
-        shapes = [shape for message in request.messages for shape in self._shapes_of(message)]
+        shapes = tuple(shape for message in request.messages for shape in self._shapes_of(message))
+        fault = fault_of(shapes, needs_user=needs_user)
         options = request.options
-        key = (options.tools, options.instructions)
-        if key not in self._options:
-            self._options[key] = self.counter.count_options(ChatOptions(tools=key[0], instructions=key[1]))
-        tokens = sum(shape.tokens for shape in shapes) + self._options[key]
-        return Measured(tokens, fault_of(shapes, needs_user=needs_user))
+        tools = options.tools
+        if tools not in self._tools:
+            self._tools[tools] = self.counter.count_options(ChatOptions(tools=tools))
+        if options.instructions:
+            shapes = (*self._shapes_of_instructions(options.instructions), *shapes)
+        tokens = sum(shape.tokens for shape in shapes) + self._tools[tools]
+        return Measured(tokens, fault, (options.model, tools), self._tools[tools], shapes)
 
     def forget(self) -> None:
         """Drop what was counted: the next conversation has other messages."""
         self._shapes.clear()
-        self._options.clear()
+        self._tools.clear()
+        self._instructions.clear()
 
     def _shapes_of(self, message: Message) -> tuple[WireShape, ...]:
         shapes = self._shapes.get(message)
@@ -124,11 +139,20 @@ class Gauge:
             self._shapes[message] = shapes
         return shapes
 
+    def _shapes_of_instructions(self, instructions: str) -> tuple[WireShape, ...]:
+        shapes = self._instructions.get(instructions)
+        if shapes is None:
+            shapes = tuple(map(self._shape, messages_to_wire((), instructions)))
+            self._instructions[instructions] = shapes
+        return shapes
+
     def _shape(self, message: Mapping[str, object]) -> WireShape:
         calls = tuple(str(call.get("id")) for call in _objects(message.get("tool_calls")))
         role = str(message.get("role"))
         answers = str(message.get("tool_call_id")) if role == "tool" else ""
-        return WireShape(role, self.counter.count_wire(message), calls, answers)
+        # Escaped to ASCII: half a character in what a model said has no bytes of its own.
+        digest = hashlib.blake2b(json.dumps(message).encode("ascii"), digest_size=16).digest()
+        return WireShape(role, self.counter.count_wire(message), calls, answers, digest)
 
 
 def fault_of(shapes: Sequence[WireShape], *, needs_user: bool) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stack import BuiltClient
 from chatstack.client.stream import ChatStream
 from chatstack.errors import ChatStackError, InputError
 from chatstack.providers.openai.chat_wire import messages_from_wire
+from chatstack.replay.figures import PolicyFigures
+from chatstack.replay.grounding import Evidence
 from chatstack.replay.measuring import Gauge, WireCounter
 from chatstack.replay.policies import Policy
+from chatstack.replay.prices import Price, price_of
 from chatstack.replay.recordings import BrokenLine, Recording
 from chatstack.telemetry.emission import Attributes, Telemetry
 from chatstack.values.messages import Message
@@ -22,30 +24,8 @@ from chatstack.values.responses import ChatUpdate
 
 _ERRORS_KEPT = 1_000
 """How many broken lines are kept with their reason; beyond that they are counted."""
-
-
-@dataclass(slots=True)
-class PolicyFigures:
-    """What one policy did. ``peak_tokens`` is its largest request; ``over_limit`` counts the calls that were larger
-    than the window, ``refused`` those for which the stack itself raised instead of sending."""
-
-    name: str
-    conversations: int = 0
-    calls: int = 0
-    tokens_sent: int = 0
-    peak_tokens: int = 0
-    over_limit: int = 0
-    invalid_requests: int = 0
-    edits: int = 0
-    refused: int = 0
-    cpu_seconds: float = 0.0
-    faults: dict[str, int] = field(default_factory=dict[str, int])
-    """Why requests were invalid, or calls refused, and how often."""
-
-    @property
-    def cpu_ms_per_call(self) -> float:
-        """CPU time of the stack per call, in milliseconds, without that of the recording that answers."""
-        return 1_000 * self.cpu_seconds / self.calls if self.calls else 0.0
+_PRICES_KEPT = 100
+"""How many recorded models are told with their prices."""
 
 
 class Recorder:
@@ -111,6 +91,28 @@ class EditCount(Telemetry):
         super().edit(strategy, message, attributes, tokens_before=tokens_before, tokens_after=tokens_after)
 
 
+class _Talk:
+    """One conversation, as every policy gets it."""
+
+    def __init__(self, messages: tuple[Message, ...], options: ChatOptions, called: str, price: Price | None) -> None:
+        self.messages = messages
+        self.price = price
+        self.evidence = Evidence(messages, options.instructions)
+        self._options = options
+        self._called = called
+        self._first_user = next((at for at, each in enumerate(messages) if each.role == "user"), len(messages))
+
+    def calls(self) -> Iterator[tuple[int, ChatRequest]]:
+        """The position of each recorded answer, and the request for it: all that came before."""
+        for position, message in enumerate(self.messages):
+            if position and message.role == "assistant":
+                yield position, ChatRequest(self.messages[:position], self._options, self._called)
+
+    def needs_user_at(self, position: int) -> bool:
+        """Whether there is a user message before that position."""
+        return self._first_user < position
+
+
 class _Run:
     """One policy: its stack, built once, and its figures."""
 
@@ -123,14 +125,13 @@ class _Run:
         services: dict[type, object] = {Telemetry: self.telemetry}
         self.client: BuiltClient = policy.stack(window, self.recorder).build(services.__getitem__)
 
-    async def replay(self, messages: tuple[Message, ...], options: ChatOptions, gauge: Gauge, called: str) -> None:
+    async def replay(self, talk: _Talk, gauge: Gauge) -> None:
         """All calls of one conversation."""
         self.figures.conversations += 1
-        for position, message in enumerate(messages):
-            if position and message.role == "assistant":
-                request = ChatRequest(messages[:position], options, called)
-                await self._call(request, message)
-                self._add(request, gauge)
+        self.figures.spending.begin(talk.price)
+        for position, request in talk.calls():
+            await self._call(request, talk.messages[position])
+            self._add(position, talk, gauge)
 
     async def _call(self, request: ChatRequest, answer: Message) -> None:
         figures = self.figures
@@ -141,24 +142,17 @@ class _Run:
             await stream.response()
         except ChatStackError as error:
             figures.refused += 1
-            _count(figures.faults, type(error).__name__)
+            figures.note(type(error).__name__)
         figures.cpu_seconds += time.process_time() - started - self.recorder.cpu_seconds
 
-    def _add(self, request: ChatRequest, gauge: Gauge) -> None:
+    def _add(self, position: int, talk: _Talk, gauge: Gauge) -> None:
         figures = self.figures
-        figures.calls += 1
+        sent = self.recorder.requests
+        needs_user = talk.needs_user_at(position)
+        figures.add([gauge.measure(each, needs_user=needs_user) for each in sent], self.window)
         figures.edits = self.telemetry.edits
-        needs_user = any(message.role == "user" for message in request.messages)
-        largest = 0
-        for sent in self.recorder.requests:
-            measured = gauge.measure(sent, needs_user=needs_user)
-            figures.tokens_sent += measured.tokens
-            largest = max(largest, measured.tokens)
-            if measured.fault:
-                figures.invalid_requests += 1
-                _count(figures.faults, measured.fault)
-        figures.peak_tokens = max(figures.peak_tokens, largest)
-        figures.over_limit += largest > self.window
+        # Of several requests for one call the last is the one whose answer went back.
+        talk.evidence.weigh(position, sent[-1] if sent else None, figures.grounding)
 
 
 class Replay:
@@ -177,6 +171,9 @@ class Replay:
         self.broken: list[BrokenLine] = []
         self.broken_count = 0
         self.conversations = 0
+        # Every request as it is recorded, whichever policies run: what these are compared with.
+        self.everything = PolicyFigures("everything")
+        self.prices: dict[str, Price] = {}
         self._runs = [_Run(policy, window) for policy in policies]
 
     @property
@@ -209,16 +206,21 @@ class Replay:
             self._note(BrokenLine(recording.file, recording.line, str(error)))
             return
         self.conversations += 1
-        called = f"{self.conversations}:{recording.id}"
+        talk = _Talk(messages, options, f"{self.conversations}:{recording.id}", self._price_of(recording.model))
+        self.everything.spending.begin(talk.price)
+        for position, request in talk.calls():
+            self.everything.add([gauge.measure(request, needs_user=talk.needs_user_at(position))], self.window)
         for run in self._runs:
-            await run.replay(messages, options, gauge, called)
+            await run.replay(talk, gauge)
         gauge.forget()
+
+    def _price_of(self, model: str) -> Price | None:
+        price = price_of(model)
+        if price is not None and len(self.prices) < _PRICES_KEPT:
+            self.prices[model] = price
+        return price
 
     def _note(self, broken: BrokenLine) -> None:
         self.broken_count += 1
         if len(self.broken) < _ERRORS_KEPT:
             self.broken.append(broken)
-
-
-def _count(counts: dict[str, int], reason: str) -> None:
-    counts[reason] = counts.get(reason, 0) + 1

@@ -37,7 +37,9 @@ class ModelTracer(ChatFronts):
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
         if (turn is None or turn.listener is None) and self.telemetry.is_silent:
-            return await self.inner.send(request)
+            stream = await self.inner.send(request)
+            stream.sent = request
+            return stream
         info = provider_info(self.inner) or _UNKNOWN
         attributes = _request_attributes(request, info, turn)
         model = request.options.model or info.model
@@ -57,6 +59,7 @@ class ModelTracer(ChatFronts):
             call.ended(None, error)
             raise
         call.answered(request.stream)
+        stream.sent = request
         return ChatStream.watched(stream, SpanWatch(context, call.ended))
 
 

@@ -9,8 +9,9 @@ from typing import TypeAlias
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
+from chatstack.tokens.counter import TokenCounter, char_counter
 from chatstack.values.messages import Message
-from chatstack.values.parts import Part, Reasoning, Text, ToolCall, ToolResult
+from chatstack.values.parts import Part, Reasoning, Text, ToolCall
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate, FinishReason, Usage
 
@@ -25,7 +26,8 @@ class ScriptedClient(ChatFronts):
 
     Text is streamed word by word. An exception in the place of an answer is raised by ``send``; inside a list it
     breaks the stream at that point. ``open_streams`` counts what has not been closed or read to its end.
-    ``delay_seconds`` passes before every update. Usage is one token for every four characters.
+    ``delay_seconds`` passes before every update. Usage is what ``counter`` counts, characters divided by four unless
+    one is given: it counts what a layer counts that is given none.
     """
 
     def __init__(
@@ -33,12 +35,14 @@ class ScriptedClient(ChatFronts):
         answers: Iterable[Answer] = ("fine",),
         *,
         info: ProviderInfo | None = None,
+        counter: TokenCounter | None = None,
         delay_seconds: float | None = None,
     ) -> None:
         self.answers = list(answers)
         if not self.answers:
             raise ValueError("ScriptedClient: needs at least one answer")
         self.info = info or ProviderInfo(name="scripted", model="script")
+        self.counter = counter or char_counter(4)
         self.delay_seconds = delay_seconds
         self.requests: list[ChatRequest] = []
         self.open_streams = 0
@@ -70,13 +74,17 @@ class ScriptedClient(ChatFronts):
             called = any(isinstance(part, ToolCall) for part in message.parts)
             yield ChatUpdate(
                 message_done=message,
-                usage=Usage(sum(_size(each) for each in request.messages), _size(message)),
+                usage=self._usage(request, message),
                 finish_reason=finish or ("tool_calls" if called else "stop"),
                 response_id=f"scripted-{len(self.requests)}",
                 model=request.options.model or self.info.model,
             )
         finally:
             self.open_streams -= 1
+
+    def _usage(self, request: ChatRequest, answer: Message) -> Usage:
+        count = self.counter.count_message
+        return Usage(self.counter.count_options(request.options) + sum(map(count, request.messages)), count(answer))
 
     def __repr__(self) -> str:
         return f"ScriptedClient({len(self.answers)} answers)"
@@ -112,14 +120,3 @@ def _update_of(part: Part) -> ChatUpdate:
         return ChatUpdate(reasoning=part.text)
     return ChatUpdate(part=part)
 
-
-def _size(message: Message) -> int:
-    characters = 0
-    for part in message.parts:
-        if isinstance(part, ToolResult):
-            characters += len(part.text)
-        elif isinstance(part, ToolCall):
-            characters += len(part.name) + len(part.arguments)
-        elif isinstance(part, Text | Reasoning):
-            characters += len(part.text)
-    return max(1, characters // 4)

@@ -32,6 +32,8 @@ class TokenCounter(ABC):
 
     source: ClassVar[str] = "estimated"
     message_tokens: ClassVar[int] = 4
+    is_cheap: ClassVar[bool] = False
+    """Whether counting a message again costs no more than finding out that it was counted before."""
 
     @abstractmethod
     def count_text(self, text: str) -> int:
@@ -88,6 +90,8 @@ class CharCounter(TokenCounter):
     """Characters divided by ``chars_per_token``; outside ASCII, bytes of UTF-8, or Chinese would count four times
     too low."""
 
+    is_cheap: ClassVar[bool] = True
+
     def __init__(self, chars_per_token: float = 4) -> None:
         if not chars_per_token > 0:
             raise WiringError(
@@ -117,6 +121,8 @@ class TableCounter(TokenCounter):
     An item is a message's text and pictures together, each call, and each result. Source: seed
     ``videosdk-context-window``, "Token Estimation".
     """
+
+    is_cheap: ClassVar[bool] = True
 
     def count_text(self, text: str) -> int:
         return len(text) // 4

@@ -15,7 +15,7 @@ from opentelemetry.trace import set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.wiring import Resolver, ask, is_bound, nearest
-from chatstack.errors import ToolTimeoutError, UnknownToolError, WiringError
+from chatstack.errors import ToolError, ToolTimeoutError, UnknownToolError, WiringError
 from chatstack.telemetry.emission import Telemetry, end_span, error_type, internal_span
 from chatstack.telemetry.turns import attached, current_turn
 from chatstack.tools.output import output_of
@@ -106,7 +106,7 @@ class ToolRunner:
             if task is None or task.cancelling():
                 raise
             return self._failed(call, error, f"{call.name} was cancelled.")  # it cancelled itself
-        except ToolTimeoutError as error:
+        except ToolError as error:  # made to be read by the model
             return self._failed(call, error, str(error))
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is the model's to read, and kept as the cause
             details = f": {type(error).__name__}: {error}" if self.include_error_details else "."

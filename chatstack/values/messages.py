@@ -17,6 +17,16 @@ Mark: TypeAlias = Literal["", "summary", "repair"]
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
+class Annotation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an edit did to a message: by which strategy, how many tokens it had before, the handles of the tool results
+    whose content was taken away, and the ids of the calls whose arguments were."""
+
+    strategy: str
+    tokens_before: int = 0
+    handles: tuple[str, ...] = ()
+    call_ids: tuple[str, ...] = ()
+
+
 class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defaults=True):
     """One message of a conversation.
 
@@ -97,10 +107,18 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
         """The message that this one was edited from, however often; itself if it never was. In this process only."""
         return cast("Message", self.__dict__.get("_original", self))
 
-    def edited(self, **changes: object) -> Message:
+    @property
+    def annotation(self) -> Annotation | None:
+        """What the edit that made this message says of itself; never on a wire, and never compared."""
+        return cast("Annotation | None", self.__dict__.get("_annotation"))
+
+    def edited(self, *, annotation: Annotation | None = None, **changes: object) -> Message:
         """The same message with some fields replaced, still knowing its original."""
         edited = replace(self, **changes)
         force_setattr(edited, "_original", self.original)
+        annotation = annotation or self.annotation
+        if annotation is not None:
+            force_setattr(edited, "_annotation", annotation)
         return edited
 
     def __reduce__(self) -> tuple[Any, ...]:

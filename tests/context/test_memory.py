@@ -27,6 +27,8 @@ FIRST, SECOND = Record(drop=(0,)), Record(drop=(0, 1))
 
 
 class CountingCounter(CharCounter):
+    is_cheap = False
+
     def __init__(self) -> None:
         super().__init__()
         self.messages = self.options = 0
@@ -41,11 +43,11 @@ class CountingCounter(CharCounter):
 
 
 def recalled(memory: ContextMemory, *messages: Message, owner: str = "guard") -> Record | None:
-    return memory.recall(owner, memory.history_of(messages))
+    return memory.recall(owner, memory.recognise(messages)).record
 
 
 def latched(memory: ContextMemory, *messages: Message, record: Record = FIRST, owner: str = "guard") -> Record:
-    return memory.latch(owner, memory.history_of(messages), record)
+    return memory.latch(owner, memory.recognise(messages), record)
 
 
 def test_a_decision_is_recalled_for_the_same_messages_and_for_all_that_go_on_from_them() -> None:
@@ -141,25 +143,27 @@ def test_it_is_bounded_and_what_was_not_used_for_longest_goes_first() -> None:
 def test_levels_are_bounded_too() -> None:
     memory = ContextMemory(max_entries=2)
     for name in ("one", "two", "three"):
-        memory.set_level("guard", [name], 1)
-    assert [memory.level("guard", [name]) for name in ("one", "two", "three")] == [0, 1, 1]
+        memory.set_level("guard", name, 1)
+    assert [memory.level("guard", name) for name in ("one", "two", "three")] == [0, 1, 1]
 
 
-def test_a_level_is_known_by_the_first_key_that_has_one() -> None:
+def test_a_level_is_known_by_the_longest_beginning_that_has_one() -> None:
     memory = ContextMemory()
-    memory.set_level("guard", [b"newer", b"older"], 2)
-    assert memory.level("guard", [b"newest", b"newer"]) == 2
-    assert memory.level("guard", [b"older"]) == 0
-    assert memory.level("clearer", [b"newer"]) == 0
-    assert memory.level("guard", []) == 0
+    memory.set_level("guard", memory.recognise([A]), 1)
+    memory.set_level("guard", memory.recognise([A, B]), 2)
+    restarted = [A, B, C]
+    assert memory.level("guard", memory.recognise(decoded_again(restarted))) == 2
+    assert memory.level("guard", memory.recognise([A, D])) == 1
+    assert memory.level("guard", memory.recognise([D])) == 0
+    assert memory.level("clearer", memory.recognise([A, B])) == 0
 
 
 def test_a_conversation_can_be_forgotten() -> None:
     memory = ContextMemory()
-    memory.set_level("guard", ["mine"], 1)
-    memory.set_level("guard", ["yours"], 1)
+    memory.set_level("guard", "mine", 1)
+    memory.set_level("guard", "yours", 1)
     memory.forget(conversation_id="mine")
-    assert (memory.level("guard", ["mine"]), memory.level("guard", ["yours"])) == (0, 1)
+    assert (memory.level("guard", "mine"), memory.level("guard", "yours")) == (0, 1)
 
 
 def test_messages_and_every_beginning_of_them_can_be_forgotten() -> None:
@@ -177,11 +181,11 @@ def test_messages_and_every_beginning_of_them_can_be_forgotten() -> None:
 def test_everything_can_be_forgotten() -> None:
     memory, counter = ContextMemory(), CountingCounter()
     latched(memory, A)
-    memory.set_level("guard", ["mine"], 1)
+    memory.set_level("guard", "mine", 1)
     memory.options_size(ChatOptions(instructions="be brief"), counter)
     memory.forget()
     assert recalled(memory, A) is None
-    assert memory.level("guard", ["mine"]) == 0
+    assert memory.level("guard", "mine") == 0
     memory.options_size(ChatOptions(instructions="be brief"), counter)
     assert counter.options == 2
 

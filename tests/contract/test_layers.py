@@ -24,6 +24,7 @@ from chatstack import (
     ProgressReporter,
     Telemetry,
     ToolLoopError,
+    ToolResultClearer,
 )
 from chatstack.client.stack import BuiltClient
 from chatstack.context.strategy import StrategyApplier
@@ -88,6 +89,16 @@ class TestContextWindowGuardThatPrunes(LayerContract):
         return ContextWindowGuard(inner, max_context_tokens=LIMIT, prune_on_overflow=True, telemetry=telemetry)
 
 
+class TestToolResultClearer(LayerContract):
+    covers = (ToolResultClearer,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return ToolResultClearer(
+            inner, trigger={"tokens": LIMIT // 4}, keep={"messages": 0}, clear_tool_inputs=True, telemetry=telemetry
+        )
+
+
 class TestStrategyApplier(LayerContract):
     covers = (StrategyApplier,)
     edits = True
@@ -113,6 +124,7 @@ class TestAFullStack(LayerContract):
             ChatStack(inner)
             .use(ProgressReporter, on_progress=lambda event: None)
             .use(FunctionInvoker, tools=TOOLS)
+            .use(ToolResultClearer, trigger={"tokens": LIMIT // 2}, keep={"messages": 1})
             .use(OldestFirst(LIMIT, LIMIT // 2))
             .use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True)
             .build(services.__getitem__)

@@ -20,6 +20,7 @@ from chatstack import (
     Message,
     OldestFirst,
     ProviderInfo,
+    TableCounter,
     Text,
     TokenCounter,
     ToolCall,
@@ -52,7 +53,7 @@ class Guarded:
     """A guard of 100 tokens around a script, and all that it said."""
 
     def __init__(self, limit: int | str = 100, *, provider: ScriptedClient | None = None, **options: Any) -> None:
-        self.provider = provider or ScriptedClient(["ok"])
+        self.provider = provider or ScriptedClient(["ok"], counter=options.get("counter"))
         self.stack = ChatStack(self.provider).use(ContextWindowGuard, max_context_tokens=limit, **options)
         self.capture = TelemetryCapture()
         self.client = self.stack.build(self.capture.resolve)
@@ -503,7 +504,7 @@ def test_each_message_is_counted_once_by_all_layers_and_builds_of_a_stack(monkey
         return count_text(self, text)
 
     monkeypatch.setattr(CharCounter, "count_text", counting)
-    provider, history = ScriptedClient(["ok"]), talk(10, 10, 10)
+    provider, history = ScriptedClient(["ok"], counter=TableCounter()), talk(10, 10, 10)
     stack = (
         ChatStack(provider)
         .use(OldestFirst, max_tokens=500, target_tokens=400)

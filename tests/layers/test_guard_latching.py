@@ -120,10 +120,10 @@ def test_system_messages_alone_are_warned_of_once_also_without_an_id() -> None:
 
 def test_a_decision_is_replaced_only_by_whoever_had_seen_it() -> None:
     memory = ContextMemory()
-    history = memory.history_of(HISTORY)
+    history = memory.recognise(HISTORY)
     records = [Record(drop=(number,)) for number in range(4)]
     assert memory.latch("guard", history, records[0]) == records[0]
     assert memory.latch("guard", history, records[1]) == records[0]
     assert memory.latch("guard", history, records[2], replaces=records[0]) == records[2]
     assert memory.latch("guard", history, records[3], replaces=records[0]) == records[2]
-    assert memory.recall("guard", history) == records[2]
+    assert memory.recall("guard", history).record == records[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chatstack.replay.running import PolicyFigures
+from chatstack.replay.figures import PolicyFigures
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 

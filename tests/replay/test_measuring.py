@@ -152,3 +152,28 @@ def test_an_edited_message_is_measured_by_what_it_says_now() -> None:
 
     assert gauge.measure(ChatRequest((long,)), needs_user=True).tokens == 104
     assert gauge.measure(ChatRequest((short,)), needs_user=True).tokens == 5
+
+
+def test_messages_that_say_the_same_have_the_same_digest_and_others_have_not() -> None:
+    def digests(message: Message) -> list[bytes]:
+        shapes = Gauge(CHARACTERS).measure(ChatRequest((message,)), needs_user=False).shapes
+        return [shape.digest for shape in shapes]
+
+    said = Message.assistant("so", ToolCall("a", "look", "{}"))
+    others = (Message.assistant("so"), Message.assistant("so", ToolCall("b", "look", "{}")), Message.user("so"))
+
+    assert digests(said) == digests(Message("assistant", said.parts, pinned=True))
+    assert all(digests(said) != digests(other) for other in others)
+
+
+def test_half_a_character_that_a_model_said_is_measured() -> None:
+    said = Message("assistant", (Text("\ud800"),))
+
+    assert Gauge(CHARACTERS).measure(ChatRequest((said,)), needs_user=False).tokens == 3 + 4
+
+
+def test_instructions_are_the_first_wire_message_and_no_message_for_the_server() -> None:
+    measured = Gauge(CHARACTERS).measure(ChatRequest((), ChatOptions(instructions="brief")), needs_user=False)
+
+    assert [(shape.role, shape.tokens) for shape in measured.shapes] == [("system", 5 + 4)]
+    assert measured.fault == "empty request"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ContextOverflowError, Message, Telemetry
 from chatstack.layers.progress import ProgressReporter
 from chatstack.providers.openai.chat_wire import messages_from_wire
+from chatstack.replay.figures import PolicyFigures
 from chatstack.replay.measuring import WireCounter
 from chatstack.replay.policies import Policy, policies_for
 from chatstack.replay.recordings import BrokenLine, Recording, read_recordings
-from chatstack.replay.running import PolicyFigures, Recorder, Replay
+from chatstack.replay.running import Recorder, Replay
 from chatstack.tokens.counter import CharCounter
 from chatstack.values.requests import ToolDeclaration
 from tests.replay.conversations import assistant, by_name, conversation, data_file, result, talk, user
@@ -109,7 +111,7 @@ def test_each_recorded_answer_is_asked_for_with_everything_before_it() -> None:
 
 
 def test_the_figures_of_sending_everything_are_the_sizes_of_the_recording() -> None:
-    nothing, _ = policies_for([])
+    (nothing,) = policies_for([], ["nothing"])
 
     figures = figures_of(nothing, recording(THREE_CALLS), window=40)
 
@@ -121,7 +123,7 @@ def test_the_figures_of_sending_everything_are_the_sizes_of_the_recording() -> N
 
 
 def test_an_answer_that_nothing_precedes_is_no_call() -> None:
-    nothing, _ = policies_for([])
+    (nothing,) = policies_for([], ["nothing"])
 
     assert figures_of(nothing, recording(conversation(assistant("hi"), user("q"), assistant("so")))).calls == 1
 
@@ -188,7 +190,7 @@ def test_what_a_stack_refuses_to_send_is_counted_and_ends_nothing() -> None:
 
 
 def test_all_that_a_layer_sends_for_a_call_is_counted() -> None:
-    nothing, _ = policies_for([])
+    (nothing,) = policies_for([], ["nothing"])
     plain = figures_of(nothing, recording(THREE_CALLS))
 
     figures = figures_of(using(Asker), recording(THREE_CALLS))
@@ -199,7 +201,7 @@ def test_all_that_a_layer_sends_for_a_call_is_counted() -> None:
 
 
 def test_tools_go_with_every_call_and_count() -> None:
-    nothing, _ = policies_for([])
+    (nothing,) = policies_for([], ["nothing"])
     tool = ToolDeclaration("look", parameters='{"type":"object"}')
 
     replay = through(nothing, recording(THREE_CALLS), tools=(tool,))
@@ -226,24 +228,17 @@ def test_the_guard_keeps_every_request_under_the_ceiling_and_valid() -> None:
 def test_a_pipeline_file_is_a_policy_named_after_it(tmp_path: Path) -> None:
     path = tmp_path / "tight.toml"
     path.write_text('[[layers]]\nuse = "ContextWindowGuard"\nmax_context_tokens = "auto"\nprune_on_overflow = true\n')
-    policies = policies_for([path, path])
+    policies = policies_for([path, path], ["guard"])
 
     replay = Replay(policies, window=1_000, counter=WireCounter.best())
     asyncio.run(replay.run([recording(talk(30))]))
 
-    assert [policy.name for policy in policies] == ["nothing", "guard", "tight", str(path)]
+    assert [policy.name for policy in policies] == ["guard", "tight", str(path)]
     assert by_name(replay.figures)["tight"].edits > 0
 
 
-def test_a_pipeline_called_like_a_built_in_policy_keeps_its_path(tmp_path: Path) -> None:
-    path = tmp_path / "guard.json"
-    path.write_text("{}")
-
-    assert [policy.name for policy in policies_for([path])] == ["nothing", "guard", str(path)]
-
-
 def test_broken_lines_are_collected_and_the_rest_is_replayed() -> None:
-    nothing, _ = policies_for([])
+    (nothing,) = policies_for([], ["nothing"])
     broken = BrokenLine("talks.jsonl", 2, "not valid JSON")
     malformed = recording(conversation({"role": "nobody", "content": "q"}), line=3)
 
@@ -256,7 +251,7 @@ def test_broken_lines_are_collected_and_the_rest_is_replayed() -> None:
 
 
 def test_progress_is_told_after_each_conversation() -> None:
-    nothing, _ = policies_for([])
+    (nothing,) = policies_for([], ["nothing"])
     told: list[int] = []
     replay = Replay([nothing], window=10, counter=CHARACTERS)
 
@@ -265,9 +260,33 @@ def test_progress_is_told_after_each_conversation() -> None:
     assert told == [1, 2, 3]
 
 
-def test_cpu_time_is_per_call_and_nothing_without_calls() -> None:
-    assert PolicyFigures("mine", calls=4, cpu_seconds=0.002).cpu_ms_per_call == 0.5
-    assert PolicyFigures("mine").cpu_ms_per_call == 0.0
+def test_of_several_requests_for_a_call_the_last_is_looked_at_for_its_values() -> None:
+    plain = conversation(user("look at it, at F1111"), assistant(None, "a"), result("a", "it"), assistant("so"))
+    plain["messages"][1]["tool_calls"][0]["function"]["arguments"] = '{"at": "F1111"}'  # type: ignore[index]
+
+    figures = figures_of(using(Asker), recording(plain))
+
+    assert (figures.grounding.values, figures.grounding.found) == (1, 1)
+    assert (figures.calls, figures.requests) == (2, 4)
+
+
+def test_everything_is_measured_whichever_policies_run() -> None:
+    (nothing,) = policies_for([], ["nothing"])
+    whole = figures_of(nothing, recording(THREE_CALLS))
+
+    everything = through(using(Cutter, keep=1), recording(THREE_CALLS)).everything
+
+    assert (everything.calls, everything.tokens_sent) == (whole.calls, whole.tokens_sent)
+    assert everything.spending.cost == whole.spending.cost
+
+
+def test_the_prices_of_the_recorded_models_are_kept() -> None:
+    (nothing,) = policies_for([], ["nothing"])
+    known, unknown = recording(THREE_CALLS), recording({**THREE_CALLS, "model": "no-such-model"})
+
+    assert list(through(nothing, known, unknown).prices) == ["gpt-4o"]
+    assert through(nothing, known).figures[0].spending.usd == Decimal("2.5") * (5 + 30 + 41) / 1_000_000
+    assert through(nothing, known, unknown).figures[0].spending.usd is None
 
 
 def replayed(items: Sequence[Recording | BrokenLine], window: int) -> dict[str, PolicyFigures]:

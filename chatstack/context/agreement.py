@@ -1,0 +1,59 @@
+"""Agreement: processes that share a store carry out the same decisions, and none of them waits for it for long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chatstack import semconv
+from chatstack.context.context import Context
+from chatstack.context.history import Recognised
+from chatstack.context.memory import ContextMemory
+from chatstack.context.records import Decision, Record
+from chatstack.context.sharing import SharedDecisions
+from chatstack.context.verifier import problems
+from chatstack.telemetry.emission import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a context layer does about decisions of other processes. What a store gives is verified like any plan."""
+
+    memory: ContextMemory
+    telemetry: Telemetry
+    shared: SharedDecisions
+
+    async def looked_up(self, terms: str, seen: Recognised, context: Context, known: Decision) -> Decision:
+        """The decision that covers most of this history, here or in the store."""
+        messages = seen.history.messages[: seen.length]
+        found = await self.shared.find(terms, seen.links, messages, beyond=max(0, known.covers - 1))
+        self._say(found.problem)
+        if found.record is None or found.record == known.record or not self._holds(found.record, seen, context):
+            return known
+        return self.memory.adopt(terms, seen, found.record, found.covers)
+
+    async def settled(
+        self, terms: str, seen: Recognised, context: Context, mine: Record, replaces: Record | None
+    ) -> Record:
+        """The record that holds from now on: ours, unless another process was first."""
+        messages = seen.history.messages[: seen.length]
+        kept = await self.shared.put(terms, seen.links, mine, messages, replaces)
+        self._say(kept.problem)
+        if kept.record is mine or not self._holds(kept.record, seen, context):
+            return mine
+        self.memory.adopt(terms, seen, kept.record, seen.length)
+        return kept.record
+
+    def _holds(self, record: Record, seen: Recognised, context: Context) -> bool:
+        wrong = problems(record.plan(seen.positions, len(context.messages)), context)
+        if wrong:
+            self._say(f"a stored decision was not carried out: {'; '.join(wrong[:3])}")
+        return not wrong
+
+    def _say(self, problem: str) -> None:
+        if problem:
+            self.telemetry.warn(
+                "store_unavailable",
+                problem,
+                {semconv.COMPACTION_STRATEGY: "replay"},
+                span_name="compact_context replay",
+            )

@@ -1,0 +1,210 @@
+"""Clearing: old tool results give their content back, once, in batches; calls and results stay."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, NamedTuple
+
+from chatstack.context.context import Context
+from chatstack.context.handles import filled, handle_of
+from chatstack.context.pairing import Answered, answered_calls
+from chatstack.context.plans import Plan
+from chatstack.context.strategy import Strategy
+from chatstack.values.messages import Annotation, Message
+from chatstack.values.parts import Part, ToolCall, ToolResult
+
+CACHE_READ = 0.1
+CACHE_WRITE = 1.25
+"""What a token costs that a provider's prompt cache holds, or takes in; an uncached one costs 1. Source: the price
+lists of Anthropic (5 minutes) and OpenAI (GPT-5.6 and later), November 2026."""
+
+_BATCH = 10
+"""Where clearing cannot get below the trigger, the next batch is due when a tenth of it has gathered."""
+_NO_ARGUMENTS = "{}"
+
+
+class Clearable(NamedTuple):
+    """A result that may be cleared, and what that saves in tokens, as counted."""
+
+    answered: Answered
+    cleared: ToolResult
+    saves: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClearToolResults(Strategy):
+    """From ``trigger`` on, replaces the content of old tool results by a placeholder: all but the newest, at once.
+
+    ``trigger`` and ``keep`` are each one of ``{"tokens": n}``, ``{"messages": n}`` (for ``keep``: results) and
+    ``{"fraction": x}`` of the window. Results of ``exclude_tools`` stay, and do not use up ``keep``. ``placeholder``
+    may name ``{tool}``, ``{tokens}`` and ``{handle}``, by which a recall tool gives the content back.
+    ``clear_tool_inputs`` takes the arguments of the calls, too, or of those of some tools. An edit that saves less than
+    ``clear_at_least`` tokens is not made; with ``"pays"`` it waits until reading those tokens again and again has cost
+    what the edit will cost, unless the window or a cold cache leaves no choice, or makes it cheap. Never cleared: what
+    the model has not seen yet, errors, pinned messages, open units, and what is smaller than its placeholder.
+    Source: seed ``xpert-context-editing``; Anthropic's ``clear_tool_uses``.
+    """
+
+    _: KW_ONLY
+    trigger: tuple[str, float] = ("tokens", 100_000)
+    keep: tuple[str, float] = ("messages", 3)
+    exclude_tools: tuple[str, ...] = ()
+    placeholder: str = "[cleared]"
+    clear_tool_inputs: bool | tuple[str, ...] = False
+    clear_at_least: int | Literal["pays"] = 0
+    name = "clear_tool_results"
+
+    def plan(self, context: Context) -> Plan | None:
+        if not self.is_due(context):
+            return None
+        batch = self.batch(context)
+        saves = sum(each.saves for each in batch)
+        if not batch or not self._is_worth_it(context, batch, saves):
+            return None
+        reason = f"{context.tokens:,} tokens in {len(context.messages)} messages, the trigger is {self._told(context)}"
+        return Plan(strategy=self.name, reason=reason, replace=tuple(self._edits(context, batch)))
+
+    def is_due(self, context: Context) -> bool:
+        """Whether the trigger is reached; where no edit can be kept, whether the window is full."""
+        kind, value = self.trigger
+        if context.is_unstable and context.window_tokens is not None:
+            return context.tokens >= context.window_tokens
+        if kind == "messages":
+            return len(context.messages) >= value
+        wanted = self._tokens(context, kind, value)
+        return wanted is not None and context.tokens - context.reserved_tokens >= wanted
+
+    def is_forced(self, context: Context) -> bool:
+        """Whether something has to go: the window is full, as far as it is known."""
+        return context.window_tokens is not None and context.tokens > context.window_tokens
+
+    def _tokens(self, context: Context, kind: str, value: float) -> float | None:
+        if kind == "tokens":
+            return value
+        return None if context.window_tokens is None else value * context.window_tokens
+
+    def _told(self, context: Context) -> str:
+        kind, value = self.trigger
+        if kind == "messages":
+            return f"{value:,} messages"
+        return f"{self._tokens(context, kind, value) or 0:,.0f}"
+
+    def batch(self, context: Context) -> list[Clearable]:
+        """What may go now, oldest first: everything that is not among the newest to be kept."""
+        found = [
+            each
+            for each in answered_calls(context.messages)
+            if (each.result.name or each.call.name) not in self.exclude_tools
+        ]
+        old = found[: len(found) - self._kept(context, found)]
+        open_calls = {position for unit in context.units if unit.is_open for position in unit.positions}
+        batch: list[Clearable] = []
+        for each in old:
+            message = context.messages[each.position]
+            if each.position > context.latest_assistant or message.pinned or each.position in open_calls:
+                continue
+            cleared = self._cleared(context, each)
+            if cleared is not None:
+                batch.append(cleared)
+        return batch
+
+    def _kept(self, context: Context, found: Sequence[Answered]) -> int:
+        """How many of the newest results stay."""
+        kind, value = self.keep
+        if kind == "messages":
+            return min(int(value), len(found))
+        budget = self._tokens(context, kind, value)
+        if budget is None:  # nobody knows the window, so nothing is known to be too much
+            return len(found)
+        kept = 0
+        for each in reversed(found):
+            budget -= _size(context, each) * context.scale
+            if budget < 0:
+                break
+            kept += 1
+        return kept
+
+    def _cleared(self, context: Context, each: Answered) -> Clearable | None:
+        """The result without its content, if that makes it smaller."""
+        result, message = each.result, context.messages[each.position]
+        if result.is_error or message.original.parts[each.part : each.part + 1] != (result,):
+            return None  # an edited one has given back what it had
+        before = _size(context, each)
+        placeholder = filled(self.placeholder, result.name or each.call.name, before, result)
+        cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
+        saves = before - context.size_of(Message("tool", (cleared,)))
+        return Clearable(each, cleared, saves) if saves > 0 else None
+
+    def _is_worth_it(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
+        if self.is_forced(context):
+            return True
+        if self.clear_at_least == "pays":
+            return context.is_cold or self._pays(context, batch, saves)
+        if saves * context.scale < self.clear_at_least:
+            return False
+        if not self._has_cleared_before(context):
+            return True
+        kind, value = self.trigger
+        if kind == "messages":
+            return len(batch) * _BATCH >= value
+        return saves * context.scale * _BATCH >= (self._tokens(context, kind, value) or 0)
+
+    def _has_cleared_before(self, context: Context) -> bool:
+        return any(
+            message.annotation is not None and message.annotation.strategy == self.name for message in context.messages
+        )
+
+    def _pays(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
+        """Whether reading the batch again has cost what rewriting everything behind it will cost.
+
+        Each call up to now has an assistant message in the history; the first one after a result took it into the
+        cache, the others read it there. So the history alone tells, and every process comes to the same.
+        """
+        spoken = [at for at, message in enumerate(context.messages) if message.role == "assistant"]
+        backwards = (message.role == "assistant" for message in reversed(context.messages))
+        calls_since = list(itertools.accumulate(backwards, initial=0))
+        end = len(context.messages)
+        read_again = sum(each.saves * max(0, calls_since[end - each.answered.position] - 1) for each in batch)
+        first = batch[0].answered.position
+        behind = sum(context.sizes[first : spoken[-1]]) - saves if spoken else 0
+        return CACHE_READ * read_again >= (CACHE_WRITE - CACHE_READ) * behind
+
+    def _edits(self, context: Context, batch: Sequence[Clearable]) -> list[tuple[int, Message]]:
+        """The messages without what is cleared, each with its place."""
+        changed: dict[int, dict[int, Part]] = {}
+        for each in batch:
+            at = each.answered
+            changed.setdefault(at.position, {})[at.part] = each.cleared
+            if self._takes_input(at) and not context.messages[at.call_position].pinned:
+                call = ToolCall(at.call.id, at.call.name, _NO_ARGUMENTS, at.call.extra_json)
+                changed.setdefault(at.call_position, {})[at.call_part] = call
+        return [(position, self._edited(context, position, parts)) for position, parts in sorted(changed.items())]
+
+    def _takes_input(self, each: Answered) -> bool:
+        wanted = self.clear_tool_inputs
+        if len(each.call.arguments) <= len(_NO_ARGUMENTS):
+            return False
+        return wanted if isinstance(wanted, bool) else each.call.name in wanted
+
+    def _edited(self, context: Context, position: int, parts: Mapping[int, Part]) -> Message:
+        message = context.messages[position]
+        before = message.annotation
+        handles = [handle_of(part) for at in parts if type(part := message.parts[at]) is ToolResult]
+        call_ids = [part.id for at in parts if type(part := message.parts[at]) is ToolCall]
+        return message.edited(
+            parts=tuple(parts.get(at, part) for at, part in enumerate(message.parts)),
+            annotation=Annotation(
+                self.name,
+                context.size_of(message.original),
+                (*(before.handles if before is not None else ()), *handles),
+                (*(before.call_ids if before is not None else ()), *call_ids),
+            ),
+        )
+
+
+def _size(context: Context, each: Answered) -> int:
+    """The size of a result; of its message, where that holds nothing else."""
+    message = context.messages[each.position]
+    return context.size_of(message if len(message.parts) == 1 else Message("tool", (each.result,)))

@@ -1,0 +1,269 @@
+"""Condensing: at the limit, clear what is old, drop what is oldest, and leave the names that were in it."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from chatstack.context.context import Context
+from chatstack.context.handles import filled, handle_of
+from chatstack.context.mentions import mentions_in
+from chatstack.context.plans import Plan
+from chatstack.context.pruning import removable
+from chatstack.context.strategy import Strategy
+from chatstack.context.units import Unit
+from chatstack.errors import WiringError
+from chatstack.values.messages import Annotation, Message
+from chatstack.values.parts import ToolResult
+
+_ROOM = 0.75
+"""Of the limit: what a new result that is too large by itself may fill the context to."""
+_LEAST = 64
+"""Tokens of a new result that are left in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClearThenDrop(Strategy):
+    """Above ``max_tokens``, clears all tool results but the newest, drops the oldest units if that is not enough, and
+    leaves a list of the names that were in them in the place of one cleared result.
+
+    Everything in one edit, and deep, so that the next is far off: ``target``, ``keep_recent`` (what stays untouched of
+    the newest units) and ``mentions`` (the list) are shares of ``max_tokens``; without a number, it is the model's
+    window. A result that the model has not seen yet is not cleared; but where one that is larger than the share
+    ``newest_result`` comes when the limit is exceeded, it loses its middle, or it would push out all the rest. Never
+    touched: system, pinned and summary messages, the first user message, the latest one, and
+    calls that wait for results. ``placeholder`` may name ``{tool}``, ``{tokens}`` and ``{handle}``.
+    """
+
+    max_tokens: int | None = None
+    _: KW_ONLY
+    target: float = 0.35
+    keep_recent: float = 0.1
+    newest_result: float = 0.2
+    mentions: float = 0.05
+    placeholder: str = "[cleared]"
+    name = "clear_then_drop"
+    needs_window = True
+
+    def __post_init__(self) -> None:
+        limit: object = self.max_tokens
+        if limit is not None and (type(limit) is not int or limit <= 0):
+            raise _wrong("max_tokens", limit, "a whole number of tokens greater than 0, or None")
+        for name in ("target", "keep_recent", "newest_result", "mentions"):
+            share: object = getattr(self, name)
+            if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+                raise _wrong(name, share, "a share of max_tokens, from 0 to 1")
+        if not self.mentions < self.target:
+            raise _wrong("target", self.target, f"more than mentions={self.mentions:g}")
+
+    def plan(self, context: Context) -> Plan | None:
+        limit = self.max_tokens or context.window_tokens
+        if limit is None or context.tokens <= limit:
+            return None
+        draft = _Draft(context, self, limit)
+        draft.shorten_new(self.newest_result * limit)
+        draft.clear_old()
+        if draft.tokens + draft.list_tokens > self.target * limit:
+            draft.drop_oldest()
+        draft.list_mentions()
+        draft.make_fit()
+        return draft.plan(f"{context.tokens:,} tokens, more than {limit:,}")
+
+
+class _Draft:
+    """A plan in the making. Sizes are in tokens as they will be, corrected by what was reported."""
+
+    def __init__(self, context: Context, strategy: ClearThenDrop, limit: int) -> None:
+        self.context = context
+        self.strategy = strategy
+        self.limit = limit
+        self.tokens = float(context.tokens)
+        self.list_tokens = strategy.mentions * limit
+        self.dropped: set[int] = set()
+        self.replaced: dict[int, Message] = {}
+        self.removable = list(removable(context))
+        self.recent = self._recent()
+        self.carrier: int | None = None
+
+    def _recent(self) -> set[Unit]:
+        """The newest units that stay as they are, if they can: at least one."""
+        recent: set[Unit] = set()
+        room = self.strategy.keep_recent * self.limit
+        for unit in reversed(self.context.units):
+            room -= self.size_of_unit(unit)
+            if recent and room < 0:
+                break
+            recent.add(unit)
+        return recent
+
+    def clear_old(self) -> None:
+        """Take the content of every result that is not recent."""
+        for unit in self.removable:
+            if unit in self.recent:
+                continue
+            for position in unit.positions:
+                if self._clear(position):
+                    self.carrier = position
+
+    def drop_oldest(self) -> None:
+        """Leave out the oldest units, until the target is reached; the recent ones only where the limit needs it."""
+        tokens = self.tokens
+        going: list[Unit] = []
+        for unit in self.removable:
+            wanted = self.limit if unit in self.recent else self.strategy.target * self.limit
+            if tokens <= wanted - self.list_tokens:
+                break
+            if not self._is_new(unit):
+                going.append(unit)
+                tokens -= self.size_of_unit(unit)
+        if self.carrier is not None and any(self.carrier in unit.positions for unit in going):
+            self.carrier = None
+        if self.carrier is None and self.list_tokens:
+            carrying = self._unit_to_carry(going)
+            if carrying is not None:
+                going.remove(carrying)
+                self.carrier = carrying.positions[-1]
+        for unit in going:
+            self._drop(unit)
+
+    def list_mentions(self) -> None:
+        """Put the names of all that is gone, now or earlier, in the place of one cleared result."""
+        carrier = self.carrier
+        if carrier is None or not self.list_tokens:
+            return
+        after = {origin: message for message, origin in self._after() if origin != self.context.origins[carrier]}
+        came = self.context.request.messages
+        names = mentions_in(
+            (came[at] for at in range(len(came)) if after.get(at) is not came[at]), tuple(after.values())
+        )
+        low, high = 0, len(names)
+        room = self.list_tokens / self.context.scale + self.context.size_of(self._listing(carrier, ()))
+        while low < high:  # the longest list that fits: a few counts, not one for each name
+            middle = (low + high + 1) // 2
+            if self.context.size_of(self._listing(carrier, names[:middle])) <= room:
+                low = middle
+            else:
+                high = middle - 1
+        if low:
+            self._replace(carrier, self._listing(carrier, names[:low]))
+
+    def shorten_new(self, room: float) -> None:
+        """Take the middle out of each result that the model has not seen yet, and that is larger than that."""
+        for position in self._new_results():
+            shortened = self._shortened(position, max(_LEAST, room))
+            if shortened is not None:
+                self._replace(position, shortened)
+
+    def make_fit(self) -> None:
+        """Where it is still too much: shorten what is new further, the largest first; then drop what may go at all."""
+        for position in sorted(self._new_results(), key=self._size_at, reverse=True):
+            if self.tokens > self.limit:
+                others = self.tokens - self._size_at(position)
+                shortened = self._shortened(position, max(_LEAST, _ROOM * self.limit - others))
+                if shortened is not None:
+                    self._replace(position, shortened)
+        for unit in self.removable:
+            if self.tokens <= self.limit:
+                return
+            if not self.dropped.intersection(unit.positions):
+                self._drop(unit)
+
+    def plan(self, reason: str) -> Plan | None:
+        """What has been put together, if anything."""
+        if not self.dropped and not self.replaced:
+            return None
+        replace = tuple(sorted((at, each) for at, each in self.replaced.items() if at not in self.dropped))
+        return Plan(strategy=self.strategy.name, reason=reason, drop=tuple(sorted(self.dropped)), replace=replace)
+
+    def size_of_unit(self, unit: Unit) -> float:
+        return sum(self._size_at(position) for position in unit.positions)
+
+    def _size_at(self, position: int) -> float:
+        message = self.replaced.get(position)
+        size = self.context.sizes[position] if message is None else self.context.size_of(message)
+        return size * self.context.scale
+
+    def _is_new(self, unit: Unit) -> bool:
+        """Whether it holds results that the model has not seen yet; they are shortened rather than dropped."""
+        last = unit.positions[-1]
+        return last > self.context.latest_assistant and self.context.messages[last].role == "tool"
+
+    def _new_results(self) -> list[int]:
+        first = self.context.latest_assistant + 1
+        return [at for at in range(first, len(self.context.messages)) if self._holds_one_result(at)]
+
+    def _holds_one_result(self, position: int) -> bool:
+        message = self.context.messages[position]
+        return message.role == "tool" and len(message.parts) == 1 and not message.pinned
+
+    def _unit_to_carry(self, going: list[Unit]) -> Unit | None:
+        """A unit of one call and its one result: the one of which least is left without the result."""
+        fit = [each for each in going if len(each.positions) == 2 and self._holds_one_result(each.positions[1])]
+        return min(fit, key=lambda each: self._size_at(each.positions[0]), default=None)
+
+    def _clear(self, position: int) -> bool:
+        """Clear the one result of a message, if that makes it smaller, and it is no error and not cleared already."""
+        message = self.context.messages[position]
+        if not self._holds_one_result(position):
+            return False
+        (result,) = message.results
+        if result.is_error:
+            return False
+        cleared = self._with_output(position, self._placeholder(position))
+        if self.context.size_of(cleared) >= self.context.sizes[position]:
+            return False
+        self._replace(position, cleared)
+        return True
+
+    def _placeholder(self, position: int) -> str:
+        result = self.context.messages[position].original.results[0]
+        return filled(self.strategy.placeholder, result.name, self.context.sizes[position], result)
+
+    def _listing(self, position: int, names: list[str] | tuple[str, ...]) -> Message:
+        text = self._placeholder(position)
+        if names:
+            text += f" Names in what was left out: {', '.join(names)}"
+        return self._with_output(position, text)
+
+    def _with_output(self, position: int, output: str) -> Message:
+        message = self.context.messages[position]
+        (result,) = message.original.results
+        edited = ToolResult(result.call_id, result.name, output, False, result.extra_json)
+        before = self.context.size_of(message.original)
+        return message.edited(parts=(edited,), annotation=Annotation(self.strategy.name, before, (handle_of(result),)))
+
+    def _shortened(self, position: int, room: float) -> Message | None:
+        """The message with its result cut to so many tokens; None if it is no text, or small enough."""
+        text = self.context.messages[position].results[0].text
+        share = room / max(1.0, self.context.sizes[position] * self.context.scale)
+        while text and share < 1:
+            side = int(len(text) * share / 2)
+            cut = len(text) - 2 * side
+            shortened = self._with_output(
+                position, f"{text[:side]}\n[{cut:,} characters cut]\n{text[len(text) - side :]}"
+            )
+            if self.context.size_of(shortened) * self.context.scale <= room + _LEAST or not side:
+                return shortened
+            share *= 0.85
+        return None
+
+    def _replace(self, position: int, message: Message) -> None:
+        self.tokens -= self._size_at(position)
+        self.replaced[position] = message
+        self.tokens += self._size_at(position)
+
+    def _drop(self, unit: Unit) -> None:
+        self.tokens -= self.size_of_unit(unit)
+        self.dropped.update(unit.positions)
+
+    def _after(self) -> list[tuple[Message, int | None]]:
+        return [
+            (self.replaced.get(at, message), self.context.origins[at])
+            for at, message in enumerate(self.context.messages)
+            if at not in self.dropped
+        ]
+
+
+def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
+    return WiringError(
+        f"ClearThenDrop: {parameter}={value!r} must be {wanted}", layer="ClearThenDrop", parameter=parameter
+    )

@@ -1,0 +1,201 @@
+"""Clears old tool results before the context grows too large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar, Literal, cast
+
+import msgspec
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient, CountsTokens, chain, provider_info
+from chatstack.client.stream import ChatStream
+from chatstack.context.clearing import ClearToolResults
+from chatstack.context.context import Context
+from chatstack.context.editing import ContextEditing, Opened
+from chatstack.context.memory import ContextMemory
+from chatstack.context.saying import say_estimated, say_ineffective, say_window_unknown
+from chatstack.errors import ChatStackError, WiringError
+from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.calibration import Calibration
+from chatstack.tokens.counter import TokenCounter, char_counter
+from chatstack.tokens.windows import Windows
+from chatstack.values.requests import ChatRequest
+
+_KINDS = ("tokens", "messages", "fraction")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolResultClearer(ChatFronts):
+    """Clears old tool results in batches, the same ones again on every later call, so that prompt caches hold.
+
+    Goes inside the tool loop, outside the summarizer and the guard. ``trigger`` says when: exactly one of
+    ``{"tokens": n}`` of input, ``{"messages": n}`` and ``{"fraction": x}`` of the window. ``keep`` says what stays:
+    exactly one of ``{"messages": n}``, the newest results, ``{"tokens": n}`` and ``{"fraction": x}``, the newest that
+    fit. ``exclude_tools`` are never cleared, and do not use up ``keep``. ``placeholder`` is what stands in their place;
+    ``{tool}``, ``{tokens}`` and ``{handle}`` in it are filled in, the handle for ``recall_tool``. ``clear_tool_inputs``
+    also clears the arguments of the calls, of all or of some tools. ``clear_at_least`` keeps an edit from being made
+    that saves fewer tokens; ``"pays"`` lets it wait until it is cheaper than reading those tokens again and again, the
+    window forces it, or the cache is cold. ``token_count_method="model"`` has the provider count, where its API can,
+    before an edit is decided on an estimate. ``max_context_tokens`` is the window, where nobody else tells it.
+    Never cleared: what the model has not seen yet, errors, pinned messages, calls that wait for results.
+    Source: seed ``xpert-context-editing``.
+    """
+
+    inner: ChatClient
+    _: KW_ONLY
+    trigger: Mapping[str, int | float] = field(default_factory=lambda: {"tokens": 100_000})
+    keep: Mapping[str, int | float] = field(default_factory=lambda: {"messages": 3})
+    exclude_tools: Sequence[str] = ()
+    placeholder: str = "[cleared]"
+    clear_tool_inputs: bool | Sequence[str] = False
+    token_count_method: Literal["approx", "model"] = "approx"
+    clear_at_least: int | Literal["pays"] = 0
+    max_context_tokens: int | Literal["auto"] = "auto"
+    counter: TokenCounter | None = None
+    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
+    calibration: Calibration = field(default_factory=Calibration, repr=False)
+    windows: Windows = field(default_factory=Windows, repr=False)
+    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    _strategy: ClearToolResults = field(init=False, repr=False)
+    _editing: ContextEditing = field(init=False, repr=False)
+
+    kind: ClassVar[str] = "context"
+
+    def __post_init__(self) -> None:
+        for name in ("trigger", "keep"):  # what is checked must not change any more
+            object.__setattr__(self, name, dict([_amount(name, getattr(self, name))]))
+        object.__setattr__(self, "exclude_tools", tuple(_names("exclude_tools", self.exclude_tools)))
+        if not isinstance(self.clear_tool_inputs, bool):
+            object.__setattr__(self, "clear_tool_inputs", tuple(_names("clear_tool_inputs", self.clear_tool_inputs)))
+        strategy = ClearToolResults(
+            trigger=_amount("trigger", self.trigger),
+            keep=_amount("keep", self.keep),
+            exclude_tools=tuple(self.exclude_tools),
+            placeholder=self.placeholder,
+            clear_tool_inputs=self.clear_tool_inputs
+            if isinstance(self.clear_tool_inputs, bool)
+            else tuple(self.clear_tool_inputs),
+            clear_at_least=self.clear_at_least,
+        )
+        self._check_rest()
+        counter = self.counter or char_counter(4)
+        owner = f"clearer({strategy!r},{self.max_context_tokens},{counter!r})"
+        info = provider_info(self.inner)
+        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
+        editing = ContextEditing(self.memory, self.telemetry, counter, owner, reserve, self.calibration, model)
+        object.__setattr__(self, "_strategy", strategy)
+        object.__setattr__(self, "_editing", editing)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        editing = self._editing
+        if editing.stands_aside(request):
+            return await self.inner.send(request)
+        opened = editing.open(request)
+        window = await self._window(request, opened)
+        context = await editing.replay(opened)
+        if window is not None:
+            context = msgspec.structs.replace(context, window_tokens=window)
+        if self.token_count_method == "model" and not opened.is_anchored:
+            context = await self._counted(context, opened)
+        if self._strategy.is_due(context):
+            context = await self._cleared(context, opened)
+        return await editing.send(self.inner, context, opened)
+
+    async def _window(self, request: ChatRequest, opened: Opened) -> int | None:
+        """The window, where anything depends on it."""
+        if self.max_context_tokens != "auto":
+            return self.max_context_tokens
+        needed = "fraction" in self.trigger or "fraction" in self.keep
+        if not needed and self.clear_at_least != "pays":
+            return None
+        window = await self.windows.of(self.inner, request.options.model)
+        if needed:
+            opened.limit = window or 0
+            if window is None and self._editing.is_news("window", opened):
+                say_window_unknown(self.telemetry, "ToolResultClearer", "nothing is cleared by fractions")
+        return window
+
+    async def _counted(self, context: Context, opened: Opened) -> Context:
+        """The context with its size as the provider counts it, if an estimate comes near the trigger."""
+        near = msgspec.structs.replace(context, scale=context.scale * _NEAR)
+        if self._strategy.trigger[0] == "messages" or not self._strategy.is_due(near) or not context.input_tokens:
+            return context
+        counted: int | None = None
+        teller = next((each for each in chain(self.inner) if isinstance(each, CountsTokens)), None)
+        if teller is not None:
+            try:
+                counted = await teller.count_tokens(context.to_send())
+            except ChatStackError:  # the call itself will meet the same trouble, and say so
+                counted = None
+        if counted is None:
+            if self._editing.is_news("count", opened):
+                say_estimated(self.telemetry, "clear_tool_results")
+            return context
+        self.calibration.learn(opened.model, self._editing.counter, context.input_tokens, counted)
+        return msgspec.structs.replace(context, scale=counted / context.input_tokens)
+
+    async def _cleared(self, context: Context, opened: Opened) -> Context:
+        strategy = self._strategy
+        plan = strategy.plan(context)
+        after = await self._editing.apply(plan, context, opened)
+        if strategy.trigger[0] == "messages" or not strategy.is_due(after):
+            return after
+        nothing = plan is None and not strategy.batch(context)
+        if (nothing or plan is not None) and self._editing.is_news("ineffective", opened):
+            why = "no tool result is left that may be cleared" if nothing else "the results that may be cleared are few"
+            say_ineffective(self.telemetry, strategy.name, after, why)
+        return after
+
+    def _check_rest(self) -> None:
+        least: object = self.clear_at_least
+        if least != "pays" and (type(least) is not int or least < 0):
+            raise _wrong("clear_at_least", least, 'a whole number of tokens, or "pays"')
+        if self.token_count_method not in ("approx", "model"):
+            raise _wrong("token_count_method", self.token_count_method, '"approx" or "model"')
+        limit = self.max_context_tokens
+        if limit != "auto" and (type(limit) is not int or limit <= 0):
+            raise _wrong("max_context_tokens", limit, 'a whole number of tokens greater than 0, or "auto"')
+        if not isinstance(self.placeholder, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("placeholder", self.placeholder, "text")
+        if self.counter is not None and not isinstance(self.counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("counter", type(self.counter).__name__, "a TokenCounter")
+
+
+_NEAR = 1.5
+"""An estimate that far below the trigger is trusted, and not counted."""
+
+
+def _amount(parameter: str, given: object) -> tuple[str, float]:
+    """The one entry of a trigger or a keep, checked."""
+    wanted = 'exactly one of {"tokens": n}, {"messages": n} and {"fraction": x}'
+    if not isinstance(given, Mapping):
+        raise _wrong(parameter, given, wanted)
+    entries = list(cast("Mapping[object, object]", given).items())
+    if len(entries) != 1 or entries[0][0] not in _KINDS:
+        raise _wrong(parameter, dict(entries), wanted)
+    kind, value = cast("tuple[str, object]", entries[0])
+    least = 0 if parameter == "keep" else 1
+    if kind == "fraction":
+        if type(value) not in (int, float) or not 0 <= cast("float", value) <= 1 or (least and not value):
+            raise _wrong(f"{parameter}.fraction", value, "a share of the window, at most 1")
+    elif type(value) is not int or value < least:
+        raise _wrong(f"{parameter}.{kind}", value, f"a whole number, at least {least}")
+    return kind, cast("float", value)
+
+
+def _names(parameter: str, given: object) -> list[str]:
+    """A list of tool names, checked; each once, in an order that does not depend on the caller's."""
+    if isinstance(given, str) or not isinstance(given, (Sequence, frozenset, set)):
+        raise _wrong(parameter, given, "a list of tool names")
+    names = set(cast("Sequence[object]", given))
+    if not all(isinstance(name, str) for name in names):
+        raise _wrong(parameter, given, "a list of tool names")
+    return sorted(cast("set[str]", names))
+
+
+def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
+    return WiringError(
+        f"ToolResultClearer: {parameter}={value!r} must be {wanted}", layer="ToolResultClearer", parameter=parameter
+    )

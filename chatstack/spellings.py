@@ -1,0 +1,52 @@
+"""Other spellings of a layer in a config: the block that Xpert's context-editing plugin is configured with.
+
+    {"type": "ContextEditingMiddleware", "options": {"trigger": {"tokens": 100000}, "excludeTools": ["healthcheck"]}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from chatstack.errors import WiringError
+
+_TYPES: Mapping[str, str] = {"ContextEditingMiddleware": "ToolResultClearer"}
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "ToolResultClearer": {
+        "excludeTools": "exclude_tools",
+        "clearToolInputs": "clear_tool_inputs",
+        "tokenCountMethod": "token_count_method",
+        "clearAtLeast": "clear_at_least",
+        "maxContextTokens": "max_context_tokens",
+    },
+}
+
+
+def in_our_spelling(entry: Mapping[str, object], here: str) -> dict[str, object]:
+    """The entry of a layer as ``{"use": name, ...options}``; one that is spelt so already stays as it is.
+
+    Raises ``WiringError`` for an option that is there in both spellings.
+    """
+    layer = entry.get("type")
+    if "use" in entry or not isinstance(layer, str) or layer not in _TYPES:
+        return _renamed(entry, here)
+    unknown = [key for key in entry if key not in ("type", "options", "name")]
+    if unknown:
+        raise WiringError(f"{here}: unknown key {unknown[0]!r}; a block with 'type' has 'options', and may have a 'name'")
+    options = entry.get("options", {})
+    if not isinstance(options, Mapping):
+        raise WiringError(f"{here}.options: expected a table of names and values, got {type(options).__name__}")
+    named = {"name": entry["name"]} if "name" in entry else {}
+    return _renamed({"use": _TYPES[layer], **named, **cast("Mapping[str, object]", options)}, f"{here}.options")
+
+
+def _renamed(entry: Mapping[str, object], here: str) -> dict[str, object]:
+    use = entry.get("use")
+    ours = _OPTIONS.get(use, {}) if isinstance(use, str) else {}
+    found: dict[str, object] = {}
+    for key, value in entry.items():
+        name = ours.get(key, key)
+        if name in found or (name != key and name in entry):
+            raise WiringError(f"{here}: {key!r} and {name!r} are the same option; leave one out", parameter=name)
+        found[name] = value
+    return found

@@ -1,0 +1,1 @@
+"""Stores: where several processes keep the decisions that they share."""

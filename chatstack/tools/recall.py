@@ -1,0 +1,145 @@
+"""Recall: a tool by which the model gets a tool result back whose content was cleared from what it is sent."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from chatstack.context.handles import handle_of
+from chatstack.errors import ToolError, WiringError
+from chatstack.tools.tool import Tool, ToolContext, tool
+from chatstack.values.messages import Message
+from chatstack.values.parts import File, Image, ProviderItem, Text, ToolResult
+
+_LEAST_PAGE = 100
+_LONGEST_CHARACTER = 32
+"""A page does not end within a character that is made of fewer code points than that."""
+_LINE_SHARE = 8
+"""A page ends with a line, if one ends in the last eighth of it."""
+_JOINER = "\u200d"
+
+
+def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., str]:
+    """A tool for ``FunctionInvoker`` that gives a cleared tool result back, in pages of at most ``page_chars``.
+
+    For placeholders that name a ``{handle}``. It looks among the unedited messages of the request being served and
+    nowhere else, so there is nothing of another conversation to be had; a handle that is not there is an error result
+    that says what to do. Give it to the tool loop from the first call on: a tool that is declared later costs the
+    prompt cache. What it gives is a tool result like any other, and may be cleared in its turn.
+    """
+    if type(page_chars) is not int or page_chars < _LEAST_PAGE:
+        raise WiringError(
+            f"recall_tool: page_chars={page_chars!r} must be a whole number, {_LEAST_PAGE} or more",
+            parameter="page_chars",
+        )
+
+    # No coroutine function, so that a long history is searched off the event loop.
+    @tool(
+        name=name,
+        description="Gives back the content of an earlier tool result that was cleared from this conversation to make "
+        "room. Use it only if you need that content; long content comes in pages.",
+    )
+    def recall(
+        handle: Annotated[str, "The handle that stands in the place of the cleared content."],
+        context: ToolContext,
+        page: Annotated[int, "Which page, from 1 on."] = 1,
+    ) -> str:
+        result = _found(handle.strip(), context.messages)
+        if result is None:
+            raise ToolError(
+                "no tool result of this conversation has that handle. Handles stand in the placeholders of cleared "
+                "results: copy one from there, letter by letter, or call the tool that gave the result again instead."
+            )
+        text = _readable(result)
+        starts = list(_page_starts(text, page_chars))
+        pages = len(starts)
+        if not 1 <= page <= pages:
+            raise ToolError(f"there is no such page. That result has {_counted(pages)}; call again with one of them.")
+        following = f"; for the next: {name}(handle={handle_of(result)!r}, page={page + 1})" if page < pages else ""
+        end = starts[page] if page < pages else len(text)
+        return f"[page {page} of {pages}{following}]\n{text[starts[page - 1] : end]}"
+
+    return recall
+
+
+def _counted(pages: int) -> str:
+    return "one page, page 1" if pages == 1 else f"{pages} pages, 1 to {pages}"
+
+
+def _found(handle: str, messages: Sequence[Message]) -> ToolResult | None:
+    """The newest result with that handle."""
+    for message in reversed(messages):
+        for result in reversed(message.original.results):
+            try:
+                if handle_of(result) == handle:
+                    return result
+            except UnicodeEncodeError:  # half a character, in a result that its provider gave: it has no handle
+                continue
+    return None
+
+
+def _readable(result: ToolResult) -> str:
+    """All of it as text; what is none is described."""
+    if isinstance(result.output, str):
+        return result.output
+    return "\n".join(map(_described, result.output))
+
+
+def _described(part: Text | Image | File | ProviderItem) -> str:
+    if isinstance(part, Text):
+        return part.text
+    if isinstance(part, File) and part.text:
+        return f"[file {part.name}]\n{part.text}" if part.name else part.text
+    if isinstance(part, ProviderItem):
+        return f"[an item that only {part.provider} can read]"
+    return f"[not text, and not shown here: {part!r}]"
+
+
+def _page_starts(text: str, page_chars: int) -> Iterator[int]:
+    """Where the pages begin; the first one always does."""
+    yield 0
+    start = 0
+    while len(text) - start > page_chars:
+        start = _cut(text, start, start + page_chars)
+        yield start
+
+
+def _cut(text: str, start: int, end: int) -> int:
+    """Where a page that may reach up to ``end`` ends: with a line if there is one, else between two characters."""
+    line = text.rfind("\n", end - (end - start) // _LINE_SHARE, end)
+    if line >= 0:
+        return line + 1
+    for at in range(end, end - _LONGEST_CHARACTER, -1):
+        if not _belongs_to_the_one_before(text, at):
+            return at
+    return end
+
+
+def _belongs_to_the_one_before(text: str, at: int) -> bool:
+    """Whether what stands there continues a character that began before, as far as that is told without tables."""
+    before, here = text[at - 1], text[at]
+    if before.isascii() and here.isascii():
+        return before == "\r" and here == "\n"
+    code = ord(here)
+    return (
+        unicodedata.category(here).startswith("M")  # accents, vowel signs, variation selectors
+        or _JOINER in (before, here)
+        or 0x1F3FB <= code <= 0x1F3FF  # the colour of a skin
+        or 0xE0020 <= code <= 0xE007F  # the tags of a flag
+        or 0x1160 <= code <= 0x11FF  # the rest of a Korean syllable
+        or ("\ud800" <= before <= "\udbff" and "\udc00" <= here <= "\udfff")
+        or (_is_regional(here) and _is_second_of_a_flag(text, at))
+    )
+
+
+def _is_regional(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _is_second_of_a_flag(text: str, at: int) -> bool:
+    """Letters of flags come in pairs, counted from where a row of them begins, or from not too far back."""
+    first = at
+    while first > max(0, at - 2 * _LONGEST_CHARACTER) and _is_regional(text[first - 1]):
+        first -= 1
+    return (at - first) % 2 == 1

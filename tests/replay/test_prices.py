@@ -1,0 +1,108 @@
+"""Prices come from the published tables, what these lack from ours, and what nobody knows is None."""
+
+from __future__ import annotations
+
+import sys
+from decimal import Decimal
+
+import pytest
+from genai_prices.types import ModelPrice, Tier, TieredPrices
+
+from chatstack.replay import prices
+from chatstack.replay.prices import Price, Rate, Split, price_of, terms_of
+
+
+def converted(provider: str, model: str = "m", **published: Decimal | TieredPrices) -> Price | None:
+    return prices.price_from(provider, model, ModelPrice(**published))
+
+
+def test_a_known_model_has_its_prices() -> None:
+    price = price_of("gpt-4o")
+
+    assert price is not None
+    assert (price.provider, price.input, price.read) == ("openai", Rate(Decimal("2.5")), Rate(Decimal("1.25")))
+    assert price.source.startswith("genai-prices ")
+    assert prices.TERMS_DATE in price.source
+
+
+def test_a_vendor_before_a_slash_is_understood() -> None:
+    assert price_of("openai/gpt-4o") == price_of("gpt-4o")
+    assert price_of("google/gemini-3-pro-preview") == price_of("gemini-3-pro-preview") is not None
+
+
+@pytest.mark.parametrize("model", ["", "/", "no-such-model", "vendor/no-such-model"])
+def test_an_unknown_model_has_no_price(model: str) -> None:
+    assert price_of(model) is None
+
+
+def test_nothing_is_known_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
+
+    assert price_of.__wrapped__("gpt-4o") is None
+
+
+def test_a_published_price_of_writing_counts_before_ours() -> None:
+    price = converted(
+        "anthropic", input_mtok=Decimal(4), cache_read_mtok=Decimal("0.4"), cache_write_mtok=Decimal("5.5")
+    )
+
+    assert price is not None
+    assert price.write == Rate(Decimal("5.5"))
+
+
+def test_a_price_of_writing_that_is_not_published_is_ours() -> None:
+    published = {"input_mtok": Decimal(4), "cache_read_mtok": Decimal("0.4")}
+
+    writes = [converted(provider, **published) for provider in ("anthropic", "openai", "nobody")]
+
+    assert [price and price.write for price in writes] == [Rate(Decimal(5)), Rate(Decimal(4)), None]
+
+
+def test_without_a_price_of_reading_all_tokens_cost_the_same() -> None:
+    price = converted("nobody", input_mtok=Decimal(4), cache_write_mtok=Decimal(5))
+
+    assert price is not None
+    assert price.of(Split(100, 100, 100)) == Decimal(1_200) / 1_000_000
+
+
+def test_without_a_price_of_input_there_is_none() -> None:
+    assert converted("openai", output_mtok=Decimal(4)) is None
+
+
+def test_a_larger_request_costs_the_higher_rate_all_of_it() -> None:
+    price = converted(
+        "google",
+        input_mtok=TieredPrices(base=Decimal(2), tiers=[Tier(start=200, price=Decimal(4))]),
+        cache_read_mtok=TieredPrices(base=Decimal("0.2"), tiers=[Tier(start=200, price=Decimal("0.4"))]),
+    )
+
+    assert price is not None
+    assert price.of(Split(100, 0, 100)) == Decimal(220) / 1_000_000
+    assert price.of(Split(100, 0, 101)) == (Decimal(40) + 404) / 1_000_000
+
+
+def test_the_highest_tier_that_is_passed_counts() -> None:
+    rate = Rate(Decimal(1), ((10, Decimal(2)), (20, Decimal(3))))
+
+    assert [rate.at(tokens) for tokens in (10, 11, 20, 21)] == [1, 2, 2, 3]
+    assert rate.times(Decimal(2)).at(21) == 6
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "minimum", "lifetime"),
+    [
+        ("anthropic", "claude-opus-4-5", 4_096, 300),
+        ("anthropic", "claude-3-5-haiku-latest", 2_048, 300),
+        ("anthropic", "claude-sonnet-4-5", 1_024, 300),
+        ("openai", "gpt-5.6-sol", 1_024, 1_800),
+        ("openai", "gpt-4o", 1_024, 300),
+        ("google", "gemini-3-pro-preview", 1_024, None),
+        ("nobody", "m", 1_024, None),
+    ],
+)
+def test_caches_have_a_shortest_prefix_and_a_lifetime(
+    provider: str, model: str, minimum: int, lifetime: int | None
+) -> None:
+    terms = terms_of(provider, model)
+
+    assert (terms.minimum_tokens, terms.lifetime_seconds) == (minimum, lifetime)
