@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from chatstack.client.fronts import ChatFronts as ChatFronts
     from chatstack.client.protocol import ChatClient as ChatClient
     from chatstack.client.protocol import CountsTokens as CountsTokens
-    from chatstack.client.protocol import find as find
     from chatstack.client.protocol import ProviderInfo as ProviderInfo
     from chatstack.client.protocol import TellsWindow as TellsWindow
+    from chatstack.client.protocol import find as find
     from chatstack.client.stack import BuiltClient as BuiltClient
     from chatstack.client.stack import ChatStack as ChatStack
     from chatstack.client.stack import LayerOrderWarning as LayerOrderWarning
@@ -64,10 +64,11 @@ if TYPE_CHECKING:
     from chatstack.tokens.estimating import EstimatingCounter as EstimatingCounter
     from chatstack.tokens.windows import Windows as Windows
     from chatstack.tools.invoker import FunctionInvoker as FunctionInvoker
+    from chatstack.tools.recall import recall_tool as recall_tool
     from chatstack.tools.tool import Injected as Injected
     from chatstack.tools.tool import Tool as Tool
-    from chatstack.tools.tool import tool as tool
     from chatstack.tools.tool import ToolContext as ToolContext
+    from chatstack.tools.tool import tool as tool
     from chatstack.values.messages import Annotation as Annotation
     from chatstack.values.messages import Message as Message
     from chatstack.values.parts import File as File
@@ -107,6 +108,7 @@ _HOMES = {
     "chatstack.context.condensing": ("ClearThenDrop",),
     "chatstack.tokens.estimating": ("EstimatingCounter",),
     "chatstack.context.sharing": ("DecisionStore",),
+    "chatstack.tools.recall": ("recall_tool",),
     "chatstack.layers.guard": ("ContextWindowGuard",),
     "chatstack.tools.tool": (
         "Injected",

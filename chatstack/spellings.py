@@ -1,6 +1,6 @@
 """Other spellings of a layer in a config: the block that Xpert's context-editing plugin is configured with.
 
-    {"type": "ContextEditingMiddleware", "options": {"trigger": {"tokens": 100000}, "excludeTools": ["healthcheck"]}}
+{"type": "ContextEditingMiddleware", "options": {"trigger": {"tokens": 100000}, "excludeTools": ["healthcheck"]}}
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def in_our_spelling(entry: Mapping[str, object], here: str) -> dict[str, object]
         return _renamed(entry, here)
     unknown = [key for key in entry if key not in ("type", "options", "name")]
     if unknown:
-        raise WiringError(f"{here}: unknown key {unknown[0]!r}; a block with 'type' has 'options', and may have a 'name'")
+        raise WiringError(f"{here}: unknown key {unknown[0]!r}; beside 'type' there are 'options' and 'name'")
     options = entry.get("options", {})
     if not isinstance(options, Mapping):
         raise WiringError(f"{here}.options: expected a table of names and values, got {type(options).__name__}")
@@ -42,7 +42,7 @@ def in_our_spelling(entry: Mapping[str, object], here: str) -> dict[str, object]
 
 def _renamed(entry: Mapping[str, object], here: str) -> dict[str, object]:
     use = entry.get("use")
-    ours = _OPTIONS.get(use, {}) if isinstance(use, str) else {}
+    ours: Mapping[str, str] = _OPTIONS.get(use, {}) if isinstance(use, str) else {}
     found: dict[str, object] = {}
     for key, value in entry.items():
         name = ours.get(key, key)

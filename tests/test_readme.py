@@ -17,10 +17,10 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def run(code: str, base_url: str) -> str:
+def run(code: str, base_url: str, folder: Path | None = None) -> str:
     environment = {**os.environ, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": base_url, "PYTHONWARNINGS": "error"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=folder
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -28,13 +28,13 @@ def run(code: str, base_url: str) -> str:
 
 
 def test_there_is_code_in_the_readme() -> None:
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_a_block_of_code_runs_as_printed(number: int) -> None:
+def test_a_block_of_code_runs_as_printed(number: int, tmp_path: Path) -> None:
     with StandIn(window_tokens=100_000) as server:
-        run(BLOCKS[number], server.base_url)
+        run(BLOCKS[number], server.base_url, tmp_path)
 
 
 def test_the_quickstart_streams_an_answer_and_reports_progress() -> None:
@@ -49,6 +49,13 @@ def test_the_override_of_the_container_example_reaches_the_layer() -> None:
     printed = run(BLOCKS[1], "http://127.0.0.1:9")
     assert printed.startswith("ContextWindowGuard(max_context_tokens=8000, counter=CharCounter(chars_per_token=3)")
     assert "strict=True" in printed
+
+
+def test_the_clearing_example_clears_and_names_the_handles(tmp_path: Path) -> None:
+    printed = run(BLOCKS[2], "http://127.0.0.1:9", tmp_path)
+    assert len(re.findall(r"read_page: [\d,]+ tokens cleared; recall\(handle='[0-9a-f]{10}'", printed)) == 3
+    assert len(re.findall(r"\['page [34]: turn the valve", printed)) == 2
+    assert (tmp_path / "decisions.sqlite").exists()
 
 
 def test_ci_runs_the_readmes_commands() -> None:

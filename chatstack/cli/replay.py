@@ -34,10 +34,12 @@ Compares what stacks would send of recorded conversations. Each recorded
 answer is asked for again, through every stack, with all that came before it.
 No model is called: the recording answers.
 
-These stacks are there to compare with: 'nothing' sends everything as it is,
-'guard' leaves out the oldest messages that do not fit the window,
-'sliding-window' sends the newest that fit, and 'rolling-masking' the ten
-newest tool results. --policy picks some of them, --pipeline adds yours.
+These stacks are there: 'nothing' sends everything as it is, 'guard' leaves out
+the oldest messages that do not fit the window, 'sliding-window' sends the
+newest that fit, 'rolling-masking' the ten newest tool results,
+'batch-clearing' clears all but three when the window is full; 'ours' is what we
+recommend: it clears, then drops, in one edit, and keeps the names that were in
+it. --policy picks some of them, --pipeline adds yours.
 
 Costs are those of input tokens with a prompt cache that lives from one call
 to the next. Found are the values in the recorded tool calls that were still

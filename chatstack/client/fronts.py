@@ -77,9 +77,10 @@ def request_of(
         raise InputError(f"messages: expected text, a Message or a list of them, got {type(messages).__name__}")
     if not found:
         raise InputError("messages: empty; a request needs at least one message")
-    for position, message in enumerate(found):
-        if not isinstance(message, Message):
-            raise InputError(f"messages[{position}]: expected Message, got {type(message).__name__}")
+    if set(map(type, found)) != {Message}:  # histories are long, and nearly always right
+        for position, message in enumerate(found):
+            if not isinstance(message, Message):
+                raise InputError(f"messages[{position}]: expected Message, got {type(message).__name__}")
     if options is not None and not isinstance(options, ChatOptions):
         raise InputError(f"options: expected ChatOptions, got {type(options).__name__}")
     if conversation_id is not None and not isinstance(conversation_id, str):

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
 from chatstack.context.pairing import Answered, answered_calls
@@ -21,16 +23,23 @@ CACHE_WRITE = 1.25
 lists of Anthropic (5 minutes) and OpenAI (GPT-5.6 and later), November 2026."""
 
 _BATCH = 10
-"""Where clearing cannot get below the trigger, the next batch is due when a tenth of it has gathered."""
+"""Where clearing cannot get far below the trigger, the next batch is due when a tenth of it has gathered; and several
+results, which save no less than what has to be read anew behind them: else an edit would follow on every call."""
 _NO_ARGUMENTS = "{}"
 
 
 class Clearable(NamedTuple):
-    """A result that may be cleared, and what that saves in tokens, as counted."""
+    """A call and its result, one of them or both cleared, and what that saves in tokens, as counted."""
 
     answered: Answered
-    cleared: ToolResult
+    result: ToolResult
+    call: ToolCall
     saves: int
+
+    @property
+    def first_position(self) -> int:
+        """The first message that it changes."""
+        return self.answered.position if self.call is self.answered.call else self.answered.call_position
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,8 @@ class ClearToolResults(Strategy):
     ``clear_tool_inputs`` takes the arguments of the calls, too, or of those of some tools. An edit that saves less than
     ``clear_at_least`` tokens is not made; with ``"pays"`` it waits until reading those tokens again and again has cost
     what the edit will cost, unless the window or a cold cache leaves no choice, or makes it cheap. Never cleared: what
-    the model has not seen yet, errors, pinned messages, open units, and what is smaller than its placeholder.
+    the model has not seen yet, errors, pinned messages, the latest user message, open units, and what is smaller than
+    its placeholder.
     Source: seed ``xpert-context-editing``; Anthropic's ``clear_tool_uses``.
     """
 
@@ -103,11 +113,14 @@ class ClearToolResults(Strategy):
         batch: list[Clearable] = []
         for each in old:
             message = context.messages[each.position]
-            if each.position > context.latest_assistant or message.pinned or each.position in open_calls:
+            if each.position > context.latest_assistant or each.position in open_calls:
                 continue
-            cleared = self._cleared(context, each)
-            if cleared is not None:
-                batch.append(cleared)
+            if message.pinned or each.position == context.latest_user or each.result.is_error:
+                continue
+            result, saves = self._cleared_result(context, each)
+            call, saves_too = self._cleared_call(context, each)
+            if saves + saves_too > 0:
+                batch.append(Clearable(each, result, call, saves + saves_too))
         return batch
 
     def _kept(self, context: Context, found: Sequence[Answered]) -> int:
@@ -126,16 +139,27 @@ class ClearToolResults(Strategy):
             kept += 1
         return kept
 
-    def _cleared(self, context: Context, each: Answered) -> Clearable | None:
-        """The result without its content, if that makes it smaller."""
+    def _cleared_result(self, context: Context, each: Answered) -> tuple[ToolResult, int]:
+        """The result without its content, if that makes it smaller, and by how much it does."""
         result, message = each.result, context.messages[each.position]
-        if result.is_error or message.original.parts[each.part : each.part + 1] != (result,):
-            return None  # an edited one has given back what it had
+        if result not in message.original.parts:
+            return result, 0  # an edited one has given back what it had
         before = _size(context, each)
         placeholder = filled(self.placeholder, result.name or each.call.name, before, result)
         cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
-        saves = before - context.size_of(Message("tool", (cleared,)))
-        return Clearable(each, cleared, saves) if saves > 0 else None
+        is_alone = len(message.parts) == 1
+        after = context.size_of(replace(message, parts=(cleared,)) if is_alone else Message("tool", (cleared,)))
+        return (cleared, before - after) if after < before else (result, 0)
+
+    def _cleared_call(self, context: Context, each: Answered) -> tuple[ToolCall, int]:
+        """The call without its arguments, if they are to go and that makes it smaller, and by how much it does."""
+        call, wanted = each.call, self.clear_tool_inputs
+        is_wanted = wanted if isinstance(wanted, bool) else call.name in wanted
+        if not is_wanted or len(call.arguments) <= len(_NO_ARGUMENTS) or context.messages[each.call_position].pinned:
+            return call, 0
+        cleared = ToolCall(call.id, call.name, _NO_ARGUMENTS, call.extra_json)
+        saves = context.size_of(Message("assistant", (call,))) - context.size_of(Message("assistant", (cleared,)))
+        return (cleared, saves) if saves > 0 else (call, 0)
 
     def _is_worth_it(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
         if self.is_forced(context):
@@ -146,6 +170,8 @@ class ClearToolResults(Strategy):
             return False
         if not self._has_cleared_before(context):
             return True
+        if len(batch) < 2 or saves < self._behind(context, batch, saves):
+            return False
         kind, value = self.trigger
         if kind == "messages":
             return len(batch) * _BATCH >= value
@@ -162,31 +188,27 @@ class ClearToolResults(Strategy):
         Each call up to now has an assistant message in the history; the first one after a result took it into the
         cache, the others read it there. So the history alone tells, and every process comes to the same.
         """
-        spoken = [at for at, message in enumerate(context.messages) if message.role == "assistant"]
         backwards = (message.role == "assistant" for message in reversed(context.messages))
         calls_since = list(itertools.accumulate(backwards, initial=0))
         end = len(context.messages)
         read_again = sum(each.saves * max(0, calls_since[end - each.answered.position] - 1) for each in batch)
-        first = batch[0].answered.position
-        behind = sum(context.sizes[first : spoken[-1]]) - saves if spoken else 0
-        return CACHE_READ * read_again >= (CACHE_WRITE - CACHE_READ) * behind
+        return CACHE_READ * read_again >= (CACHE_WRITE - CACHE_READ) * self._behind(context, batch, saves)
+
+    def _behind(self, context: Context, batch: Sequence[Clearable], saves: int) -> int:
+        """What the provider has read before, and reads anew once the batch is cleared."""
+        first = min(each.first_position for each in batch)
+        return sum(context.sizes[first : context.latest_assistant]) - saves
 
     def _edits(self, context: Context, batch: Sequence[Clearable]) -> list[tuple[int, Message]]:
         """The messages without what is cleared, each with its place."""
         changed: dict[int, dict[int, Part]] = {}
         for each in batch:
             at = each.answered
-            changed.setdefault(at.position, {})[at.part] = each.cleared
-            if self._takes_input(at) and not context.messages[at.call_position].pinned:
-                call = ToolCall(at.call.id, at.call.name, _NO_ARGUMENTS, at.call.extra_json)
-                changed.setdefault(at.call_position, {})[at.call_part] = call
+            if each.result is not at.result:
+                changed.setdefault(at.position, {})[at.part] = each.result
+            if each.call is not at.call:
+                changed.setdefault(at.call_position, {})[at.call_part] = each.call
         return [(position, self._edited(context, position, parts)) for position, parts in sorted(changed.items())]
-
-    def _takes_input(self, each: Answered) -> bool:
-        wanted = self.clear_tool_inputs
-        if len(each.call.arguments) <= len(_NO_ARGUMENTS):
-            return False
-        return wanted if isinstance(wanted, bool) else each.call.name in wanted
 
     def _edited(self, context: Context, position: int, parts: Mapping[int, Part]) -> Message:
         message = context.messages[position]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
 from chatstack.context.mentions import mentions_in
+from chatstack.context.pairing import answered_calls
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import removable
 from chatstack.context.strategy import Strategy
@@ -42,7 +44,6 @@ class ClearThenDrop(Strategy):
     mentions: float = 0.05
     placeholder: str = "[cleared]"
     name = "clear_then_drop"
-    needs_window = True
 
     def __post_init__(self) -> None:
         limit: object = self.max_tokens
@@ -54,6 +55,10 @@ class ClearThenDrop(Strategy):
                 raise _wrong(name, share, "a share of max_tokens, from 0 to 1")
         if not self.mentions < self.target:
             raise _wrong("target", self.target, f"more than mentions={self.mentions:g}")
+
+    @property
+    def needs_window(self) -> bool:
+        return self.max_tokens is None
 
     def plan(self, context: Context) -> Plan | None:
         limit = self.max_tokens or context.window_tokens
@@ -83,6 +88,9 @@ class _Draft:
         self.removable = list(removable(context))
         self.recent = self._recent()
         self.carrier: int | None = None
+        self.spared: Unit | None = None
+        """The unit of the carrier, where it would be left out if it did not carry anything."""
+        self.tools = {(each.position, each.part): each.call.name for each in answered_calls(context.messages)}
 
     def _recent(self) -> set[Unit]:
         """The newest units that stay as they are, if they can: at least one."""
@@ -118,10 +126,11 @@ class _Draft:
         if self.carrier is not None and any(self.carrier in unit.positions for unit in going):
             self.carrier = None
         if self.carrier is None and self.list_tokens:
-            carrying = self._unit_to_carry(going)
-            if carrying is not None:
-                going.remove(carrying)
-                self.carrier = carrying.positions[-1]
+            self.spared = self._unit_to_carry(going)
+            if self.spared is not None:
+                going.remove(self.spared)
+                self.carrier = self.spared.positions[-1]
+                self._clear(self.carrier)
         for unit in going:
             self._drop(unit)
 
@@ -130,13 +139,15 @@ class _Draft:
         carrier = self.carrier
         if carrier is None or not self.list_tokens:
             return
-        after = {origin: message for message, origin in self._after() if origin != self.context.origins[carrier]}
+        left = [(message, origin) for message, origin in self._after() if origin != self.context.origins[carrier]]
+        stands = {origin: message for message, origin in left}
         came = self.context.request.messages
         names = mentions_in(
-            (came[at] for at in range(len(came)) if after.get(at) is not came[at]), tuple(after.values())
+            (came[at] for at in range(len(came)) if stands.get(at) is not came[at]), [message for message, _ in left]
         )
-        low, high = 0, len(names)
         room = self.list_tokens / self.context.scale + self.context.size_of(self._listing(carrier, ()))
+        room = min(room, (self.limit - self.tokens + self._size_at(carrier)) / self.context.scale)
+        low, high = 0, len(names)
         while low < high:  # the longest list that fits: a few counts, not one for each name
             middle = (low + high + 1) // 2
             if self.context.size_of(self._listing(carrier, names[:middle])) <= room:
@@ -145,6 +156,8 @@ class _Draft:
                 high = middle - 1
         if low:
             self._replace(carrier, self._listing(carrier, names[:low]))
+        elif self.spared is not None:
+            self._drop(self.spared)
 
     def shorten_new(self, room: float) -> None:
         """Take the middle out of each result that the model has not seen yet, and that is larger than that."""
@@ -193,7 +206,7 @@ class _Draft:
 
     def _holds_one_result(self, position: int) -> bool:
         message = self.context.messages[position]
-        return message.role == "tool" and len(message.parts) == 1 and not message.pinned
+        return message.role == "tool" and [*map(type, message.parts)] == [ToolResult] and not message.pinned
 
     def _unit_to_carry(self, going: list[Unit]) -> Unit | None:
         """A unit of one call and its one result: the one of which least is left without the result."""
@@ -201,46 +214,70 @@ class _Draft:
         return min(fit, key=lambda each: self._size_at(each.positions[0]), default=None)
 
     def _clear(self, position: int) -> bool:
-        """Clear the one result of a message, if that makes it smaller, and it is no error and not cleared already."""
+        """Clear the results of a message that the model has seen, where that makes them smaller; not errors, and not
+        what has been cleared already."""
         message = self.context.messages[position]
-        if not self._holds_one_result(position):
+        if position > self.context.latest_assistant:
             return False
-        (result,) = message.results
-        if result.is_error:
-            return False
-        cleared = self._with_output(position, self._placeholder(position))
-        if self.context.size_of(cleared) >= self.context.sizes[position]:
-            return False
-        self._replace(position, cleared)
-        return True
+        cleared: dict[int, ToolResult] = {}
+        for at, part in enumerate(message.parts):
+            if isinstance(part, ToolResult) and not part.is_error and part in message.original.parts:
+                shorter = _with_output(part, self._placeholder(position, at))
+                if self._size_of_part(shorter) < self._size_of_part(part):
+                    cleared[at] = shorter
+        if cleared:
+            self._replace(position, self._edited(position, cleared))
+        return bool(cleared)
 
-    def _placeholder(self, position: int) -> str:
-        result = self.context.messages[position].original.results[0]
-        return filled(self.strategy.placeholder, result.name, self.context.sizes[position], result)
+    def _placeholder(self, position: int, at: int) -> str:
+        came = self._as_it_came(position, at)
+        tool = came.name or self.tools.get((position, at), "")
+        return filled(self.strategy.placeholder, tool, self._size_of_part(came), came)
 
-    def _listing(self, position: int, names: list[str] | tuple[str, ...]) -> Message:
-        text = self._placeholder(position)
+    def _listing(self, position: int, names: Sequence[str]) -> Message:
+        """The message with the names in the place of its last result."""
+        message = self.context.messages[position]
+        at = max(at for at, part in enumerate(message.parts) if isinstance(part, ToolResult))
+        text = self._placeholder(position, at)
         if names:
             text += f" Names in what was left out: {', '.join(names)}"
-        return self._with_output(position, text)
+        return self._edited(position, {at: _with_output(self._as_it_came(position, at), text)})
 
-    def _with_output(self, position: int, output: str) -> Message:
+    def _as_it_came(self, position: int, at: int) -> ToolResult:
+        """A result with the content that it had before any edit."""
         message = self.context.messages[position]
-        (result,) = message.original.results
-        edited = ToolResult(result.call_id, result.name, output, False, result.extra_json)
-        before = self.context.size_of(message.original)
-        return message.edited(parts=(edited,), annotation=Annotation(self.strategy.name, before, (handle_of(result),)))
+        part = message.parts[at]
+        assert isinstance(part, ToolResult)
+        same = (each for each in message.original.results if each.call_id == part.call_id)
+        return part if part in message.original.parts else next(same, part)
+
+    def _edited(self, position: int, results: Mapping[int, ToolResult]) -> Message:
+        message = self.replaced.get(position, self.context.messages[position])
+        handles = [handle_of(self._as_it_came(position, at)) for at in results]
+        before = message.annotation or Annotation(self.strategy.name)
+        return message.edited(
+            parts=tuple(results.get(at, part) for at, part in enumerate(message.parts)),
+            annotation=Annotation(
+                self.strategy.name,
+                self.context.size_of(message.original),
+                tuple(dict.fromkeys((*before.handles, *handles))),
+                before.call_ids,
+            ),
+        )
+
+    def _size_of_part(self, part: ToolResult) -> int:
+        return self.context.size_of(Message("tool", (part,)))
 
     def _shortened(self, position: int, room: float) -> Message | None:
         """The message with its result cut to so many tokens; None if it is no text, or small enough."""
-        text = self.context.messages[position].results[0].text
-        share = room / max(1.0, self.context.sizes[position] * self.context.scale)
+        (result,) = self.context.messages[position].results
+        text = result.text
+        share = room / max(1.0, self._size_at(position))
         while text and share < 1:
             side = int(len(text) * share / 2)
             cut = len(text) - 2 * side
-            shortened = self._with_output(
-                position, f"{text[:side]}\n[{cut:,} characters cut]\n{text[len(text) - side :]}"
-            )
+            shorter = f"{text[:side]}\n[{cut:,} characters cut]\n{text[len(text) - side :]}"
+            shortened = self._edited(position, {0: _with_output(result, shorter, is_error=result.is_error)})
             if self.context.size_of(shortened) * self.context.scale <= room + _LEAST or not side:
                 return shortened
             share *= 0.85
@@ -261,6 +298,10 @@ class _Draft:
             for at, message in enumerate(self.context.messages)
             if at not in self.dropped
         ]
+
+
+def _with_output(result: ToolResult, output: str, *, is_error: bool = False) -> ToolResult:
+    return ToolResult(result.call_id, result.name, output, is_error, result.extra_json)
 
 
 def _wrong(parameter: str, value: object, wanted: str) -> WiringError:

@@ -37,6 +37,7 @@ CACHE_SECONDS = 300.0
 CACHED_FROM = 1_024
 """Nothing shorter, in tokens, is cached. Source: the same."""
 _COLD_SHARE = 0.05
+_MOST_ANCHORS = 64
 _FURTHEST = 4.0
 """A report four times above or below what was counted is of something else: a compaction at the provider, a sum."""
 
@@ -184,7 +185,7 @@ class ContextEditing:
         messages = request.messages
         tokens = seen.history.sums(seen.length, self.counter, self.size_of)[seen.length]
         if seen.length < len(messages):
-            tokens += sum(self.size_of(message) for message in messages if message.role == "system")
+            tokens += sum(map(self.size_of, seen.systems_in(messages)))
         return Context(
             request=request,
             messages=messages,
@@ -257,12 +258,14 @@ class ContextEditing:
             return
         self.calibration.learn(opened.model, self.counter, context.input_tokens, usage.input_tokens)
         if 1 / _FURTHEST <= usage.input_tokens / max(1, context.input_tokens) <= _FURTHEST:
+            if len(history.anchors) >= _MOST_ANCHORS:
+                history.anchors.clear()
             history.anchors[terms] = (self._rest_of(opened), Anchor(context.input_tokens, usage.input_tokens))
 
     def _rest_of(self, opened: Opened) -> object:
         """What a report belongs to, beside the history: what was decided, what goes along, which model it was."""
         request = opened.context.request
-        systems = tuple(message for message in request.messages if message.role == "system")
+        systems = opened.seen.systems_in(request.messages)
         options = request.options
         return (opened.replayed, systems, options.instructions, options.tools, options.output_schema, opened.model)
 

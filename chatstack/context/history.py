@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from chatstack.context.digests import first_link, next_link
 from chatstack.context.pairing import Pairs
@@ -20,7 +21,10 @@ NEW_MESSAGES = 64
 _LONG = 8
 _HEAD = 2
 """A history has another beginning if these differ: the task, and what follows it."""
-_SAME_END = 16
+_ALIKE = 3
+"""So many messages, and all that both have behind their beginnings, are alike where it is only the beginning that
+moved; conversations that merely end alike are two."""
+_SAME_PLACE = 64
 _COUNTERS = 4
 
 
@@ -106,8 +110,7 @@ class History:
         return sums
 
 
-@dataclass(frozen=True, slots=True)
-class Recognised:
+class Recognised(msgspec.Struct, frozen=True):
     """What is known of the messages of one request.
 
     ``positions`` are those of the conversation's messages in the request: a range, where the system messages all
@@ -123,6 +126,12 @@ class Recognised:
     def links(self) -> Sequence[bytes]:
         """The digests of the beginnings of the conversation."""
         return self.history.links(self.length)
+
+    def systems_in(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """The system messages of the request: mostly its head, and then the rest need not be looked at."""
+        if isinstance(self.positions, range):
+            return messages[: self.positions.start]
+        return tuple(message for message in messages if message.role == "system")
 
     @property
     def is_unstable(self) -> bool:
@@ -147,8 +156,9 @@ class Recogniser:
         self._key = key
         self._max_messages = max_messages
         self._lock = threading.Lock()
+        self._places: dict[int, list[History]] = {}
         self._ends: dict[int, list[History]] = {}
-        self._used: OrderedDict[History, int] = OrderedDict()
+        self._used: OrderedDict[History, _Place] = OrderedDict()
         self._messages = 0
 
     def recognise(self, messages: tuple[Message, ...]) -> Recognised:
@@ -157,86 +167,122 @@ class Recogniser:
         conversation = messages[head:] if head else messages
         positions: Sequence[int] = range(head, len(messages))
         found = self._found(conversation)
-        if _has_system(conversation[len(found.known) :]):
+        if len(found.known) < len(conversation) and _has_system(conversation[len(found.known) :]):
             positions = tuple(position for position, message in enumerate(messages) if message.role != "system")
             conversation = tuple(messages[position] for position in positions)
             found = self._found(conversation)
         length = len(conversation)
-        history = self._grown(found, conversation) if length else History(self._key)
-        last = length - 1 if length and positions[-1] == len(messages) - 1 else -1
-        needs_repair = bool(history.pairs.orphans) or any(
-            position != last for asked in history.pairs.waiting.values() for position, _ in asked
-        )
+        if not length:
+            return Recognised(History(self._key), 0, positions, needs_repair=False)
+        last = length - 1 if positions[-1] == len(messages) - 1 else -1
+        with self._lock:  # whoever makes it grow pairs its calls, too
+            history = self._grown(found, conversation)
+            waiting = history.pairs.waiting.values()
+            needs_repair = bool(history.pairs.orphans) or any(at != last for asked in waiting for at, _ in asked)
         return Recognised(history, length, positions, needs_repair)
 
     def clear(self) -> None:
         """Forget all of them."""
         with self._lock:
+            self._places.clear()
             self._ends.clear()
             self._used.clear()
             self._messages = 0
 
     def _found(self, conversation: tuple[Message, ...]) -> _Found:
-        """The longest known history that this one continues; or one that ended like it, but began otherwise."""
+        """The longest known history that this one continues; or one that differs in nothing but its beginning."""
         length = len(conversation)
-        moved: History | None = None
-        for at in range(length - 1, max(-1, length - 1 - NEW_MESSAGES), -1):
-            for history in self._ends.get(_end(conversation, at), ()):
+        for at in _ends_of(length):
+            for history in self._places.get(_place(conversation, at), ()):
                 known = history.messages
                 if len(known) == at + 1 and (conversation if at + 1 == length else conversation[: at + 1]) == known:
                     return _Found(history, known)
-                if at and known[:_HEAD] != conversation[:_HEAD]:
-                    moved = moved or history
-        return _Found(moved, ())
+        return _Found(self._moved(conversation), ())
+
+    def _moved(self, conversation: tuple[Message, ...]) -> History | None:
+        """The history that came with another beginning; of several the one to which that has happened least."""
+        for at in _ends_of(len(conversation)):
+            alike = at + 1 - _HEAD
+            if alike < _ALIKE:
+                return None
+            moved = [
+                history
+                for history in self._ends.get(_end(conversation, at), ())
+                if history.messages[:_HEAD] != conversation[:_HEAD]
+                and history.messages[-alike:] == conversation[_HEAD : at + 1]
+            ]
+            if moved:
+                return min(moved, key=lambda history: history.moves)
+        return None
 
     def _grown(self, found: _Found, conversation: tuple[Message, ...]) -> History:
-        with self._lock:
-            history, known = found
-            if history is not None and known:
-                if history.messages is known:  # nobody else has made it grow in the meantime
-                    if len(known) < len(conversation):
-                        history.moves = 0
-                    self._keep(history, conversation, known)
-                    return history
-                history = None
-            grown = History(self._key)
-            if history is not None:
-                grown.moves = history.moves + 1
-                grown.levels = dict(history.levels)
-            self._keep(grown, conversation, ())
-            return grown
+        history, known = found
+        if history is not None and known:
+            # Else somebody made it grow in the meantime, or it was forgotten.
+            if history.messages is known and history in self._used:
+                if len(known) < len(conversation):
+                    history.moves = 0
+                self._keep(history, conversation, known)
+                return history
+            history = None
+        grown = History(self._key)
+        if history is not None:
+            grown.moves = history.moves + 1
+            grown.levels = dict(history.levels)
+        self._keep(grown, conversation, ())
+        return grown
 
     def _keep(self, history: History, conversation: tuple[Message, ...], known: tuple[Message, ...]) -> None:
         """Have it known by its new end."""
-        end = _end(conversation, len(conversation) - 1)
-        if known and (len(known) != len(conversation)):
-            self._leave(history, _end(known, len(known) - 1))
         if len(known) != len(conversation):
-            there = self._ends.setdefault(end, [])
-            there.append(history)
-            del there[:-_SAME_END]
+            if known:
+                self._leave(history, self._used[history])
+            at = len(conversation) - 1
+            self._used[history] = _Place(_place(conversation, at), _end(conversation, at))
+            for places, key in zip((self._places, self._ends), self._used[history], strict=True):
+                there = places.setdefault(key, [])
+                there.append(history)
+                del there[:-_SAME_PLACE]
         history.grow(conversation)
         self._messages += len(conversation) - len(known)
-        self._used[history] = end
         self._used.move_to_end(history)
         while self._messages > self._max_messages and len(self._used) > 1:
-            old, old_end = self._used.popitem(last=False)
+            old, place = self._used.popitem(last=False)
             self._messages -= len(old.messages)
-            self._leave(old, old_end)
+            self._leave(old, place)
 
-    def _leave(self, history: History, end: int) -> None:
-        there = self._ends.get(end)
-        if there is not None:
-            left = [each for each in there if each is not history]
-            if left:
-                self._ends[end] = left
+    def _leave(self, history: History, left: _Place) -> None:
+        for places, key in zip((self._places, self._ends), left, strict=True):
+            others = [each for each in places.get(key, ()) if each is not history]
+            if others:
+                places[key] = others
             else:
-                del self._ends[end]
+                places.pop(key, None)
+
+
+class _Place(NamedTuple):
+    """What a conversation is looked up by, as it is and by its end alone; never more than a hint."""
+
+    whole: int
+    end: int
+
+
+def _ends_of(length: int) -> range:
+    """Where a known beginning of a conversation may end, the last place first."""
+    return range(length - 1, max(-1, length - 1 - NEW_MESSAGES), -1)
+
+
+def _place(conversation: tuple[Message, ...], at: int) -> int:
+    """Messages from all over it: those that end there alike are many, where the same is done again and again."""
+    before, second = (at - 1, 1) if at else (0, 0)
+    # One flat tuple: this is worked out several times on every call.
+    return hash(
+        (at, conversation[0], conversation[second], conversation[at // 2], conversation[before], conversation[at])
+    )
 
 
 def _end(conversation: tuple[Message, ...], at: int) -> int:
-    """What a conversation that ends there is looked up by; never more than a hint."""
-    return hash((conversation[at - 1], conversation[at])) if at else hash(conversation[0])
+    return hash((conversation[at - 1] if at else None, conversation[at]))
 
 
 def _leading_systems(messages: tuple[Message, ...]) -> int:

@@ -24,6 +24,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+_MOST_TERMS = 64
+"""A history keeps what it was last found by under that many terms (layers, limits, tools); it is looked up again else."""
 _COUNTED_EXTRAS = ("thinking", "output_format", "response_format", "functions")
 
 
@@ -120,6 +122,8 @@ class ContextMemory:
             decision = Decision(None, 0, length, self._edition)
         else:
             decision = self._looked_up(owner, seen, known if known is not None and known.length <= length else None)
+        if len(history.decisions) >= _MOST_TERMS:
+            history.decisions.clear()
         history.decisions[owner] = decision
         return decision
 
@@ -213,7 +217,10 @@ class ContextMemory:
             else:
                 if record is not None:
                     self._records.touch((owner, links[covers - 1]))
-        return Decision(record, covers, seen.length, edition)
+        decision = Decision(record, covers, seen.length, edition)
+        if known is not None and known.record is record:
+            decision.saved = known.saved
+        return decision
 
     def _level_of_beginning(self, owner: str, who: Recognised) -> int:
         links = who.links

@@ -30,10 +30,9 @@ class Record(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def patches(self) -> tuple[Patch, ...]:
-        """The same in order, neighbours joined: what is carried out on every later call."""
+        """What is left out and put in, in order, neighbours joined: with ``replace``, what every later call does."""
         single: list[Patch] = [Patch(position, position, (message,)) for position, message in self.insert]
         single += [Patch(position, position + 1, ()) for position in self.drop]
-        single += [Patch(position, position + 1, (message,)) for position, message in self.replace]
         single.sort(key=lambda each: each[:2])  # what is inserted before a message comes before its own patch
         joined: list[Patch] = []
         for each in single:
@@ -46,18 +45,17 @@ class Record(msgspec.Struct, frozen=True, dict=True):
 
     def carried_out(self, messages: tuple[Message, ...], head: int) -> tuple[Message, ...]:
         """The messages as decided, where the history begins at ``head``, and nothing else stands in it."""
-        after: list[Message] = []
-        start = 0
-        for patch in self.patches:
-            after += messages[start : patch.start + head]
-            after += patch.put
-            start = patch.stop + head
-        after += messages[start:]
+        after = list(messages)
+        for position, message in self.replace:
+            after[position + head] = message
+        for start, stop, put in reversed(self.patches):  # from the end, so that the positions before stay true
+            after[start + head : stop + head] = put
         return tuple(after)
 
     def saved(self, sums: Sequence[int], size_of: Callable[[Message], int]) -> int:
         """By how much it makes a history smaller whose sizes sum up like that."""
-        return sum(sums[stop] - sums[start] - sum(map(size_of, put)) for start, stop, put in self.patches)
+        saved = sum(sums[stop] - sums[start] - sum(map(size_of, put)) for start, stop, put in self.patches)
+        return saved + sum(sums[position + 1] - sums[position] - size_of(new) for position, new in self.replace)
 
     def plan(self, positions: Sequence[int], end: int) -> Plan:
         """The same as a plan for a request of ``end`` messages, where the history stands at these positions."""

@@ -87,11 +87,13 @@ def say_ineffective(telemetry: Telemetry, strategy: str, after: Context, why: st
     )
 
 
-def say_window_unknown(telemetry: Telemetry, layer: str, consequence: str) -> None:
+def say_window_unknown(
+    telemetry: Telemetry, layer: str, consequence: str, parameter: str = "max_context_tokens"
+) -> None:
     """A share of a window was asked for that nobody knows."""
     telemetry.warn(
         "window_unknown",
-        f"{layer}: nobody knows the window of this model: {consequence}; give max_context_tokens a number",
+        f"{layer}: nobody knows the window of this model: {consequence}; give {parameter} a number",
         {semconv.GUARD_ACTION: "warn"},
     )
 

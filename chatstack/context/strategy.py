@@ -17,6 +17,7 @@ from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
+from chatstack.context.saying import say_window_unknown
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
@@ -35,12 +36,15 @@ class Strategy(ABC):
     __slots__ = ()
 
     name: ClassVar[str] = "custom"
-    needs_window: ClassVar[bool] = False
-    """Whether it asks for ``context.window_tokens``; finding that out may mean asking the provider's API."""
 
     @abstractmethod
     def plan(self, context: Context) -> Plan | None:
         """The edit to make, or None for none."""
+
+    @property
+    def needs_window(self) -> bool:
+        """Whether it asks for ``context.window_tokens``; finding that out may mean asking the provider's API."""
+        return False
 
     def as_layer(self) -> Layer:
         """The layer that applies it: what ``ChatStack.use(strategy)`` puts into the stack."""
@@ -88,6 +92,9 @@ class StrategyApplier(ChatFronts):
         window = await self.windows.of(self.inner, request.options.model) if self.strategy.needs_window else None
         opened.limit = window or 0
         context = await self._editing.replay(opened)
+        if self.strategy.needs_window and window is None and self._editing.is_news("window", opened):
+            name = type(self.strategy).__name__
+            say_window_unknown(self.telemetry, name, "it does not edit anything", "max_tokens")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
         context = await self._editing.apply(self.strategy.plan(context), context, opened)

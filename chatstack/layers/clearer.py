@@ -108,7 +108,7 @@ class ToolResultClearer(ChatFronts):
         if self.max_context_tokens != "auto":
             return self.max_context_tokens
         needed = "fraction" in self.trigger or "fraction" in self.keep
-        if not needed and self.clear_at_least != "pays":
+        if not needed and self.clear_at_least != "pays" and not opened.seen.is_unstable:
             return None
         window = await self.windows.of(self.inner, request.options.model)
         if needed:
@@ -129,7 +129,7 @@ class ToolResultClearer(ChatFronts):
                 counted = await teller.count_tokens(context.to_send())
             except ChatStackError:  # the call itself will meet the same trouble, and say so
                 counted = None
-        if counted is None:
+        if counted is None or counted <= 0:
             if self._editing.is_news("count", opened):
                 say_estimated(self.telemetry, "clear_tool_results")
             return context
@@ -190,8 +190,9 @@ def _names(parameter: str, given: object) -> list[str]:
     if isinstance(given, str) or not isinstance(given, (Sequence, frozenset, set)):
         raise _wrong(parameter, given, "a list of tool names")
     names = set(cast("Sequence[object]", given))
-    if not all(isinstance(name, str) for name in names):
-        raise _wrong(parameter, given, "a list of tool names")
+    for name in names:
+        if not isinstance(name, str):
+            raise _wrong(parameter, name, "a list of tool names")
     return sorted(cast("set[str]", names))
 
 

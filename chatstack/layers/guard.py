@@ -9,7 +9,7 @@ import msgspec
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, provider_info
+from chatstack.client.protocol import ChatClient, chain, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing, Opened
@@ -26,6 +26,9 @@ from chatstack.values.requests import ChatRequest
 _RETRIES = 3
 """How often a refused request is tried again, smaller each time."""
 _SMALLER = 0.75
+_FURTHEST = 4
+"""A limit so many times larger than what was refused is not what it failed at, and a size so many times smaller than
+its estimate not its own. The other way round both may be: nobody can tell a language that the counter cannot count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +117,8 @@ class ContextWindowGuard(ChatFronts):
         context = await self._editing.replay(opened)
         self.telemetry.utilization.record(context.tokens / limit)
         reached = level_of(context.tokens, limit, self.warning_threshold)
-        if reached is Level.FINE and request.conversation_id is None and not context.is_edited:
+        was_near = request.conversation_id is not None or context.is_edited or opened.seen.history.levels
+        if reached is Level.FINE and not was_near:  # as far as that is known, so there is nothing to take back
             return context
         lines = self._lines(limit)
         last = self.memory.level(lines, opened.who)
@@ -171,40 +175,60 @@ class ContextWindowGuard(ChatFronts):
     async def _recovered(self, refusal: ContextOverflowError, context: Context, opened: Opened) -> ChatStream:
         """Learn from a refusal; a pruning guard then sends less, and less again, as long as there is anything to
         leave out. Nothing has reached the caller yet: ``send`` is primed."""
+        told: int | None = None
         for _ in range(_RETRIES):
-            context, limit = self._learnt_from(refusal, context, opened)
+            said = _limit_in(refusal, context)
+            told = said if told is None else min(told, said or told)
+            context, limit = self._learnt_from(refusal, said, context, opened)
             if not self.prune_on_overflow:
                 break
             before = context
-            told = f"the provider refused it as too long: {context.tokens:,} tokens, the limit is {limit:,}"
-            with self.telemetry.warning("context_window_exceeded", told, self._numbers(context, limit, "prune")):
+            with self.telemetry.warning(
+                "context_window_exceeded",
+                f"the provider refused about {context.tokens:,} tokens as too long, {limit:,} at most are sent next",
+                self._numbers(context, limit, "prune"),
+            ):
                 context = await self._pruned(opened, context, limit)
-            if context is before:
+            if context.input_tokens >= before.input_tokens:
                 self._say_irreducible(context, limit)
                 break
-            try:
-                stream = await self._editing.send(self.inner, context, opened)
-            except ContextOverflowError as again:
-                refusal = again
-            else:
-                if refusal.limit is not None:  # it has proved true
-                    self.windows.learn(self.inner, opened.model or None, refusal.limit)
-                return stream
+            answer = await self._tried(context, opened)
+            if isinstance(answer, ChatStream):
+                if told is not None and context.tokens <= told:  # what was taken although it is larger disproves it
+                    self.windows.learn(self.inner, opened.model or None, told)
+                return answer
+            refusal = answer
         raise refusal
 
-    def _learnt_from(self, refusal: ContextOverflowError, context: Context, opened: Opened) -> tuple[Context, int]:
+    async def _tried(self, context: Context, opened: Opened) -> ChatStream | ContextOverflowError:
+        """The answer or the refusal. Caught in here: a refusal holds on to the frames that it went through, and must
+        not keep a later answer alive with them that the caller has dropped."""
+        try:
+            return await self._editing.send(self.inner, context, opened)
+        except ContextOverflowError as refusal:
+            return refusal
+
+    def _learnt_from(
+        self, refusal: ContextOverflowError, said: int | None, context: Context, opened: Opened
+    ) -> tuple[Context, int]:
         """The context as large as it truly is, and the limit that it truly has to fit.
 
-        Where the refusal does not tell, or tells what the estimate contradicts, three quarters are tried.
+        Where the refusal does not tell, or tells what cannot be, three quarters are tried.
         """
-        if refusal.limit is not None:
-            opened.limit = min(refusal.limit, opened.limit or refusal.limit)
-        if refusal.actual is not None and context.input_tokens:
+        actual = refusal.actual
+        if said is not None:
+            opened.limit = min(said, opened.limit or said)
+        if actual is not None and _is_size(actual, said, context) and self._is_last:
             if not context.reserved_tokens:  # else nobody knows whether they are in it
-                self.calibration.learn(opened.model, self._editing.counter, context.input_tokens, refusal.actual)
-            context = msgspec.structs.replace(context, scale=max(context.scale, refusal.actual / context.input_tokens))
+                self.calibration.learn(opened.model, self._editing.counter, context.input_tokens, actual)
+            context = msgspec.structs.replace(context, scale=_input_in(actual, context) / context.input_tokens)
         limit = opened.limit or context.tokens
         return context, limit if context.tokens > limit else max(1, int(context.tokens * _SMALLER))
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether nobody further in edits, so that a refusal is of what was weighed here."""
+        return not any(getattr(each, "kind", "") == "context" for each in chain(self.inner))
 
     def _say_near(self, context: Context, limit: int) -> None:
         share = context.tokens / limit
@@ -241,6 +265,26 @@ class ContextWindowGuard(ChatFronts):
             semconv.CONTEXT_THRESHOLD: self.warning_threshold,
             semconv.CONTEXT_TOKEN_SOURCE: self._editing.counter.source,
         }
+
+
+def _limit_in(refusal: ContextOverflowError, context: Context) -> int | None:
+    """The limit that a refusal tells, if it can be one."""
+    limit = refusal.limit
+    highest = max(context.tokens * _FURTHEST, (refusal.actual or 0) - 1)
+    return limit if limit is not None and 0 < limit <= highest else None
+
+
+def _is_size(actual: int, limit: int | None, context: Context) -> bool:
+    """Whether a refusal can be right about the size: it is above the limit, and not far below the estimate."""
+    return actual > (limit or 0) and actual * _FURTHEST >= context.input_tokens > 0
+
+
+def _input_in(actual: int, context: Context) -> int:
+    """The input in what a refusal calls the size: whichever comes nearer to the estimate, with the room for the answer
+    or without."""
+    estimated = context.tokens - context.reserved_tokens
+    without = actual - context.reserved_tokens
+    return without if without > 0 and abs(without - estimated) < abs(actual - estimated) else actual
 
 
 def _wrong(parameter: str, value: object, wanted: str) -> WiringError:

@@ -119,4 +119,3 @@ def _update_of(part: Part) -> ChatUpdate:
     if isinstance(part, Reasoning):
         return ChatUpdate(reasoning=part.text)
     return ChatUpdate(part=part)
-
