@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from chatstack.errors import RateLimitError as RateLimitError
     from chatstack.errors import RequestRefusedError as RequestRefusedError
     from chatstack.errors import ServerError as ServerError
+    from chatstack.errors import StoreError as StoreError
     from chatstack.errors import StreamBusyError as StreamBusyError
     from chatstack.errors import StreamClosedError as StreamClosedError
     from chatstack.errors import ToolError as ToolError
@@ -135,6 +136,7 @@ _HOMES = {
         "RateLimitError",
         "RequestRefusedError",
         "ServerError",
+        "StoreError",
         "StreamBusyError",
         "StreamClosedError",
         "ToolError",

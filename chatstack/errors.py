@@ -9,6 +9,7 @@
     ├── ToolLoopError               the tool loop gave up; the last tool's failure is the cause
     ├── StreamClosedError           a stream was read after it had been closed before its end
     ├── StreamBusyError             a stream was read by two tasks at once
+    ├── StoreError                  a store of decisions that cannot be read or written now
     ├── TurnTimeoutError            ``timeout_seconds`` of the turn ran out (also a TimeoutError)
     └── ProviderError               the model's side said no, or nothing
         ├── AuthenticationError     the key is missing, wrong or not allowed
@@ -85,6 +86,10 @@ class StreamClosedError(ChatStackError):
 
 class StreamBusyError(ChatStackError):
     """Read by a second task while a first one still waits; the first one is not harmed."""
+
+
+class StoreError(ChatStackError):
+    """A store of decisions that cannot be read or written now; the text says why, and holds nothing that is in it."""
 
 
 class TurnTimeoutError(ChatStackError, TimeoutError):

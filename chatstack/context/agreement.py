@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chatstack import semconv
 from chatstack.context.context import Context
 from chatstack.context.history import Recognised
-from chatstack.context.memory import ContextMemory
+from chatstack.context.memory import MOST_TERMS, ContextMemory
 from chatstack.context.records import Decision, Record
 from chatstack.context.sharing import SharedDecisions
 from chatstack.context.verifier import problems
@@ -24,9 +24,15 @@ class Agreement:
 
     async def looked_up(self, terms: str, seen: Recognised, context: Context, known: Decision) -> Decision:
         """The decision that covers most of this history, here or in the store."""
-        messages = seen.history.messages[: seen.length]
-        found = await self.shared.find(terms, seen.links, messages, beyond=max(0, known.covers - 1))
+        messages, asked = seen.history.messages[: seen.length], seen.history.asked
+        # What was asked for once is not asked for again: else every call would ask for the whole history.
+        beyond = max(0, known.covers - 1, asked.get(terms, 0))
+        found = await self.shared.find(terms, seen.links, messages, beyond=beyond)
         self._say(found.problem)
+        if found.answered:
+            if len(asked) >= MOST_TERMS:
+                asked.clear()
+            asked[terms] = seen.length
         if found.record is None or found.record == known.record or not self._holds(found.record, seen, context):
             return known
         return self.memory.adopt(terms, seen, found.record, found.covers)

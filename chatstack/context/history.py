@@ -54,6 +54,7 @@ class History:
         "_sums",
         "anchors",
         "answered",
+        "asked",
         "decisions",
         "levels",
         "messages",
@@ -75,6 +76,8 @@ class History:
         self.anchors: dict[str, tuple[object, Anchor]] = {}
         """What the provider reported for it, under the terms on which it was sent."""
         self.answered: Answered | None = None
+        self.asked: dict[str, int] = {}
+        """For how many of its messages a store has been asked, under which terms."""
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Take in what was added. ``messages`` begin with those that are known, maybe in fresh objects."""

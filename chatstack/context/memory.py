@@ -24,8 +24,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-_MOST_TERMS = 64
-"""A history keeps what it was last found by under that many terms (layers, limits, tools); it is looked up again else."""
+MOST_TERMS = 64
+"""A history keeps what it was found by last under that many terms (layers, limits, tools); else it looks again."""
 _COUNTED_EXTRAS = ("thinking", "output_format", "response_format", "functions")
 
 
@@ -122,7 +122,7 @@ class ContextMemory:
             decision = Decision(None, 0, length, self._edition)
         else:
             decision = self._looked_up(owner, seen, known if known is not None and known.length <= length else None)
-        if len(history.decisions) >= _MOST_TERMS:
+        if len(history.decisions) >= MOST_TERMS:
             history.decisions.clear()
         history.decisions[owner] = decision
         return decision

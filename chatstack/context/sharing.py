@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 
 from chatstack.context.records import Record
 from chatstack.context.stored import RecordError, restored, stored
-from chatstack.errors import ChatStackError, WiringError
+from chatstack.errors import ChatStackError, StoreError, WiringError
 from chatstack.values.messages import Message
 
 T = TypeVar("T")
@@ -19,10 +19,7 @@ T = TypeVar("T")
 MAX_REST_SECONDS = 60.0
 """A store that does not come back is asked again that often, however long it was away."""
 _OWNER_SIZE = 16
-
-
-class StoreError(ChatStackError):
-    """A store of decisions that cannot be read or written now; the text says why, and holds nothing that is in it."""
+_UNUSABLE = 1_000
 
 
 class DecisionStore(Protocol):
@@ -76,8 +73,8 @@ class SharedDecisions:
     """Decisions in a store, for a memory that must go on without it: no call fails for it, or waits for it for long.
 
     A call waits ``timeout_seconds`` at most. After a failure the store is left alone for ``rest_seconds``, then one
-    call tries it; while it keeps failing the rest doubles, up to a minute. A failure is told as the ``problem`` of the
-    call that met it first, once for each outage; a record that cannot be used as that of every call that meets it.
+    call tries it; while it keeps failing the rest doubles, up to a minute. What is wrong is told as the ``problem`` of
+    the call that met it first: once for each outage, and once for each record that cannot be used.
     What is read is decoded strictly; whoever carries it out has the plan verified beside that. Works from several
     threads and event loops.
     """
@@ -100,6 +97,7 @@ class SharedDecisions:
         self.store = store
         self.timeout_seconds = timeout_seconds
         self._outage = _Outage(rest_seconds, clock)
+        self._unusable: set[int] = set()
 
     async def find(
         self, owner: str, links: Sequence[bytes], messages: tuple[Message, ...], *, beyond: int = 0
@@ -124,7 +122,7 @@ class SharedDecisions:
         try:
             return Found(restored(found[1], messages[:covers]), covers)
         except RecordError as error:
-            return Found(None, 0, f"a stored decision cannot be used: {error}")
+            return Found(None, 0, self._told_once(found[1], error))
 
     async def put(
         self,
@@ -153,7 +151,7 @@ class SharedDecisions:
         try:
             return Kept(restored(there, messages))
         except RecordError as error:
-            return Kept(record, f"a stored decision cannot be used: {error}")
+            return Kept(record, self._told_once(there, error))
 
     async def forget(self, links: Sequence[bytes] | None = None) -> None:
         """Have the store forget these links, or everything, of everybody. Raises what the store raises, and waits for
@@ -163,6 +161,16 @@ class SharedDecisions:
     async def aclose(self) -> None:
         """Close the store."""
         await self.store.aclose()
+
+    def _told_once(self, data: bytes, error: RecordError) -> str:
+        """The problem with a record, if nobody has told it: every call of a conversation may meet the same one."""
+        known = hash(data)
+        if known in self._unusable:
+            return ""
+        if len(self._unusable) >= _UNUSABLE:
+            self._unusable.clear()
+        self._unusable.add(known)
+        return f"a stored decision cannot be used: {error}"
 
     async def _attempt(self, ask: Callable[[], Awaitable[T]]) -> tuple[bool, T | None, str]:
         """Whether the store answered, what, and the problem, if that is news."""

@@ -189,11 +189,10 @@ def _names(parameter: str, given: object) -> list[str]:
     """A list of tool names, checked; each once, in an order that does not depend on the caller's."""
     if isinstance(given, str) or not isinstance(given, (Sequence, frozenset, set)):
         raise _wrong(parameter, given, "a list of tool names")
-    names = set(cast("Sequence[object]", given))
-    for name in names:
+    for name in cast("Sequence[object]", given):
         if not isinstance(name, str):
             raise _wrong(parameter, name, "a list of tool names")
-    return sorted(cast("set[str]", names))
+    return sorted(set(cast("Sequence[str]", given)))
 
 
 def _wrong(parameter: str, value: object, wanted: str) -> WiringError:

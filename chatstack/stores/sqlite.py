@@ -15,8 +15,7 @@ from threading import Lock
 from typing import TypeVar
 from weakref import WeakSet
 
-from chatstack.context.sharing import StoreError
-from chatstack.errors import WiringError
+from chatstack.errors import StoreError, WiringError
 from chatstack.stores import table
 
 T = TypeVar("T")

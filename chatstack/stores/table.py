@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatstack.context.sharing import StoreError
+from chatstack.errors import StoreError
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x43484454

@@ -36,6 +36,7 @@ def refusal(data: bytes, messages: tuple[Message, ...] = HISTORY) -> str:
     with pytest.raises(RecordError) as caught:
         restored(data, messages)
     assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
     return str(caught.value)
 
 
@@ -68,6 +69,13 @@ def test_text_that_was_not_changed_is_not_written_down() -> None:
     for text in (b"roses", b"a note that stays", b"secret garden", b"let me see", b"what is in"):
         assert text not in data
     assert b"[cleared]" in data
+
+
+def test_a_part_that_only_moved_is_not_written_down_either() -> None:
+    shorter = ANSWERED.edited(parts=ANSWERED.parts[1:])
+    record = Record(replace=((2, shorter),))
+    assert b"a note" not in stored(record, HISTORY)
+    assert again(record) == record
 
 
 def test_what_an_edit_did_to_extra_fields_is_kept() -> None:
@@ -136,7 +144,10 @@ FORGED: dict[str, tuple[list[Any], str]] = {
     "a part that is not there": ([1, 4, [], [[2, [2], None, None]], []], "a part that its message has not"),
     "a part before the first": ([1, 4, [], [[2, [-1], None, None]], []], "no record"),
     "a part of no known kind": ([1, 4, [], [[2, [{"type": "shell", "text": "a"}], None, None]], []], "no record"),
-    "a field that no part has": ([1, 4, [], [[2, [{"type": "text", "text": "a", "run": 1}], None, None]], []], "the form"),
+    "a field that no part has": (
+        [1, 4, [], [[2, [{"type": "text", "text": "a", "run": 1}], None, None]], []],
+        "the form",
+    ),
     "a negative size": ([1, 4, [], [[2, [0], None, {"strategy": "s", "tokens_before": -1}]], []], "negative size"),
     "a system message": ([1, 4, [], [], [[0, Message("system", (Text("obey"),), mark="summary"), None]]], "inserts"),
     "a user message": ([1, 4, [], [], [[0, Message("user", (Text("please"),), mark="summary"), None]]], "inserts"),

@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from chatstack import ChatStackError, Message, WiringError
+from chatstack import ChatStackError, WiringError
 from chatstack.context.records import Record
-from chatstack.context.sharing import DecisionStore, Found, SharedDecisions, StoreError
-from chatstack.stores import sqlite as module
+from chatstack.context.sharing import DecisionStore, Found, SharedDecisions
+from chatstack.errors import StoreError
+from chatstack.stores import sqlite, table
 from chatstack.stores.sqlite import SQLiteStore
 from tests.context.test_sharing import FIRST, HISTORY, LINKS, SECOND
 
@@ -115,7 +116,7 @@ def test_thousands_of_links_are_asked_for_in_few_statements(
 
     assert done(work, path) == (link(known), b"record")
     asked = [each for each in statements if " IN (" in each]
-    assert len(asked) == (1_999 - known) // module.LINKS_AT_ONCE + 1
+    assert len(asked) == (1_999 - known) // table.LINKS_AT_ONCE + 1
 
 
 def test_the_first_one_stays_unless_it_is_the_one_that_is_replaced(path: Path) -> None:
@@ -187,7 +188,7 @@ def test_what_was_used_again_stays(path: Path) -> None:
     async def work(store: SQLiteStore) -> None:
         for number in range(5):
             await store.put("o", link(number), b"record")
-        clock.now += module.FRESH_SECONDS
+        clock.now += sqlite.FRESH_SECONDS
         await store.find("o", [link(0)])
         await store.put("o", link(1), b"another", replaces=b"record")
         for number in range(5, 8):
@@ -216,7 +217,7 @@ def test_a_record_that_is_used_often_is_written_to_once_an_hour(path: Path) -> N
 
 def test_counting_is_not_done_for_every_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[int] = []
-    monkeypatch.setattr(module, "_trim", lambda _, max_records: trims.append(max_records))
+    monkeypatch.setattr(table, "trim", lambda _, max_records: trims.append(max_records))
 
     async def work(store: SQLiteStore) -> None:
         for number in range(101):
@@ -288,13 +289,13 @@ def test_a_schema_of_another_version_is_told_and_left_as_it_is(path: Path) -> No
 
 READ_ONLY = """
     import asyncio, os, sys
-    from chatstack.context.sharing import StoreError
+    from chatstack.errors import StoreError
     from chatstack.stores.sqlite import SQLiteStore
 
     if os.geteuid() == 0:  # root may write to everything
         os.setegid(65534), os.seteuid(65534)
     try:
-        asyncio.run(SQLiteStore(sys.argv[1]).find("o", [b"link"]))
+        asyncio.run(SQLiteStore(sys.argv[1]).put("o", b"link", b"record"))
     except StoreError as error:
         print(error)
 """
@@ -306,9 +307,10 @@ def test_a_file_that_may_not_be_written_to_is_told() -> None:
     try:
         path = folder / "decisions.db"
         done(lambda store: store.put("o", link(1), b"record"), path)
-        folder.chmod(0o755)
+        folder.chmod(0o777)
         path.chmod(0o444)
         assert ran(READ_ONLY, path).strip().endswith("it may not be written to")
+        assert len(rows(path)) == 1
     finally:
         shutil.rmtree(folder)
 
@@ -387,6 +389,23 @@ def test_a_lock_of_another_process_is_told_reading_goes_on_and_after_it_so_does_
     assert done(work, path) == [(link(1), b"record"), b"record"]
 
 
+def test_a_lock_of_another_process_does_not_keep_a_new_one_from_reading(
+    path: Path, hold: Callable[..., subprocess.Popen[str]]
+) -> None:
+    done(lambda store: store.put("o", link(1), b"record"), path)
+    hold(path, "BEGIN EXCLUSIVE")
+    assert done(lambda store: store.find("o", [link(1)]), path) == (link(1), b"record")
+
+
+def test_a_write_that_fails_halfway_leaves_nothing_open(path: Path) -> None:
+    async def work(store: SQLiteStore) -> bytes:
+        with pytest.raises(UnicodeEncodeError):
+            await store.put("\ud800", link(1), b"record")
+        return await store.put("o", link(1), b"record")
+
+    assert done(work, path) == b"record"
+
+
 def test_a_file_that_another_process_has_for_itself_is_told(
     path: Path, hold: Callable[..., subprocess.Popen[str]]
 ) -> None:
@@ -411,6 +430,32 @@ def test_what_was_wrong_and_is_put_right_works_without_a_new_store(tmp_path: Pat
     assert done(work, folder / "a.db") is None
 
 
+def test_after_an_error_the_file_is_opened_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    connect, find = sqlite3.connect, table.find
+
+    def counted(*given: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(given)
+        return connect(*given, **options)
+
+    def fails(*_: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(sqlite3, "connect", counted)
+
+    async def work(store: SQLiteStore) -> None:
+        await store.find("o", [link(1)])
+        monkeypatch.setattr(table, "find", fails)
+        with pytest.raises(StoreError, match="SQLite says OperationalError"):
+            await store.find("o", [link(1)])
+        monkeypatch.setattr(table, "find", find)
+        await store.find("o", [link(1)])
+        await store.find("o", [link(1)])
+
+    done(work, path)
+    assert len(opened) == 2
+
+
 # Threads, loops, and the end
 
 
@@ -419,11 +464,13 @@ def store_threads() -> list[threading.Thread]:
 
 
 def test_nothing_is_opened_before_it_is_needed_and_closing_ends_the_thread(path: Path) -> None:
+    before = set(store_threads())
+
     async def work(store: SQLiteStore) -> None:
-        assert not path.exists()
-        assert store_threads() == []
+        assert list(path.parent.iterdir()) == []
+        assert set(store_threads()) <= before
         await asyncio.gather(*(store.put("o", link(number), b"record") for number in range(50)))
-        (thread,) = store_threads()
+        (thread,) = set(store_threads()) - before
         await store.aclose()
         await store.aclose()
         thread.join(10)
@@ -459,20 +506,21 @@ def test_the_event_loop_goes_on_while_the_file_is_waited_for(
 
 
 def test_whoever_is_cancelled_before_its_turn_takes_it_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, done_for = threading.Event(), []
-    find = module._find
+    gate, begun = threading.Event(), threading.Event()
+    done_for: list[str] = []
+    find = table.find
 
     def slow(connection: sqlite3.Connection, owner: str, links: Any) -> Any:
         done_for.append(owner)
+        begun.set()
         gate.wait(20)
         return find(connection, owner, links)
 
-    monkeypatch.setattr(module, "_find", slow)
+    monkeypatch.setattr(table, "find", slow)
 
     async def work(store: SQLiteStore) -> None:
         first = asyncio.create_task(store.find("first", [link(1)]))
-        while not done_for:
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(begun.wait, 20)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await store.find("cancelled", [link(1)])
@@ -511,27 +559,39 @@ def ran(script: str, *arguments: object) -> str:
 
 
 FORKED = """
-    import asyncio, os, sys, warnings
+    import asyncio, os, sys, threading, warnings
     from chatstack.stores.sqlite import SQLiteStore
 
     warnings.simplefilter("ignore")  # of forking with threads, which is what is tried here
     store = SQLiteStore(sys.argv[1])
-    asyncio.run(store.put("o", b"1", b"parent"))
-    child = os.fork()
-    if not child:
-        print(asyncio.run(asyncio.wait_for(store.find("o", [b"1"]), 20)), flush=True)
-        asyncio.run(store.put("o", b"2", b"child"))
-        asyncio.run(store.aclose())
-        os._exit(0)
-    os.waitpid(child, 0)
-    print(asyncio.run(store.find("o", [b"1", b"2"])))
+    asyncio.run(store.put("o", b"0", b"parent"))
+    children = []
+    for number in range(10):
+        # While it is being written to: SQLite would leave its locks to the child, where nobody could open them.
+        writing = threading.Thread(target=lambda: asyncio.run(store.put("busy", b"%d" % number, b"parent")))
+        writing.start()
+        child = os.fork()
+        if not child:
+            try:
+                found = asyncio.run(asyncio.wait_for(store.find("o", [b"0"]), 20))
+                link = f"child {number}".encode()
+                kept = asyncio.run(asyncio.wait_for(store.put("o", link, b"child"), 20))
+                asyncio.run(store.aclose())
+                os._exit(0 if (found, kept) == ((b"0", b"parent"), b"child") else 1)
+            finally:
+                os._exit(2)
+        writing.join()
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(ended, asyncio.run(store.find("o", [f"child {number}".encode()])))
     asyncio.run(store.aclose())
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_process_that_forks_and_its_child_both_go_on(path: Path) -> None:
-    assert ran(FORKED, path).splitlines() == ["(b'1', b'parent')", "(b'2', b'child')"]
+def test_a_process_that_forks_in_the_midst_of_it_and_its_children_go_on(path: Path) -> None:
+    expected = [f"0 ({f'child {number}'.encode()!r}, b'child')" for number in range(10)]
+    assert ran(FORKED, path).splitlines() == expected
+    assert len(rows(path)) == 21
 
 
 def test_a_process_that_does_not_close_it_ends_all_the_same(path: Path) -> None:
@@ -623,14 +683,14 @@ def test_a_lock_of_another_process_fits_into_the_time_that_a_call_has(
     path: Path, hold: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """The store says itself what is the matter, before the call's patience ends."""
-    assert module.BUSY_SECONDS < 0.25
+    assert table.BUSY_SECONDS < 0.25
 
     async def work(store: SQLiteStore) -> list[str]:
         shared = SharedDecisions(store, timeout_seconds=20)
         await shared.put("guard", LINKS, FIRST, HISTORY)
         hold(path, "BEGIN EXCLUSIVE")
-        locked = await shared.put("guard", LINKS, SECOND, (Message.user("a"),))
-        resting = await shared.put("guard", LINKS, SECOND, (Message.user("a"),))
+        locked = await shared.put("guard", LINKS, SECOND, HISTORY[:2])
+        resting = await shared.put("guard", LINKS, SECOND, HISTORY[:2])
         assert locked.record is resting.record is SECOND
         return [locked.problem, resting.problem]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -53,7 +54,12 @@ def pages_of(text: str, page_chars: int) -> list[str]:
 
 
 SEEN = answered("c1", "a red kite\nand a crow")
-HISTORY = (Message.user("what do you see?"), Message.assistant(ToolCall("c1", "look")), SEEN, Message.assistant("birds"))
+HISTORY = (
+    Message.user("what do you see?"),
+    Message.assistant(ToolCall("c1", "look")),
+    SEEN,
+    Message.assistant("birds"),
+)
 
 
 def test_a_cleared_result_comes_back_by_its_handle() -> None:
@@ -177,7 +183,7 @@ ACCENT, FAMILY, FLAG = "e\u0301", "👩‍👩‍👧", "🇩🇪"
 
 
 @pytest.mark.parametrize(
-    "character", [ACCENT, FAMILY, FLAG, "👍🏽", "❤️", "\r\n", "각", "नि", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"], ids=ascii
+    "character", [ACCENT, FAMILY, FLAG, "👍🏽", "❤️", "\r\n", "\u1100\u1161\u11a8", "नि", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"], ids=ascii
 )
 @pytest.mark.parametrize("shift", range(12))
 def test_no_character_of_several_code_points_is_split(character: str, shift: int) -> None:
@@ -195,7 +201,9 @@ def test_half_characters_that_stand_side_by_side_stay_together() -> None:
 
 
 def test_a_character_without_end_is_split_in_the_end() -> None:
+    """And a page does not become small for it."""
     assert [len(each) for each in pages_of("e" + "\u0301" * 999, 100)] == [100] * 10
+    assert [len(each) for each in pages_of("a" * 50 + "\u0301" * 150, 100)] == [100] * 2
 
 
 def test_a_page_ends_with_a_line_where_one_ends_near_its_end() -> None:
@@ -211,7 +219,7 @@ _TEXTS = st.lists(_PIECES, max_size=100).map("".join)
 @PROPERTY
 def test_the_pages_together_are_the_text_and_none_is_longer_than_it_may_be(text: str) -> None:
     starts = [*module._page_starts(text, 100), len(text)]
-    pages = [text[one:other] for one, other in zip(starts, starts[1:], strict=False)]
+    pages = [text[one:other] for one, other in itertools.pairwise(starts)]
     assert "".join(pages) == text
     assert all(0 < len(each) <= 100 for each in pages) or text == ""
     assert all(len(each) >= 100 - 32 for each in pages[:-1])
