@@ -183,7 +183,7 @@ def test_a_store_that_cannot_be_used_costs_a_warning_and_no_call(tmp_path: Path,
     held = spoil(path)
 
     async def run() -> None:
-        process, messages = Process(SQLiteStore(path)), talk(20)
+        process, messages = Process(SQLiteStore(path)), talk(40)
         for end in ends(messages):
             assert len(await process.ask(messages[:end])) > 0
         assert process.capture.warnings.count("store_unavailable") == 1
