@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import countOf
 from typing import TypeGuard, cast
 
 from chatstack.client.stream import ChatStream
@@ -77,7 +78,7 @@ def request_of(
         raise InputError(f"messages: expected text, a Message or a list of them, got {type(messages).__name__}")
     if not found:
         raise InputError("messages: empty; a request needs at least one message")
-    if set(map(type, found)) != {Message}:  # histories are long, and nearly always right
+    if countOf(map(type, found), Message) != len(found):  # histories are long, and nearly always right
         for position, message in enumerate(found):
             if not isinstance(message, Message):
                 raise InputError(f"messages[{position}]: expected Message, got {type(message).__name__}")

@@ -103,13 +103,10 @@ class ClearToolResults(Strategy):
 
     def batch(self, context: Context) -> list[Clearable]:
         """What may go now, oldest first: everything that is not among the newest to be kept."""
-        found = [
-            each
-            for each in answered_calls(context.messages)
-            if (each.result.name or each.call.name) not in self.exclude_tools
-        ]
+        answered = answered_calls(context.messages)
+        found = [each for each in answered if (each.result.name or each.call.name) not in self.exclude_tools]
         old = found[: len(found) - self._kept(context, found)]
-        open_calls = {position for unit in context.units if unit.is_open for position in unit.positions}
+        open_calls = _of_open_units(context, answered)
         batch: list[Clearable] = []
         for each in old:
             message = context.messages[each.position]
@@ -224,6 +221,14 @@ class ClearToolResults(Strategy):
                 (*(before.call_ids if before is not None else ()), *call_ids),
             ),
         )
+
+
+def _of_open_units(context: Context, answered: Sequence[Answered]) -> frozenset[int]:
+    """The positions of messages in units with a call that waits."""
+    calls = sum(type(part) is ToolCall for message in context.messages for part in message.parts)
+    if calls == len(answered):
+        return frozenset()
+    return frozenset(position for unit in context.units if unit.is_open for position in unit.positions)
 
 
 def _size(context: Context, each: Answered) -> int:

@@ -86,6 +86,8 @@ class _Draft:
         self.dropped: set[int] = set()
         self.replaced: dict[int, Message] = {}
         self.removable = list(removable(context))
+        if len(self.removable) == len(context.units):  # something has to be left to send
+            self.removable = self.removable[:-1]
         self.recent = self._recent()
         self.carrier: int | None = None
         self.spared: Unit | None = None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from chatstack.context.plans import Plan
 from chatstack.context.units import Unit, units_of
@@ -98,7 +100,10 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self.messages is not self.request.messages
 
     def after(self, plan: Plan) -> Context:
-        """The context as it is after an edit; only what is new is counted."""
+        """The context as it is after an edit; only what is new is counted. Asked again, the same one."""
+        known = self.__dict__.get("_after")
+        if known is not None and known[0] is plan:
+            return cast("Context", known[1])
         applied = plan.apply_to(self.messages)
         gone = sum(self.size_of(self.messages[position]) for position in plan.drop)
         gone += sum(self.size_of(self.messages[position]) for position, _ in plan.replace)
@@ -107,12 +112,14 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         def origins() -> Sequence[int | None]:
             return tuple(None if position is None else self.origins[position] for _, position in applied)
 
-        return msgspec.structs.replace(
+        after = msgspec.structs.replace(
             self,
-            messages=tuple(message for message, _ in applied),
+            messages=tuple([message for message, _ in applied]),
             messages_tokens=self.messages_tokens - gone + new,
             find_origins=origins,
         )
+        force_setattr(self, "_after", (plan, after))
+        return after
 
     def to_send(self) -> ChatRequest:
         """The request with the messages of this context."""

@@ -203,7 +203,7 @@ class Recogniser:
         return _Found(self._moved(conversation), ())
 
     def _moved(self, conversation: tuple[Message, ...]) -> History | None:
-        """The history that came with another beginning; of several the one to which that has happened least."""
+        """The history that came with another beginning; several such histories are so many conversations."""
         for at in _ends_of(len(conversation)):
             alike = at + 1 - _HEAD
             if alike < _ALIKE:
@@ -215,7 +215,7 @@ class Recogniser:
                 and history.messages[-alike:] == conversation[_HEAD : at + 1]
             ]
             if moved:
-                return min(moved, key=lambda history: history.moves)
+                return moved[0] if len(moved) == 1 else None
         return None
 
     def _grown(self, found: _Found, conversation: tuple[Message, ...]) -> History:

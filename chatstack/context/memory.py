@@ -69,6 +69,8 @@ class ContextMemory:
         self._max_entries = max_entries
         self._lock = threading.Lock()
         self._records: _Bounded[tuple[str, bytes], Record] = _Bounded(max_entries)
+        self._deciders: set[str] = set()
+        """Who has decided anything: nobody else needs a digest."""
         self._edition = 0
         self._levels: _Bounded[tuple[str, str | bytes], int] = _Bounded(max_entries)
         self._sizes: list[tuple[TokenCounter, _Bounded[object, int]]] = []
@@ -118,7 +120,7 @@ class ContextMemory:
         known = history.decisions.get(owner)
         if known is not None and known.edition == self._edition and known.length == length:
             return known
-        if not self._records:
+        if owner not in self._deciders:  # whoever never decided anything has nothing digested for it
             decision = Decision(None, 0, length, self._edition)
         else:
             decision = self._looked_up(owner, seen, known if known is not None and known.length <= length else None)
@@ -137,15 +139,14 @@ class ContextMemory:
             known = self._records.get(key)
             if known is not None and known != replaces:
                 return known
-            self._records.put(key, record)
-            self._edition += 1
+            self._put(*key, record)
             return record
 
     def adopt(self, owner: str, seen: Recognised, record: Record, covers: int) -> Decision:
         """Take over another process's decision about the first ``covers`` messages of this history."""
+        link = seen.links[covers - 1]
         with self._lock:
-            self._records.put((owner, seen.links[covers - 1]), record)
-            self._edition += 1
+            self._put(owner, link, record)
         return self.recall(owner, seen)
 
     def level(self, owner: str, who: str | Recognised) -> int:
@@ -180,11 +181,20 @@ class ContextMemory:
             self._edition += 1
             if conversation_id is None and messages is None:
                 self._records.clear()
+                self._deciders.clear()
                 self._levels.clear()
                 self._sizes.clear()
                 return
             self._records.drop(key for key in self._records if key[1] in keys)
             self._levels.drop(key for key in self._levels if key[1] in keys)
+
+    def _put(self, owner: str, link: bytes, record: Record) -> None:
+        """Keep a record; the lock is held."""
+        self._records.put((owner, link), record)
+        if len(self._deciders) >= self._max_entries:
+            self._deciders = {each for each, _ in self._records}
+        self._deciders.add(owner)
+        self._edition += 1
 
     async def forget_stored(self, messages: Sequence[Message]) -> None:
         """Forget these messages and every beginning of them, here and in the store. Raises what the store raises."""

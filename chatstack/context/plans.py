@@ -34,15 +34,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def apply_to(self, messages: Sequence[Message]) -> list[tuple[Message, int | None]]:
         """The same, each with the position that it came from; None for inserted ones."""
+        kept: list[tuple[Message, int | None]] = list(zip(messages, range(len(messages)), strict=True))
+        for position, message in self.replace:
+            kept[position] = (message, position)
+        if not (self.drop or self.insert):
+            return kept
         dropped = set(self.drop)
-        replaced = dict(self.replace)
         inserted: dict[int, list[Message]] = {}
         for position, message in self.insert:
             inserted.setdefault(position, []).append(message)
         after: list[tuple[Message, int | None]] = []
-        for position, message in enumerate(messages):
-            after.extend((new, None) for new in inserted.get(position, ()))
+        for position, each in enumerate(kept):
+            if position in inserted:
+                after.extend((new, None) for new in inserted[position])
             if position not in dropped:
-                after.append((replaced.get(position, message), position))
+                after.append(each)
         after.extend((new, None) for new in inserted.get(len(messages), ()))
         return after

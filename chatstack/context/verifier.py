@@ -9,6 +9,7 @@ from chatstack.context.context import Context
 from chatstack.context.pairing import pair
 from chatstack.context.plans import Plan
 from chatstack.values.messages import Message
+from chatstack.values.parts import Part, ToolCall, ToolResult
 
 
 def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[str, ...]:
@@ -24,7 +25,7 @@ def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[
     return (
         *_unmarked(plan, context),
         *_lost(plan, context, is_repair),
-        *_unpaired(context, after),
+        *(() if _keeps_pairs(plan, context) else _unpaired(context, after)),
         *(() if is_repair else _inserted_into_units(plan, context)),
         *(() if is_repair else _not_smaller(context, after)),
     )
@@ -85,6 +86,21 @@ def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
                 yield f"the pinned message at {position} is {word}"
             elif position == context.latest_user:
                 yield f"the latest user message, at {position}, is {word}"
+
+
+def _keeps_pairs(plan: Plan, context: Context) -> bool:
+    """Whether it only replaces messages, by such as hold the same calls and results in the same order."""
+    if plan.drop or plan.insert:
+        return False
+    return all(_ids(message) == _ids(context.messages[position]) for position, message in plan.replace)
+
+
+def _ids(message: Message) -> list[tuple[type[Part], str]]:
+    return [
+        (type(part), part.id if isinstance(part, ToolCall) else part.call_id)
+        for part in message.parts
+        if isinstance(part, ToolCall | ToolResult)
+    ]
 
 
 def _unpaired(before: Context, after: Context) -> Iterator[str]:

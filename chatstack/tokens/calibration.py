@@ -97,16 +97,23 @@ class Anchor(msgspec.Struct, frozen=True):
 class _Learnt:
     """The last reports about one counter and model, and the factor that they make."""
 
-    __slots__ = ("factor", "reports")
+    __slots__ = ("_factor", "reports")
 
     def __init__(self) -> None:
-        self.factor = 1.0
+        self._factor: float | None = 1.0
         self.reports: deque[tuple[float, int]] = deque(maxlen=_REMEMBERED)
 
     def add(self, estimated: int, reported: int) -> None:
         self.reports.append((math.log(reported / estimated), min(estimated - _FRAME, _HEAVIEST)))
-        weight = sum(each for _, each in self.reports)
-        self.factor = math.exp(_median(self.reports, weight) * weight / (weight + _DOUBT))
+        self._factor = None
+
+    @property
+    def factor(self) -> float:
+        """What they make; worked out when it is asked for, as several layers report the same call."""
+        if self._factor is None:
+            weight = sum([each for _, each in self.reports])
+            self._factor = math.exp(_median(self.reports, weight) * weight / (weight + _DOUBT))
+        return self._factor
 
 
 def _median(reports: deque[tuple[float, int]], weight: int) -> float:

@@ -57,8 +57,11 @@ class TokenCounter(ABC):
 
     def count_message(self, message: Message) -> int:
         """Tokens of a message, its frame included."""
-        extra = message.extra_json + "".join(getattr(part, "extra_json", "") for part in message.parts)
-        return self.message_tokens + sum(map(self.count_part, message.parts)) + (self.count_text(extra) if extra else 0)
+        total, extra = self.message_tokens, message.extra_json
+        for part in message.parts:
+            total += self.count_part(part)
+            extra += getattr(part, "extra_json", "")
+        return total + self.count_text(extra) if extra else total
 
     def count_options(self, options: ChatOptions) -> int:
         """Tokens of what goes along with the messages: instructions, tool schemas, the shape of the answer."""

@@ -51,6 +51,8 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
         for position, part in enumerate(self.parts):
             if type(part) is Text and part.text.isascii():
                 continue  # nearly all of them: nothing more to look at
+            if type(part) is ToolResult and type(part.output) is str and part.output.isascii():
+                continue
             if type(part) not in PART_TYPES:
                 raise InputError(f"Message: parts[{position}] is a {type(part).__name__}, not a part")
             if self.role != "assistant":

@@ -82,7 +82,7 @@ def main() -> None:
     gc.freeze()  # what was imported is nobody's cost
     growing = asyncio.run(growing_rows())
     single = asyncio.run(single_rows())
-    bare = recognition()
+    alone = recognition()
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("langchain", "langchain-core"))
     print(
         f"\n{versions}; CPython {platform.python_version()}, {os.cpu_count()} cores, "
@@ -92,7 +92,7 @@ def main() -> None:
     for row in (*growing, *single):
         print(told(row))
     print("\n| what | median | lowest to highest |\n|---|---|---|")
-    for title, seconds in bare.items():
+    for title, seconds in alone.items():
         lowest, highest = min(seconds) * 1e3, max(seconds) * 1e3
         print(f"| {title} | {statistics.median(seconds) * 1e3:.2f} ms | {lowest:.2f} to {highest:.2f} ms |")
 
@@ -116,25 +116,25 @@ def shown(seconds: float) -> str:
 async def growing_rows() -> list[Row]:
     """500 calls of one conversation, each two or three messages longer than the one before."""
     sample = growing_sample(CALLS)
-    subjects = {
+    subjects: dict[str, tuple[Any, bool]] = {
         f"{objects} objects, {edits}": (limits, objects == "fresh")
         for edits, limits in (("no edits", ROOMY), ("edits", TIGHT))
         for objects in ("same", "fresh")
     }
+    subjects["same objects, without the two layers"] = (None, False)
     mine: dict[str, list[list[float]]] = {title: [] for title in subjects}
     theirs: list[list[float]] = []
     for _ in range(ROUNDS):
         theirs.append(their_counting(sample))
         for title, (limits, fresh) in subjects.items():
             mine[title].append(await our_growing(sample, limits, fresh=fresh))
-    what = f"{CALLS} growing calls, clearer and guard"
     rows = [
-        Row(f"{what}, {title} / LangChain's bare token count at each", pairs(map(sum, runs), map(sum, theirs)))
+        Row(f"{CALLS} growing calls, {title} / LangChain's token count alone", pairs(map(sum, runs), map(sum, theirs)))
         for title, runs in mine.items()
     ]
-    for title, runs in (*mine.items(), ("LangChain's bare token count", theirs)):
+    for title, runs in (*mine.items(), ("LangChain's token count alone", theirs)):
         ends = [(sum(run[LATE]), sum(run[EARLY])) for run in runs]
-        rows.append(Row(f"calls 450 to 500 / calls 100 to 150: {title}", ends))
+        rows.append(Row(f"calls 450 to 500 / 100 to 150: {title}", ends))
     return rows
 
 
@@ -142,12 +142,13 @@ def pairs(mine: Iterable[float], other: Iterable[float]) -> list[tuple[float, fl
     return list(zip(mine, other, strict=True))
 
 
-async def our_growing(sample: Sample, limits: tuple[Any, Any], *, fresh: bool) -> list[float]:
+async def our_growing(sample: Sample, limits: tuple[Any, Any] | None, *, fresh: bool) -> list[float]:
     """Seconds of each call, without what it took to read fresh objects or to make up what the model reports."""
     model = FakeModel()
-    client = stack(model, *limits)
+    client = chatstack.ChatStack(model).build() if limits is None else stack(model, *limits)
     seconds: list[float] = []
     kept = sample.fresh(sample.lengths[-1])
+    gc.collect()
     for length in sample.lengths:
         messages = sample.fresh(length) if fresh else kept[:length]
         seconds.append(await seconds_of_call(client, model, messages))
@@ -275,25 +276,29 @@ def recognition() -> dict[str, list[float]]:
     sample = Sample(messages, [], [len(messages)])
     found: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
-        memory, kept = ContextMemory(), sample.fresh(5_000)
-        fresh, longer = sample.fresh(5_000), sample.fresh(5_000)
-        memory.recognise(kept[:4_998])
-        longer.append(chatstack.Message.user("go on"))
-        gc.collect()
-        for title, subject in (
-            ("5,000 messages known again, two longer, same objects", lambda: memory.recognise(kept)),
-            ("the same length again, same objects", lambda: memory.recognise(kept)),
-            ("the same length again, fresh objects", lambda: memory.recognise(fresh)),
-            ("one longer, fresh objects", lambda: memory.recognise(longer)),
-        ):
-            found.setdefault(title, []).append(seconds_of(subject))
-        unseen = sample.fresh(5_000)
-        gc.collect()
-        seen: list[Any] = []
-        taken_in = seconds_of(lambda unseen=unseen: seen.append(ContextMemory().recognise(unseen)))
-        found.setdefault("5,000 messages never seen: taken in", []).append(taken_in)
-        found.setdefault("the same: digested, all beginnings", []).append(seconds_of(lambda: seen[0].links))
+        for title, seconds in recognition_round(sample).items():
+            found.setdefault(title, []).append(seconds)
     return found
+
+
+def recognition_round(sample: Sample) -> dict[str, float]:
+    memory, unseen = ContextMemory(), sample.fresh(5_000)
+    kept, fresh, longer = sample.fresh(5_000), sample.fresh(5_000), sample.fresh(5_000)
+    memory.recognise(kept[:4_998])
+    longer.append(chatstack.Message.user("go on"))
+    gc.collect()
+    times = {
+        "5,000 messages of 1 KB known again, two longer, same objects": seconds_of(lambda: memory.recognise(kept)),
+        "the same length again, same objects": seconds_of(lambda: memory.recognise(kept)),
+        "the same length again, fresh objects": seconds_of(lambda: memory.recognise(fresh)),
+        "one longer, fresh objects": seconds_of(lambda: memory.recognise(longer)),
+    }
+    new = ContextMemory()
+    times["5,000 messages never seen: taken in"] = seconds_of(lambda: new.recognise(unseen))
+    seen = new.recognise(unseen)
+    times["5,000 messages never seen: digested, every beginning"] = seconds_of(lambda: seen.links)
+    assert len(seen.links) == 5_000
+    return times
 
 
 def seconds_of(subject: Callable[[], object]) -> float:
