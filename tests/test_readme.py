@@ -20,7 +20,13 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 def run(code: str, base_url: str, folder: Path | None = None) -> str:
     environment = {**os.environ, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": base_url, "PYTHONWARNINGS": "error"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=folder
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -8,7 +8,7 @@ from chatstack import semconv
 from chatstack.context.context import Context
 from chatstack.context.history import Recognised
 from chatstack.context.memory import MOST_TERMS, ContextMemory
-from chatstack.context.records import Decision, Record
+from chatstack.context.records import Decision, Record, covered
 from chatstack.context.sharing import SharedDecisions
 from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Telemetry
@@ -42,11 +42,12 @@ class Agreement:
     ) -> Record:
         """The record that holds from now on: ours, unless another process was first."""
         messages = seen.history.messages[: seen.length]
+        messages = messages[: covered(mine, messages)]
         kept = await self.shared.put(terms, seen.links, mine, messages, replaces)
         self._say(kept.problem)
         if kept.record is mine or not self._holds(kept.record, seen, context):
             return mine
-        self.memory.adopt(terms, seen, kept.record, seen.length)
+        self.memory.adopt(terms, seen, kept.record, len(messages))
         return kept.record
 
     def _holds(self, record: Record, seen: Recognised, context: Context) -> bool:

@@ -22,9 +22,12 @@ CACHE_WRITE = 1.25
 """What a token costs that a provider's prompt cache holds, or takes in; an uncached one costs 1. Source: the price
 lists of Anthropic (5 minutes) and OpenAI (GPT-5.6 and later), November 2026."""
 
-_BATCH = 10
-"""Where clearing cannot get far below the trigger, the next batch is due when a tenth of it has gathered; and several
+_BATCH = 4
+"""Where clearing cannot get below the trigger, the next batch is due when it saves a quarter of what is left; and several
 results, which save no less than what has to be read anew behind them: else an edit would follow on every call."""
+_SURE = 2
+"""An edit that nothing forces waits until re-reading has cost that many times what it will cost. Once is enough never to
+pay more than twice in one conversation; but some end just then, and over recorded sets once cost up to 0.3 % too much."""
 _NO_ARGUMENTS = "{}"
 
 
@@ -35,6 +38,8 @@ class Clearable(NamedTuple):
     result: ToolResult
     call: ToolCall
     saves: int
+    since: int
+    """The position of the message by which it was among the newest no more."""
 
     @property
     def first_position(self) -> int:
@@ -108,7 +113,8 @@ class ClearToolResults(Strategy):
         old = found[: len(found) - self._kept(context, found)]
         open_calls = _of_open_units(context, answered)
         batch: list[Clearable] = []
-        for each in old:
+        kept = len(found) - len(old)
+        for number, each in enumerate(old):
             message = context.messages[each.position]
             if each.position > context.latest_assistant or each.position in open_calls:
                 continue
@@ -117,7 +123,7 @@ class ClearToolResults(Strategy):
             result, saves = self._cleared_result(context, each)
             call, saves_too = self._cleared_call(context, each)
             if saves + saves_too > 0:
-                batch.append(Clearable(each, result, call, saves + saves_too))
+                batch.append(Clearable(each, result, call, saves + saves_too, found[number + kept].position))
         return batch
 
     def _kept(self, context: Context, found: Sequence[Answered]) -> int:
@@ -159,6 +165,7 @@ class ClearToolResults(Strategy):
         return (cleared, saves) if saves > 0 else (call, 0)
 
     def _is_worth_it(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
+        after = context.tokens - saves * context.scale
         if self.is_forced(context):
             return True
         if self.clear_at_least == "pays":
@@ -172,7 +179,9 @@ class ClearToolResults(Strategy):
         kind, value = self.trigger
         if kind == "messages":
             return len(batch) * _BATCH >= value
-        return saves * context.scale * _BATCH >= (self._tokens(context, kind, value) or 0)
+        wanted = self._tokens(context, kind, value) or 0
+        # What stays above the trigger is above it on every call: then only a good part of it is worth an edit.
+        return after - context.reserved_tokens < wanted or saves * context.scale * _BATCH >= after
 
     def _has_cleared_before(self, context: Context) -> bool:
         return any(
@@ -180,16 +189,28 @@ class ClearToolResults(Strategy):
         )
 
     def _pays(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
-        """Whether reading the batch again has cost what rewriting everything behind it will cost.
+        """Whether reading the batch again, since it could have gone, has cost what rewriting all behind it will.
 
-        Each call up to now has an assistant message in the history; the first one after a result took it into the
-        cache, the others read it there. So the history alone tells, and every process comes to the same.
+        Each call up to now has an assistant message in the history, and had read all that stands before it. So the
+        history alone tells, and every process comes to the same.
         """
         backwards = (message.role == "assistant" for message in reversed(context.messages))
         calls_since = list(itertools.accumulate(backwards, initial=0))
-        end = len(context.messages)
-        read_again = sum(each.saves * max(0, calls_since[end - each.answered.position] - 1) for each in batch)
-        return CACHE_READ * read_again >= (CACHE_WRITE - CACHE_READ) * self._behind(context, batch, saves)
+        end, due, read_again = len(context.messages) - 1, self._due_at(context), 0
+        for each in batch:
+            calls = calls_since[end - each.answered.position] - 1  # the first one took it into the cache
+            read_again += each.saves * max(0, min(calls, calls_since[end - max(each.since, due)]))
+        return CACHE_READ * read_again >= _SURE * (CACHE_WRITE - CACHE_READ) * self._behind(context, batch, saves)
+
+    def _due_at(self, context: Context) -> int:
+        """The position by which the trigger was reached."""
+        kind, value = self.trigger
+        last = len(context.messages) - 1
+        if kind == "messages":
+            return min(int(value), last)
+        wanted = (self._tokens(context, kind, value) or 0) / context.scale - context.fixed_tokens
+        sums = itertools.accumulate(context.sizes)
+        return next((at for at, tokens in enumerate(sums) if tokens >= wanted), last)
 
     def _behind(self, context: Context, batch: Sequence[Clearable], saves: int) -> int:
         """What the provider has read before, and reads anew once the batch is cleared."""

@@ -62,7 +62,8 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def tokens(self) -> int:
         """The size of all of it, the room for the answer included, as it will be."""
-        return self.reserved_tokens + math.ceil(self.input_tokens * self.scale)
+        # Rounded up, but not for what floats add: a scale was made by dividing by this very count.
+        return self.reserved_tokens + math.ceil(self.input_tokens * self.scale - 1e-6)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

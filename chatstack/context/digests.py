@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import cast
 
 import msgspec
@@ -11,8 +12,16 @@ from msgspec.structs import force_setattr
 from chatstack.values.messages import Message
 
 _SIZE = 16
-_encode = msgspec.msgpack.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 _blake2b = hashlib.blake2b
+
+
+def written(value: object) -> bytes:
+    """A value as bytes, the same ones in every process; also where text in it has half a character."""
+    try:
+        return _pack(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value)).encode()
 
 
 def digest(message: Message) -> bytes:
@@ -24,7 +33,7 @@ def digest(message: Message) -> bytes:
     if known is not None:
         return cast("bytes", known)
     found = _blake2b(
-        _encode((message.role, message.parts, message.extra_json, message.pinned)), digest_size=_SIZE
+        written((message.role, message.parts, message.extra_json, message.pinned)), digest_size=_SIZE
     ).digest()
     force_setattr(message, "_digest", found)
     return found

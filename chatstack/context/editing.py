@@ -146,7 +146,7 @@ class ContextEditing:
                 kept = await agreement.settled(terms, seen, opened.context, mine, opened.replayed)
             if kept is not mine:
                 opened.replayed = kept
-                return self._carried_out(Decision(kept, seen.length, seen.length, 0), opened.context, seen)
+                return self._adopted(kept, context, opened)
             opened.replayed = mine
         self.telemetry.edit(
             plan.strategy,
@@ -155,18 +155,22 @@ class ContextEditing:
             tokens_before=context.tokens,
             tokens_after=after.tokens,
         )
-        return after
+        if isinstance(seen.positions, range) or not plan.insert:
+            return after
+        # With system messages in between, what is put in stands where later calls will find it.
+        return self._adopted(opened.replayed, context, opened) if opened.replayed is not None else after
 
     async def send(self, inner: ChatClient, context: Context, opened: Opened) -> ChatStream:
         """Send what is left, and learn from what is reported for it."""
         request = context.to_send()
+        before = opened.seen.history.answered  # now: a layer inside of this one will note the same answer
         if context.is_edited:
             with attached(compacted()):
                 stream = await inner.send(request)
         else:
             stream = await inner.send(request)
         terms, sent = self._terms(opened), stream.sent
-        stream.when_answered(lambda answer: self._learn(terms, opened, context, request, sent, answer))
+        stream.when_answered(lambda answer: self._learn(terms, opened, context, request, sent, before, answer))
         return stream
 
     def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
@@ -204,6 +208,14 @@ class ContextEditing:
     def size_of(self, message: Message) -> int:
         """The size of a message, counted once."""
         return self.memory.size_of(message, self.counter)
+
+    def _adopted(self, record: Record, context: Context, opened: Opened) -> Context:
+        """What came in with a record carried out, and weighed as this context is."""
+        came = msgspec.structs.replace(
+            opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
+        )
+        length = opened.seen.length
+        return self._carried_out(Decision(record, length, length, 0), came, opened.seen)
 
     def _carried_out(self, decision: Decision, context: Context, seen: Recognised) -> Context:
         """The context with a decision about its history, or a beginning of it."""
@@ -243,12 +255,13 @@ class ContextEditing:
         context: Context,
         request: ChatRequest,
         sent: ChatRequest | None,
+        before: Answered | None,
         answer: ChatResponse,
     ) -> None:
         """Take a report for what it is: the size of the very request that was weighed here, if nobody inside of this
         layer has changed it."""
         usage, history = answer.usage, opened.seen.history
-        before, cached = history.answered, usage.cache_read_tokens
+        cached = usage.cache_read_tokens
         expected = before.input_tokens if before is not None and before.record is opened.replayed else 0
         missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
         history.answered = Answered(self.memory.clock(), usage.input_tokens, missed, opened.replayed)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
-import msgspec
-
+from chatstack.context.digests import written
 from chatstack.values.parts import ToolResult
 
-_encode = msgspec.msgpack.Encoder().encode
+_FIELD = re.compile(r"\{(tool|tokens|handle)\}")
 
 
 def handle_of(result: ToolResult) -> str:
     """A short name of that very result, content and call id included: the same in every process, and nobody else's."""
-    return hashlib.blake2b(_encode(result), digest_size=5).hexdigest()
+    return hashlib.blake2b(written(result), digest_size=5).hexdigest()
 
 
 def filled(placeholder: str, tool: str, tokens: int, result: ToolResult) -> str:
     """A placeholder with ``{tool}``, ``{tokens}`` and ``{handle}`` filled in; all other braces are just braces."""
     if "{" not in placeholder:
         return placeholder
-    text = placeholder.replace("{tool}", tool).replace("{tokens}", f"{tokens:,}")
-    return text.replace("{handle}", handle_of(result)) if "{handle}" in text else text
+
+    def value(field: re.Match[str]) -> str:
+        name = field.group(1)
+        return handle_of(result) if name == "handle" else tool if name == "tool" else f"{tokens:,}"
+
+    return _FIELD.sub(value, placeholder)

@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 
 from chatstack.context.digests import digest
 from chatstack.context.history import Recognised, Recogniser
-from chatstack.context.records import Decision, Record
+from chatstack.context.records import Decision, Record, covered
 from chatstack.context.sharing import DecisionStore, SharedDecisions
 from chatstack.errors import WiringError
 from chatstack.tokens.counter import TokenCounter
@@ -130,11 +130,12 @@ class ContextMemory:
         return decision
 
     def latch(self, owner: str, seen: Recognised, record: Record, *, replaces: Record | None = None) -> Record:
-        """Keep a decision for this history; ``replaces`` is the one that it was made on top of.
+        """Keep a decision for this history, as far as it is ``covered``; ``replaces`` is what it was made on top of.
 
         The first writer wins: whoever finds another record there than the one it replaces gets that one back.
         """
-        key = (owner, seen.links[seen.length - 1])
+        covers = covered(record, seen.history.messages[: seen.length])
+        key = (owner, seen.links[covers - 1])
         with self._lock:
             known = self._records.get(key)
             if known is not None and known != replaces:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chatstack.context.context import Context
@@ -60,9 +60,10 @@ class OldestFirst(Strategy):
         return Plan(strategy=self.name, reason=reason, drop=tuple(sorted(drop))) if drop else None
 
 
-def removable(context: Context) -> Iterator[Unit]:
-    """The units that may go, oldest first: never the first user message (the task) or the latest one."""
+def removable(context: Context) -> Sequence[Unit]:
+    """The units that may go, oldest first: never the first user message (the task) or the latest one, and never all."""
     kept = {context.first_user, context.latest_user}
+    found: list[Unit] = []
     for unit in context.units:
         protected = any(
             position in kept
@@ -72,4 +73,5 @@ def removable(context: Context) -> Iterator[Unit]:
             for position in unit.positions
         )
         if not protected and not unit.is_open:
-            yield unit
+            found.append(unit)
+    return found if len(found) < len(context.units) else found[:-1]

@@ -106,3 +106,15 @@ def record_of(
         tuple(reversed(replace)),
         tuple(reversed(insert)),
     )
+
+
+def covered(record: Record, messages: Sequence[Message]) -> int:
+    """For how many of a history's messages a decision holds, whatever follows them.
+
+    Up to the model's latest message, and whatever the decision itself names. What came after that may not come again:
+    a reminder that a caller appends to each request, and does not keep.
+    """
+    latest = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), -1)
+    named = (*record.drop, *(position for position, _ in record.replace))
+    inserted = (position for position, _ in record.insert)
+    return min(len(messages), max(latest + 1, max(named, default=-1) + 1, max(inserted, default=0), 1))

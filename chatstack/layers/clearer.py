@@ -16,7 +16,7 @@ from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing, Opened
 from chatstack.context.memory import ContextMemory
 from chatstack.context.saying import say_estimated, say_ineffective, say_window_unknown
-from chatstack.errors import ChatStackError, WiringError
+from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
@@ -127,7 +127,7 @@ class ToolResultClearer(ChatFronts):
         if teller is not None:
             try:
                 counted = await teller.count_tokens(context.to_send())
-            except ChatStackError:  # the call itself will meet the same trouble, and say so
+            except Exception:  # noqa: BLE001 - the call itself will meet the same trouble, and say so
                 counted = None
         if counted is None or counted <= 0:
             if self._editing.is_news("count", opened):

@@ -41,7 +41,9 @@ class SdkProvider(ChatFronts, ABC):
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         """Answer one request; returns once the answer has begun."""
-        return await ChatStream.primed(self._updates(request))
+        stream = await ChatStream.primed(self._updates(request))
+        stream.sent = request
+        return stream
 
     async def aclose(self) -> None:
         """Close the SDK's client, if it was made here."""

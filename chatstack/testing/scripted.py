@@ -50,7 +50,9 @@ class ScriptedClient(ChatFronts):
     async def send(self, request: ChatRequest, /) -> ChatStream:
         answer = self.answers[min(len(self.requests), len(self.answers) - 1)]
         self.requests.append(request)
-        return await ChatStream.primed(self._play(answer, request))
+        stream = await ChatStream.primed(self._play(answer, request))
+        stream.sent = request
+        return stream
 
     async def _play(self, answer: Answer, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         self.open_streams += 1

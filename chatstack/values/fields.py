@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import msgspec
+from msgspec.structs import force_setattr
+
 from chatstack.errors import InputError
 
 
-def check_text(value: object, **wanted: str) -> None:
+def check_text(value: msgspec.Struct, **wanted: str) -> None:
     """Raise ``InputError`` for the first field that is not text; ``wanted`` says for each what it should be.
 
-    Values are made on every call, so they compare types themselves first, and ask here only if something is odd.
+    Values are made on every call, so they compare types themselves first, and ask here only if something is odd. What
+    is text of a kind of its own (a member of a ``StrEnum``) becomes plain text: no encoder knows it.
     """
     for name, kind in wanted.items():
         found: object = getattr(value, name)
         if not isinstance(found, str):
             raise wrong_type(value, name, kind, found)
+        if type(found) is not str:
+            force_setattr(value, name, str.__str__(found))
 
 
 def wrong_type(value: object, field: str, wanted: str, found: object) -> InputError:

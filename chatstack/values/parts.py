@@ -16,6 +16,7 @@ import base64
 from typing import TypeAlias, cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from chatstack.values.fields import check_text, wrong_type
 
@@ -150,6 +151,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", cache_hash=True
 
     def _check_output(self, output: object) -> None:
         if isinstance(output, str):
+            force_setattr(self, "output", str.__str__(output))
             return
         if not isinstance(output, tuple):
             raise wrong_type(self, "output", "text or a tuple of parts", output)

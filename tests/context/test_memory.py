@@ -22,7 +22,7 @@ from chatstack.context.memory import Record
 from chatstack.testing import ScriptedClient
 from tests.histories import decoded_again
 
-A, B, C, D = (Message.user(each) for each in "abcd")
+A, B, C, D = (Message.assistant(each) for each in "abcd")
 FIRST, SECOND = Record(drop=(0,)), Record(drop=(0, 1))
 
 
@@ -90,13 +90,13 @@ def test_a_history_edited_in_the_middle_falls_back_to_the_record_before_the_edit
     memory = ContextMemory()
     latched(memory, A, B)
     latched(memory, A, B, C, D, record=SECOND)
-    assert recalled(memory, A, B, Message.user("C, but edited"), D) == FIRST
+    assert recalled(memory, A, B, Message.assistant("C, but edited"), D) == FIRST
 
 
 def test_a_message_that_is_pinned_later_recalls_nothing_that_was_decided_about_it() -> None:
     memory = ContextMemory()
     latched(memory, A, B)
-    assert recalled(memory, A, Message.user("b", pinned=True)) is None
+    assert recalled(memory, A, Message.assistant("b", pinned=True)) is None
 
 
 def test_the_first_writer_wins_and_the_second_gets_its_record() -> None:
@@ -138,6 +138,22 @@ def test_it_is_bounded_and_what_was_not_used_for_longest_goes_first() -> None:
     assert recalled(memory, A) == FIRST
     latched(memory, C)
     assert (recalled(memory, A), recalled(memory, B), recalled(memory, C)) == (FIRST, None, FIRST)
+
+
+def test_a_decision_holds_without_what_came_after_the_models_latest_message() -> None:
+    """A reminder that a caller appends to each request, and does not keep, is no part of what was decided about."""
+    memory = ContextMemory()
+    latched(memory, A, B, Message.user("remember: one"))
+    assert recalled(memory, A, B, Message.user("remember: two")) == FIRST
+    assert recalled(memory, A, B, C, Message.user("remember: three")) == FIRST
+    assert recalled(memory, A) is None
+
+
+def test_what_a_decision_names_is_part_of_it_wherever_it_stands() -> None:
+    memory, new = ContextMemory(), Message.user("new")
+    latched(memory, A, B, new, record=Record(drop=(2,)))
+    assert recalled(memory, A, B) is None
+    assert recalled(memory, A, B, new, C) == Record(drop=(2,))
 
 
 def test_levels_are_bounded_too() -> None:

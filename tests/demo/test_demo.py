@@ -187,7 +187,7 @@ def test_a_key_in_the_address_of_a_server_is_not_shown() -> None:
 
 
 def test_a_model_that_refuses_leaves_the_spans_and_one_clear_line() -> None:
-    with StandIn(window_tokens=300) as server:
+    with StandIn(window_tokens=200) as server:
         done = chatstack("demo", "--model", "some-model", "--base-url", server.base_url, OPENAI_API_KEY="none")
     assert done.returncode == 2
     assert "x ERROR ContextOverflowError" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import enum
 import pickle
 
 import msgspec
@@ -78,3 +79,16 @@ def test_the_arguments_of_a_call_stay_the_text_that_was_received() -> None:
     received = '{"b": 1,  "a": 1.0e2, "b": 2}'
     assert ToolCall("c", "f", received).arguments == received
     assert msgspec.json.decode(msgspec.json.encode(ToolCall("c", "f", received)), type=ToolCall).arguments == received
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [Text(Colour.RED), ToolCall("c", Colour.RED), ToolResult("c", "look", Colour.RED), Reasoning(Colour.RED)],
+)
+def test_text_of_a_kind_of_its_own_becomes_plain_text(part: msgspec.Struct) -> None:
+    assert {type(value) for value in msgspec.structs.astuple(part)} <= {str, bool}
+    assert "red" in msgspec.structs.astuple(part)

@@ -1,0 +1,443 @@
+"""Condensing: what goes at the limit, what never does, and what is left of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatstack import ClearThenDrop, Image, Message, Plan, Text, ToolCall, ToolResult, WiringError
+from chatstack.context.handles import handle_of
+from chatstack.context.verifier import problems
+from tests.context.strictness import context_of, is_subsequence, leftovers, size
+from tests.histories import PROPERTY, tidy_histories
+
+LONG = "sun and rain " * 40
+TASK, NOW = Message.user("task"), Message.assistant("that was all")
+
+
+def call(number: int, *, output: str = LONG, arguments: str = "{}", **fields: Any) -> list[Message]:
+    call_id = f"c{number}"
+    result = ToolResult(call_id, "look", f"{number} {output}" if output else "", **fields)
+    return [Message("assistant", (ToolCall(call_id, "look", arguments),)), Message("tool", (result,))]
+
+
+def rounds(count: int, **fields: Any) -> list[Message]:
+    return [message for number in range(count) for message in call(number, **fields)]
+
+
+def talk(count: int) -> list[Message]:
+    """About 140 tokens each."""
+    return [(Message.assistant if at % 2 else Message.user)(f"{at} {LONG}") for at in range(count)]
+
+
+def planned(strategy: ClearThenDrop, messages: Sequence[Message], **about: Any) -> Plan | None:
+    """The plan, which must be a good one."""
+    context = msgspec.structs.replace(context_of(messages), **about)
+    plan = strategy.plan(context)
+    assert plan is None or problems(plan, context) == ()
+    return plan
+
+
+def condensed(strategy: ClearThenDrop, messages: Sequence[Message], **about: Any) -> list[Message]:
+    plan = planned(strategy, messages, **about)
+    return list(messages if plan is None else plan.apply(messages))
+
+
+def plain(limit: int | None, **options: Any) -> ClearThenDrop:
+    """Without a list of names."""
+    return ClearThenDrop(limit, mentions=0, **options)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("options", "parameter", "said"),
+    [
+        (
+            {"max_tokens": bad},
+            "max_tokens",
+            f"max_tokens={bad!r} must be a whole number of tokens greater than 0, or None",
+        )
+        for bad in (0, -1, 1.5, True, "8k")
+    ]
+    + [
+        ({name: bad}, name, f"{name}={bad!r} must be a share of max_tokens, from 0 to 1")
+        for name in ("target", "keep_recent", "newest_result", "mentions")
+        for bad in (-0.1, 1.1, True, "0.5", None, math.nan)
+    ]
+    + [({"target": 0.05, "mentions": 0.05}, "target", "target=0.05 must be more than mentions=0.05")],
+)
+def test_a_bad_value_is_refused_with_parameter_and_value(options: dict[str, Any], parameter: str, said: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        ClearThenDrop(**options)
+    assert str(caught.value) == f"ClearThenDrop: {said}"
+    assert (caught.value.layer, caught.value.parameter) == ("ClearThenDrop", parameter)
+
+
+def test_up_to_the_limit_nothing_is_done() -> None:
+    messages = [TASK, *rounds(5), NOW]
+    tokens = size(messages)
+    assert planned(ClearThenDrop(tokens), messages) is None
+    assert planned(ClearThenDrop(tokens - 1), messages) is not None
+
+
+def test_without_a_limit_it_is_the_window() -> None:
+    messages = [TASK, *rounds(5), NOW]
+    assert planned(ClearThenDrop(), messages) is None
+    assert planned(ClearThenDrop(), messages, window_tokens=size(messages)) is None
+    assert planned(ClearThenDrop(), messages, window_tokens=size(messages) - 1) is not None
+    assert planned(ClearThenDrop(100_000), messages, window_tokens=10) is None
+
+
+def test_the_reason_names_size_and_limit() -> None:
+    plan = planned(ClearThenDrop(1_000), [TASK, *rounds(10), NOW])
+    assert plan is not None
+    assert (plan.strategy, plan.reason) == (
+        "clear_then_drop",
+        f"{size([TASK, *rounds(10), NOW]):,} tokens, more than 1,000",
+    )
+
+
+# Clearing, then dropping
+
+
+def test_where_clearing_is_enough_nothing_is_dropped() -> None:
+    messages = [TASK, *rounds(10), NOW]
+    left = condensed(plain(1_400, target=0.5), messages)
+    assert len(left) == len(messages)
+    texts = [each.results[0].text for each in left if each.results]
+    assert texts[0] == "[cleared]"
+    assert texts.count("[cleared]") in (9, 10)
+
+
+def test_the_newest_units_stay_as_they_are() -> None:
+    messages = [TASK, *rounds(10), NOW]
+    left = condensed(plain(1_400, target=0.6, keep_recent=0.25), messages)
+    assert [each.results[0].text[:2] for each in left if each.results][-2:] == ["8 ", "9 "]
+    assert condensed(plain(1_400, target=0.6, keep_recent=0), messages)[-1] is NOW
+
+
+def test_where_clearing_is_not_enough_the_oldest_go_down_to_the_target() -> None:
+    messages = [*talk(20), Message.user("go on")]
+    left = condensed(plain(2_000), messages)
+    assert size(left) <= 0.35 * 2_000 < size(left) + 150
+    assert left[0] is messages[0]
+    assert left[1:] == messages[-len(left) + 1 :]
+    assert is_subsequence(left, messages)
+
+
+def test_a_plain_chat_without_tools_only_drops() -> None:
+    plan = planned(ClearThenDrop(2_000), [*talk(20), Message.user("go on")])
+    assert plan is not None
+    assert plan.drop
+    assert not plan.replace
+    assert not plan.insert
+
+
+def test_calls_go_with_their_results() -> None:
+    left = condensed(ClearThenDrop(300), [TASK, *rounds(30), NOW])
+    assert leftovers(left) == {}
+    assert size(left) <= 300
+
+
+def test_a_target_that_cannot_be_reached_is_come_as_near_to_as_may_be() -> None:
+    rules = Message.system("x" * 2_000)
+    messages = [rules, TASK, *rounds(10), NOW]
+    left = condensed(plain(1_000), messages)
+    assert [rules, TASK] == left[:2]
+    assert 500 < size(left) <= 1_000
+
+
+def test_where_nothing_may_go_nothing_is_planned() -> None:
+    messages = [Message.system("x" * 4_000), Message.user("task", pinned=True), Message.user("now")]
+    assert planned(ClearThenDrop(500), messages) is None
+
+
+def test_of_a_request_without_a_user_message_something_is_left() -> None:
+    left = condensed(ClearThenDrop(100), rounds(5))
+    assert left == rounds(5)[-2:] or (len(left) == 2 and left[0] == rounds(5)[-2])
+    assert leftovers(left) == {}
+    alone = Message.assistant("x" * 4_000)
+    assert planned(ClearThenDrop(100), [alone]) is None
+
+
+# What is never touched
+
+
+def test_system_pinned_summary_first_and_latest_user_messages_stay() -> None:
+    keep = [
+        Message.system(LONG),
+        Message.user(f"task {LONG}"),
+        Message.assistant(f"pinned {LONG}", pinned=True),
+        Message("assistant", (Text(f"summary {LONG}"),), mark="summary"),
+        Message.system(f"another {LONG}"),
+        Message.user(f"now {LONG}"),
+    ]
+    messages = [*keep[:2], *rounds(3), *keep[2:4], *talk(5), keep[4], keep[5], *call(9), NOW]
+    left = condensed(ClearThenDrop(300), messages)
+    assert [each for each in left if any(each is other for other in keep)] == keep
+
+
+def test_a_pinned_result_keeps_its_content() -> None:
+    asked, result = call(0)
+    pinned = Message("tool", result.parts, pinned=True)
+    left = condensed(ClearThenDrop(300), [TASK, asked, pinned, *rounds(5)[2:], NOW])
+    assert any(each is pinned for each in left)
+
+
+def test_calls_that_wait_for_their_results_stay() -> None:
+    waiting = Message.assistant(LONG, ToolCall("wait", "look"))
+    left = condensed(ClearThenDrop(200), [TASK, *rounds(5), waiting])
+    assert left[-1] is waiting
+    both = Message.assistant(LONG, ToolCall("wait", "look"), ToolCall("c7", "look"))
+    left = condensed(ClearThenDrop(400, newest_result=1.0), [TASK, *rounds(5), both, call(7)[1]])
+    assert left[-2:] == [both, call(7)[1]]
+
+
+def test_errors_are_not_cleared_but_may_be_dropped() -> None:
+    messages = [TASK, *call(0, is_error=True), *rounds(6)[2:], NOW]
+    left = condensed(plain(700, target=0.5), messages)
+    assert left[2] is messages[2]
+    assert messages[2] not in condensed(plain(200), messages)
+
+
+# What the model has not seen yet
+
+
+def test_a_new_result_that_is_too_large_is_shortened_in_its_middle() -> None:
+    text = f"begin {'x' * 8_000} end"
+    asked, result = call(9, output=text)
+    left = condensed(ClearThenDrop(1_000, newest_result=1.0), [TASK, *rounds(5), asked, result])
+    (shortened,) = left[-1].results
+    assert shortened.text.startswith("9 begin xxx")
+    assert shortened.text.endswith("xxx end")
+    assert "characters cut]" in shortened.text
+    assert 0.6 * 1_000 < size(left) <= 1_000
+    assert left[-1].original is result
+    cut = int(shortened.text.split("[")[1].split(" ")[0].replace(",", ""))
+    around = len(shortened.text) - len(f"\n[{cut:,} characters cut]\n")
+    assert around + cut == len(result.results[0].text)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+def test_a_new_result_beyond_its_share_makes_room_for_the_rest(share: float) -> None:
+    asked, result = call(99, output="x" * 8_000)
+    left = condensed(ClearThenDrop(2_000, newest_result=share, target=0.9), [TASK, *rounds(10), asked, result])
+    assert share * 2_000 - 10 <= size([left[-1]]) <= share * 2_000 + 64 + 10
+    assert len(left) > 3
+    within = condensed(ClearThenDrop(1_000, newest_result=0.2), [TASK, *rounds(10), *call(99)])
+    assert within[-1] == call(99)[1]
+
+
+def test_it_is_not_shortened_below_the_limit_or_where_something_older_can_go() -> None:
+    messages = [TASK, *rounds(10), *call(99)]
+    assert planned(ClearThenDrop(size(messages), newest_result=0), messages) is None
+    left = condensed(ClearThenDrop(400, newest_result=1.0), messages)
+    assert left[-1] is messages[-1]
+
+
+def test_a_late_new_result_of_an_old_call_is_not_cleared() -> None:
+    late, other = call(0), call(1)
+    between = [message for number in range(2, 6) for message in call(number)]
+    messages = [TASK, *between, late[0], other[0], other[1], late[1]]
+    left = condensed(plain(600, target=0.6, keep_recent=0, newest_result=1.0), messages)
+    assert left[-1] is late[1]
+
+
+def test_a_shortened_error_is_still_an_error() -> None:
+    asked, result = call(9, output="x" * 8_000, is_error=True)
+    left = condensed(ClearThenDrop(1_000), [TASK, asked, result])
+    assert left[-1].results[0].is_error
+    assert size(left) <= 1_000
+
+
+def test_of_several_new_results_the_largest_is_shortened_first() -> None:
+    asked = Message("assistant", tuple(ToolCall(each, "look") for each in "ab"))
+    small, large = Message.tool("a", LONG), Message.tool("b", "x" * 8_000)
+    left = condensed(ClearThenDrop(1_000, newest_result=1.0), [TASK, asked, small, large])
+    assert left[2] is small
+    assert len(left[3].results[0].text) < 4_000
+
+
+def test_a_new_result_of_pictures_that_cannot_be_shortened_goes_as_the_last_resort() -> None:
+    pictures = tuple(Image(url=f"https://example.org/{number}.png") for number in range(5))
+    messages = [
+        TASK,
+        Message.assistant("", ToolCall("c", "look")),
+        Message("tool", (ToolResult("c", "look", pictures),)),
+    ]
+    assert condensed(ClearThenDrop(1_000), messages) == [TASK]
+
+
+def test_a_result_from_whose_message_an_orphan_was_taken_is_condensed_too() -> None:
+    came = Message("tool", (ToolResult("gone", "look", "orphan"), ToolResult("c0", "look", "x" * 8_000)))
+    repaired = came.edited(parts=came.parts[1:])
+    left = condensed(ClearThenDrop(1_000), [TASK, call(0)[0], repaired])
+    assert size(left) <= 1_000
+    assert left[-1].original is came
+    assert left[-1].results[0].call_id == "c0"
+    left = condensed(plain(1_000), [TASK, call(0)[0], repaired, *call(1), NOW])
+    assert left[2].results[0].text == "[cleared]"
+
+
+def test_a_tool_message_of_text_alone_does_no_harm() -> None:
+    messages = [TASK, *rounds(4), Message("tool", (Text("x" * 8_000),))]
+    assert size(condensed(ClearThenDrop(500), messages)) <= 500
+
+
+# Several results in one message
+
+
+def test_of_several_results_in_one_message_each_is_cleared() -> None:
+    asked = Message("assistant", tuple(ToolCall(each, "look") for each in "abc"))
+    together = Message(
+        "tool",
+        (
+            ToolResult("a", "look", LONG),
+            ToolResult("b", "look", f"failed {LONG}", is_error=True),
+            ToolResult("c", "look", "ok"),
+        ),
+    )
+    left = condensed(plain(700, target=0.9), [TASK, asked, together, *rounds(3), NOW])
+    assert [each.text[:9] for each in left[2].results] == ["[cleared]", "failed su", "ok"]
+    assert left[2].annotation is not None
+    assert left[2].annotation.handles == (handle_of(together.results[0]),)
+
+
+# The list of names
+
+
+def names_in(messages: Sequence[Message]) -> list[str]:
+    texts = [each.text for message in messages for each in message.results if "Names in what was left out" in each.text]
+    assert len(texts) <= 1
+    return texts[0].partition("Names in what was left out: ")[2].split(", ") if texts else []
+
+
+def test_the_names_in_what_is_gone_are_left_in_the_place_of_one_result() -> None:
+    first = call(0, output=f"{LONG} src/app/main.py and user_settings", arguments='{"path": "docs/notes.md"}')
+    left = condensed(ClearThenDrop(1_500), [TASK, *first, *rounds(40)[2:], NOW])
+    assert {"src/app/main.py", "user_settings", "docs/notes.md"} <= set(names_in(left))
+    assert size(left) <= 0.35 * 1_500
+
+
+def test_names_that_are_still_in_sight_are_not_listed() -> None:
+    first = call(0, output=f"{LONG} src/app/main.py and user_settings")
+    left = condensed(ClearThenDrop(1_500), [TASK, *first, *rounds(40)[2:], Message.assistant("see src/app/main.py")])
+    assert "user_settings" in names_in(left)
+    assert "src/app/main.py" not in names_in(left)
+
+
+def test_without_room_for_it_there_is_no_list() -> None:
+    first = call(0, output=f"{LONG} src/app/main.py")
+    assert names_in(condensed(plain(1_500), [TASK, *first, *rounds(40)[2:], NOW])) == []
+
+
+def test_the_list_is_no_longer_than_its_share() -> None:
+    many = [
+        message for number in range(60) for message in call(number, output=f"{LONG} module_{number}/file_{number}.py")
+    ]
+    for share in (0.01, 0.05, 0.1):
+        left = condensed(ClearThenDrop(4_000, mentions=share), [TASK, *many, NOW])
+        without = condensed(plain(4_000), [TASK, *many, NOW])
+        names = names_in(left)
+        assert 0 < size([Message.user(", ".join(names))]) <= share * 4_000 + 10
+        assert size(left) <= 0.35 * 4_000
+        assert size(without) <= 0.35 * 4_000
+
+
+def test_a_unit_is_not_spared_to_carry_nothing() -> None:
+    failed = [message for number in range(2) for message in call(number, output="of to in " * 130, is_error=True)]
+    messages = [TASK, *failed, NOW, Message.user("now")]
+    left = condensed(ClearThenDrop(500), messages)
+    assert left == condensed(plain(500), messages) == [TASK, NOW, Message.user("now")]
+
+
+def test_a_second_edit_lists_what_the_first_had_listed_if_its_list_goes() -> None:
+    strategy = ClearThenDrop(1_500)
+    first = call(0, output=f"{LONG} src/app/main.py and user_settings")
+    history = [TASK, *first, *rounds(30)[2:], NOW]
+    context = context_of(history)
+    plan = strategy.plan(context)
+    assert plan is not None
+    once = context.after(plan)
+    assert "user_settings" in names_in(once.messages)
+    more = [message for number in range(100, 130) for message in call(number)]
+    grown = msgspec.structs.replace(
+        once,
+        request=once.request.but(messages=(*history, *more, NOW)),
+        messages=(*once.messages, *more, NOW),
+        messages_tokens=once.messages_tokens + size([*more, NOW]),
+        find_origins=lambda: (*once.origins, *range(len(history), len(history) + len(more) + 1)),
+    )
+    again = strategy.plan(grown)
+    assert again is not None
+    assert problems(again, grown) == ()
+    twice = again.apply(grown.messages)
+    assert any("user_settings" in result.text for message in twice for result in message.results)
+    assert size(twice) <= 0.35 * 1_500
+
+
+def test_the_placeholder_can_name_tool_size_and_handle() -> None:
+    unnamed = [Message.assistant("", ToolCall("c0", "look")), Message.tool("c0", LONG)]
+    left = condensed(
+        plain(700, target=0.9, placeholder="{tool} {tokens} {handle} {}"),
+        [TASK, *unnamed, *rounds(4)[2:], NOW, *call(8), NOW],
+    )
+    (result,) = unnamed[1].results
+    assert left[2].results[0].text == f"look {size(unnamed[1:])} {handle_of(result)} {{}}"
+
+
+def test_cleared_and_listing_messages_say_what_was_done_and_know_their_original() -> None:
+    messages = [TASK, *rounds(10, output=f"{LONG} some_name"), NOW]
+    left = condensed(ClearThenDrop(1_400, target=0.6), messages)
+    edited = [each for each in left if each.original is not each]
+    assert edited
+    for each in edited:
+        assert each.annotation is not None
+        assert each.annotation.strategy == "clear_then_drop"
+        assert each.annotation.tokens_before == size([each.original])
+        assert each.annotation.handles == (handle_of(each.original.results[0]),)
+        assert any(each.original is message for message in messages)
+
+
+# Promises
+
+
+@PROPERTY
+@given(
+    tidy_histories(min_size=3),
+    st.sampled_from([20, 60, 120, 250]),
+    st.sampled_from([0.2, 0.35, 1.0]),
+    st.sampled_from([0, 0.1, 1.0]),
+    st.sampled_from([0, 0.2, 1.0]),
+    st.sampled_from([0, 0.05, 0.15]),
+    st.sampled_from([0.5, 1.0, 2.0]),
+)
+def test_every_plan_is_good_and_enough_or_nothing_more_may_go(
+    messages: list[Message],
+    limit: int,
+    target: float,
+    keep_recent: float,
+    newest_result: float,
+    mentions: float,
+    scale: float,
+) -> None:
+    strategy = ClearThenDrop(
+        limit, target=target, keep_recent=keep_recent, newest_result=newest_result, mentions=mentions
+    )
+    context = msgspec.structs.replace(context_of(messages), scale=scale, reserved_tokens=7)
+    plan = strategy.plan(context)
+    if context.tokens <= limit:
+        assert plan is None
+    if plan is not None:
+        assert problems(plan, context) == ()
+        after = context.after(plan)
+        if after.tokens > limit:  # then it was all that could go
+            assert strategy.plan(after) is None

@@ -1,0 +1,453 @@
+"""What a report teaches: the next estimate of that conversation, and of that model; and what teaches nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatstack import (
+    BrokenStreamError,
+    CharCounter,
+    ChatClient,
+    ChatFronts,
+    ChatOptions,
+    ChatRequest,
+    ChatStack,
+    ChatStream,
+    ChatUpdate,
+    ContextMemory,
+    ContextWindowGuard,
+    FunctionInvoker,
+    Message,
+    OutputSchema,
+    ProviderInfo,
+    TableCounter,
+    TokenCounter,
+    ToolCall,
+    ToolDeclaration,
+    Usage,
+)
+from chatstack.telemetry.tracer import ModelTracer
+from chatstack.testing import ScriptedClient, TelemetryCapture
+from chatstack.tokens.calibration import Calibration
+from tests.histories import PROPERTY, decoded_again
+
+COUNTER = CharCounter()
+MAKE = (Message.user, Message.assistant)
+
+
+def talk(messages: int = 9, start: str = "") -> list[Message]:
+    """User and assistant in turn, 100 tokens each, no two of them equal."""
+    return [MAKE[number % 2](f"{start}{number} ".ljust(384, "x")) for number in range(messages)]
+
+
+def size(messages: Sequence[Message], counter: TokenCounter = COUNTER) -> int:
+    return sum(map(counter.count_message, messages))
+
+
+class Reporting(ChatFronts):
+    """A provider that reports what it is told to, for each request; ``pace`` is awaited before the answer ends."""
+
+    def __init__(self, report: Callable[[ChatRequest], Usage]) -> None:
+        self.report = report
+        self.info = ProviderInfo(name="reporting", model="m")
+        self.requests: list[ChatRequest] = []
+        self.pace: Callable[[ChatRequest], Any] | None = None
+        self.breaks = False
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        self.requests.append(request)
+        return await ChatStream.primed(self._answer(request))
+
+    async def _answer(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
+        yield ChatUpdate(text="fine")
+        if self.pace is not None:
+            await self.pace(request)
+        yield ChatUpdate(message_done=Message.assistant("fine"), usage=self.report(request), finish_reason="stop")
+        if self.breaks:
+            raise BrokenStreamError("cut")
+
+
+def times(weight: float) -> Callable[[ChatRequest], Usage]:
+    """Reports that many times what the default counter counts of the messages."""
+    return lambda request: Usage(round(weight * size(request.messages)), 7)
+
+
+class Weighed:
+    """A guard that tells the size of every request, and does nothing about it."""
+
+    def __init__(
+        self, report: Callable[[ChatRequest], Usage], *layers: Callable[[ChatClient], ChatClient], **options: Any
+    ) -> None:
+        self.provider = Reporting(report)
+        self.capture = TelemetryCapture()
+        options = {"max_context_tokens": 1_000_000, "warning_threshold": 1e-9, "every_call": True, **options}
+        stack = ChatStack(self.provider).use(ContextWindowGuard, **options)
+        for layer in layers:
+            stack = stack.use(layer)
+        self.client = stack.build(self.capture.resolve)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The size of each request, as it was told."""
+        told = (span.attributes.get("chatstack.context.input_tokens") for span in self.capture.spans)
+        return [each for each in told if isinstance(each, int)]
+
+    def ask(self, messages: Sequence[Message], **options: Any) -> int:
+        """What the request was taken to be, before it was answered."""
+        asyncio.run(self.client.get_response(messages, options=ChatOptions(**options)))
+        return self.sizes[-1]
+
+
+# The very request
+
+
+@pytest.mark.parametrize("weight", [0.3, 0.9, 1.0, 1.7, 3.9])
+@pytest.mark.parametrize("fresh", [False, True], ids=["same objects", "fresh objects"])
+def test_what_was_reported_for_the_beginning_is_taken_exactly_and_only_the_rest_is_estimated(
+    weight: float, fresh: bool
+) -> None:
+    weighed = Weighed(times(weight))
+    assert weighed.ask(talk(9)) == 900
+    for length in (9, 11, 15, 16):
+        before = round(weight * size(weighed.provider.requests[-1].messages))
+        grown = len(weighed.provider.requests[-1].messages)
+        messages = decoded_again(talk(length)) if fresh else talk(length)
+        assert weighed.ask(messages) == before + 100 * (length - grown)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_streams_teach_the_same(stream: bool) -> None:
+    weighed = Weighed(times(1.5))
+
+    async def ask() -> None:
+        if stream:
+            async for _ in weighed.client.get_streaming_response(talk()):
+                pass
+        else:
+            await weighed.client.get_response(talk())
+
+    asyncio.run(ask())
+    asyncio.run(ask())
+    assert weighed.sizes == [900, 1_350]
+
+
+class ByScript(CharCounter):
+    """One token for each Chinese character; seven characters of JSON are one."""
+
+    def count_text(self, text: str) -> int:
+        return len(text) if not text.isascii() else len(text) // 7
+
+
+@pytest.mark.parametrize(
+    ("text", "too"),
+    [
+        ("上海浦东国际机场今天的航班延误了两个小时" * 40, "low"),
+        ('{"id": 17, "at": "2026-11-22", "ok": true}' * 40, "high"),
+    ],
+    ids=["Chinese", "JSON"],
+)
+def test_estimates_far_too_low_and_too_high_are_put_right(text: str, too: str) -> None:
+    truth = ByScript()
+    weighed = Weighed(lambda request: Usage(size(request.messages, truth)), counter=TableCounter())
+    history = [Message.user(text)]
+    true = size(history, truth)
+    first = weighed.ask(history)
+    assert first < true / 3 if too == "low" else first > true * 1.5
+    assert weighed.ask(history) == true
+    assert weighed.ask([*history, Message.assistant("fine"), Message.user("more")]) == pytest.approx(true, rel=0.05)
+
+
+def test_a_model_is_known_better_in_other_conversations_too() -> None:
+    weighed = Weighed(times(2.0))
+    for number in range(20):
+        weighed.ask(talk(61, f"{number} "))
+    assert weighed.ask(talk(61, "a new one ")) == pytest.approx(12_200, rel=0.1)
+    assert weighed.ask(talk(61, "a new one "), model="another") == 6_100
+
+
+# What teaches nothing
+
+
+@pytest.mark.parametrize("usage", [Usage(0, 5), Usage(901 * 4, 5), Usage(224, 5), Usage()], ids=repr)
+def test_reports_that_cannot_be_of_this_request_are_ignored(usage: Usage) -> None:
+    weighed = Weighed(lambda request: usage)
+    assert [weighed.ask(talk()), weighed.ask(talk())] == [900, 900]
+
+
+@pytest.mark.parametrize("reported", [225, 3_600])
+def test_four_times_is_still_believed(reported: int) -> None:
+    weighed = Weighed(lambda request: Usage(reported, 5))
+    assert [weighed.ask(talk()), weighed.ask(talk())] == [900, reported]
+
+
+@pytest.mark.parametrize("output", [1, 2_000, 1_000_000])
+def test_what_the_model_wrote_moves_nothing(output: int) -> None:
+    def estimates(output: int) -> list[int]:
+        weighed = Weighed(lambda request: Usage(4_000, output, reasoning_tokens=output))
+        return [weighed.ask(talk(31)), weighed.ask(talk(31)), weighed.ask(talk(31, "another "))]
+
+    assert estimates(output) == estimates(0)
+    assert estimates(output)[:2] == [3_100, 4_000]
+
+
+def test_what_came_from_the_cache_is_input_like_any_other() -> None:
+    weighed = Weighed(lambda request: Usage(1_200, 5, cache_read_tokens=1_100, cache_write_tokens=50))
+    assert [weighed.ask(talk()), weighed.ask(talk())] == [900, 1_200]
+
+
+@dataclass(frozen=True)
+class Rewriter(ChatFronts):
+    """Changes what is sent."""
+
+    inner: ChatClient
+    change: Callable[[ChatRequest], ChatRequest]
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.inner.send(self.change(request))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda request: request.but(messages=request.messages[-5:]),
+        lambda request: request.but(messages=(Message.system("s" * 800), *request.messages)),
+        lambda request: request.but(options=request.options.but(instructions="i" * 800)),
+    ],
+    ids=["drops", "adds", "instructs"],
+)
+def test_a_request_that_somebody_further_in_has_changed_is_another(
+    change: Callable[[ChatRequest], ChatRequest],
+) -> None:
+    weighed = Weighed(times(1.5), lambda inner: Rewriter(inner, change))
+    assert [weighed.ask(talk(40)), weighed.ask(talk(40))] == [4_000, 4_000]
+    assert weighed.ask(talk(40, "other ")) == 4_000
+
+
+def test_a_layer_that_changes_nothing_is_not_in_the_way() -> None:
+    weighed = Weighed(times(1.5), lambda inner: Rewriter(inner, lambda request: request.but(conversation_id="other")))
+    assert [weighed.ask(talk()), weighed.ask(talk())] == [900, 1_350]
+
+
+def test_what_a_guard_further_in_has_pruned_is_no_report_of_the_whole() -> None:
+    capture = TelemetryCapture()
+    provider = Reporting(times(1.5))
+    stack = ChatStack(provider).use(
+        ContextWindowGuard, max_context_tokens=1_000_000, warning_threshold=1e-9, every_call=True
+    )
+    client = stack.use(
+        ContextWindowGuard, name="inner", max_context_tokens=3_000, prune_on_overflow=True, warning_threshold=1
+    ).build(capture.resolve)
+
+    def told(code: str) -> list[object]:
+        spans = [span for span in capture.spans if span.attributes.get("chatstack.warning.code") == code]
+        return [span.attributes["chatstack.context.input_tokens"] for span in spans]
+
+    for _ in range(2):
+        asyncio.run(client.get_response(talk(40)))
+    assert size(provider.requests[-1].messages) <= 3_000
+    assert told("context_window_near_limit")[0] == 4_000
+    # The inner one has seen a request of 2,100 tokens or fewer: hardly anything is learnt of the model from that.
+    assert told("context_window_near_limit")[1] == pytest.approx(4_000, rel=0.03)
+
+
+def test_the_sum_of_several_rounds_is_no_report_of_the_first() -> None:
+    def look() -> str:
+        """Look."""
+        return "sunny"
+
+    provider, capture = ScriptedClient([Message.assistant(ToolCall("c", "look")), "fine"]), TelemetryCapture()
+    loop = FunctionInvoker(ModelTracer(provider), tools=[look], telemetry=capture.telemetry)
+    guard = ContextWindowGuard(
+        loop, max_context_tokens=10**6, warning_threshold=1e-9, every_call=True, telemetry=capture.telemetry
+    )
+    for _ in range(2):
+        provider.requests.clear()
+        asyncio.run(guard.get_response(talk()))
+        assert len(provider.requests) == 2
+    spans = capture.spans_named("context_guard")
+    assert [span.attributes["chatstack.context.input_tokens"] for span in spans] == [900, 900]
+
+
+def test_where_nobody_tells_what_reached_the_provider_nothing_is_learnt() -> None:
+    capture = TelemetryCapture()
+    guard = ContextWindowGuard(
+        Reporting(times(1.5)),
+        max_context_tokens=10**6,
+        warning_threshold=1e-9,
+        every_call=True,
+        telemetry=capture.telemetry,
+    )
+    for _ in range(2):
+        asyncio.run(guard.get_response(talk()))
+    spans = capture.spans_named("context_guard")
+    assert [span.attributes["chatstack.context.input_tokens"] for span in spans] == [900, 900]
+
+
+TOOL = ToolDeclaration("look", "", "{}")
+OTHER_TOOL = ToolDeclaration("take", "", "{}")
+SCHEMA = OutputSchema("n", '{"type":"object"}')
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({}, {"model": "another"}),
+        ({"tools": (TOOL,)}, {"tools": (OTHER_TOOL,)}),
+        ({}, {"tools": (TOOL,)}),
+        ({"tools": (TOOL,)}, {}),
+        ({"instructions": "Be brief."}, {"instructions": "Be quick."}),
+        ({}, {"output_schema": SCHEMA}),
+    ],
+    ids=["model", "other tools", "tools", "no tools", "instructions", "schema"],
+)
+def test_what_goes_along_is_part_of_what_was_reported(first: dict[str, Any], then: dict[str, Any]) -> None:
+    weighed, unlearnt = Weighed(times(2.0)), Weighed(times(1.0))
+    weighed.ask(talk(), **first)
+    assert weighed.ask(talk(), **then) == unlearnt.ask(talk(), **then)
+    assert weighed.ask(talk(), **then) > 1_700
+
+
+@pytest.mark.parametrize("systems", [["be brief"], [], ["be quick", "be kind"]], ids=repr)
+def test_other_system_messages_make_another_request(systems: list[str]) -> None:
+    weighed, unlearnt = Weighed(times(2.0)), Weighed(times(1.0))
+    weighed.ask([Message.system("be quick"), *talk()])
+    then = [*map(Message.system, systems), *talk()]
+    assert weighed.ask(then) == unlearnt.ask(then)
+
+
+def test_another_branch_of_a_conversation_is_another_request() -> None:
+    weighed = Weighed(times(2.0))
+    weighed.ask(talk(9))
+    assert weighed.ask([*talk(8), Message.user("otherwise ".ljust(384, "x"))]) == 900
+
+
+def test_a_shorter_beginning_of_a_conversation_is_another_request() -> None:
+    weighed = Weighed(times(2.0))
+    weighed.ask(talk(9))
+    assert weighed.ask(talk(7)) == 700
+
+
+# Edits
+
+
+@pytest.mark.parametrize("weight", [0.7, 1.5])
+def test_after_an_edit_it_goes_by_the_report_of_what_was_sent_and_not_by_an_older_one(weight: float) -> None:
+    limit = round(3_000 * weight)
+    weighed = Weighed(times(weight), max_context_tokens=limit, prune_on_overflow=True)
+    for length in (19, 37, 38, 40):
+        weighed.ask(talk(length))
+    lengths = [len(each.messages) for each in weighed.provider.requests]
+    assert lengths[0] == 19
+    assert lengths[1] < 30
+    assert lengths[1:] == [lengths[1], lengths[1] + 1, lengths[1] + 3]
+    reports = [round(weight * 100 * length) for length in lengths]
+    low, high = 100 * min(1, weight), 100 * max(1, weight)
+    assert reports[1] + low <= weighed.sizes[-2] <= reports[1] + high + 1
+    assert reports[2] + 2 * low <= weighed.sizes[-1] <= reports[2] + 2 * high + 1
+
+
+def test_a_report_of_the_whole_says_nothing_of_what_is_left_after_an_edit() -> None:
+    weighed = Weighed(times(1.5), max_context_tokens=4_500, prune_on_overflow=True)
+    weighed.ask(talk(19))
+    weighed.provider.breaks = True
+    with pytest.raises(BrokenStreamError):
+        weighed.ask(talk(37))
+    weighed.provider.breaks = False
+    assert weighed.ask(talk(37)) == size(weighed.provider.requests[-1].messages) < 3_700
+
+
+# Answers that do not come to their end
+
+
+@pytest.mark.parametrize("how", ["dropped", "closed", "broken", "cancelled"])
+def test_an_answer_that_does_not_end_teaches_nothing(how: str) -> None:
+    weighed = Weighed(times(1.5))
+    provider = weighed.provider
+
+    async def ask() -> None:
+        if how == "cancelled":
+            provider.pace = lambda request: asyncio.Event().wait()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await weighed.client.get_response(talk())
+        elif how == "broken":
+            provider.breaks = True
+            with pytest.raises(BrokenStreamError):
+                await weighed.client.get_response(talk())
+        else:
+            stream = await weighed.client.send(ChatRequest(tuple(talk()), stream=True))
+            while (await anext(stream)).message_done is None:
+                pass
+            if how == "closed":
+                await stream.aclose()
+            del stream
+
+    asyncio.run(ask())
+    provider.pace, provider.breaks = None, False
+    assert [weighed.ask(talk()), weighed.ask(talk())] == [900, 1_350]
+
+
+@pytest.mark.parametrize("slow", [9, 11])
+def test_of_two_calls_at_the_same_time_either_may_end_last(slow: int) -> None:
+    weighed = Weighed(times(1.5))
+
+    async def both() -> None:
+        ended = asyncio.Event()
+
+        async def pace(request: ChatRequest) -> None:
+            if len(request.messages) == slow:
+                await ended.wait()
+
+        weighed.provider.pace = pace
+        waiting = asyncio.ensure_future(weighed.client.get_response(talk(slow)))
+        await asyncio.sleep(0)
+        await weighed.client.get_response(talk(20 - slow))
+        ended.set()
+        await waiting
+
+    asyncio.run(both())
+    weighed.provider.pace = None
+    assert weighed.ask(talk(13)) == pytest.approx(1_350 + 400 if slow == 9 else 1_650 + 200, abs=1)
+
+
+# For ever
+
+
+@PROPERTY
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 20_000), st.integers(0, 3)), min_size=1, max_size=12),
+    st.integers(0, 500),
+)
+def test_whatever_is_reported_a_size_is_never_negative_nor_below_what_is_reserved(
+    calls: list[tuple[int, int, int]], reserved: int
+) -> None:
+    reports = iter([reported for _, reported, _ in calls])
+    weighed = Weighed(lambda request: Usage(next(reports), 5))
+    for length, _, start in calls:
+        told = weighed.ask(talk(length, f"{start} "), max_tokens=reserved)
+        assert told >= reserved + length * 100 / 4.01
+
+
+def test_what_is_learnt_is_bounded_however_many_terms_and_conversations_there_are() -> None:
+    memory, calibration = ContextMemory(max_messages=100), Calibration()
+    weighed = Weighed(times(1.5), memory=memory, calibration=calibration)
+
+    async def ask() -> None:
+        for reserve in range(300):
+            await weighed.client.get_response(talk(), options=ChatOptions(max_tokens=reserve))
+        assert 0 < len(memory.recognise(talk()).history.anchors) <= 64
+        for number in range(20):
+            await weighed.client.get_response(talk(9, f"{number} "))
+        for number in range(300):
+            await weighed.client.get_response(talk(31), options=ChatOptions(model=f"model-{number}"))
+
+    asyncio.run(ask())
+    assert weighed.ask(talk(), max_tokens=299) == 900 + 299
+    assert repr(calibration) == "Calibration(256 learnt)"
