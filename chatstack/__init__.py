@@ -54,6 +54,12 @@ if TYPE_CHECKING:
     from chatstack.layers.clearer import ToolResultClearer as ToolResultClearer
     from chatstack.layers.guard import ContextWindowGuard as ContextWindowGuard
     from chatstack.layers.progress import ProgressReporter as ProgressReporter
+    from chatstack.nodes.chat_node import ChatNode as ChatNode
+    from chatstack.nodes.managers import AwaitedContextManager as AwaitedContextManager
+    from chatstack.nodes.managers import BaseContextManager as BaseContextManager
+    from chatstack.nodes.managers import MessageContextManager as MessageContextManager
+    from chatstack.nodes.managers import StrategyContextManager as StrategyContextManager
+    from chatstack.nodes.state import AgentState as AgentState
     from chatstack.telemetry.emission import Telemetry as Telemetry
     from chatstack.telemetry.events import ProgressEvent as ProgressEvent
     from chatstack.telemetry.tracer import ModelTracer as ModelTracer
@@ -110,6 +116,14 @@ _HOMES = {
     "chatstack.tokens.estimating": ("EstimatingCounter",),
     "chatstack.context.sharing": ("DecisionStore",),
     "chatstack.tools.recall": ("recall_tool",),
+    "chatstack.nodes.state": ("AgentState",),
+    "chatstack.nodes.managers": (
+        "AwaitedContextManager",
+        "BaseContextManager",
+        "MessageContextManager",
+        "StrategyContextManager",
+    ),
+    "chatstack.nodes.chat_node": ("ChatNode",),
     "chatstack.layers.guard": ("ContextWindowGuard",),
     "chatstack.tools.tool": (
         "Injected",

@@ -23,11 +23,11 @@ CACHE_WRITE = 1.25
 lists of Anthropic (5 minutes) and OpenAI (GPT-5.6 and later), November 2026."""
 
 _BATCH = 4
-"""Where clearing cannot get below the trigger, the next batch is due when it saves a quarter of what is left; and several
-results, which save no less than what has to be read anew behind them: else an edit would follow on every call."""
+"""Where clearing cannot get below the trigger, the next batch is due when it saves a quarter of what is left; several
+results, that save no less than what has to be read anew behind them: or an edit would follow on every call."""
 _SURE = 2
-"""An edit that nothing forces waits until re-reading has cost that many times what it will cost. Once is enough never to
-pay more than twice in one conversation; but some end just then, and over recorded sets once cost up to 0.3 % too much."""
+"""An edit that nothing forces waits until re-reading has cost that many times what it will cost. Once would be enough
+never to pay more than double; but some conversations end just then, and over recorded sets it cost up to 0.3 % more."""
 _NO_ARGUMENTS = "{}"
 
 

@@ -1,0 +1,91 @@
+"""The node of a graph that asks a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from chatstack.client.protocol import ChatClient
+from chatstack.client.stack import BuiltClient, ChatStack
+from chatstack.client.wiring import Resolver
+from chatstack.context.strategy import Strategy
+from chatstack.errors import InputError, WiringError
+from chatstack.nodes.managers import BaseContextManager
+from chatstack.nodes.state import HasMessages, S, messages_of, state_with
+from chatstack.values.messages import Message
+from chatstack.values.requests import ChatOptions
+from chatstack.values.responses import ChatResponse
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChatNode:
+    """A node: ``await node(state)`` asks the client, and returns the whole state with the answer at its end.
+
+    What is sent is trimmed, for that call only, by a context manager or a strategy; without one, the client's own
+    layers see to it. A trimmed state never leaves the node, and the one that came in stays as it is, whatever a manager
+    does to its own copy. What a manager raises surfaces: nothing is ever sent untrimmed for it.
+    A strategy is applied around the client by its layer, which gets its services from ``resolve``, as in
+    ``ChatStack.build``. ``options`` and ``timeout_seconds`` are those of every call.
+    Source: seed ``agentflow-context-manager``.
+    """
+
+    client: ChatClient
+    _: KW_ONLY
+    trim_context: bool = True
+    context_manager: BaseContextManager[Any] | Strategy | None = None
+    options: ChatOptions | None = None
+    timeout_seconds: float | None = None
+    resolve: Resolver | None = field(default=None, repr=False)
+    _asked: BuiltClient = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.client, type) or not callable(getattr(self.client, "send", None)):
+            raise _wrong("client", self.client, "a chat client, which has send()")
+        manager = self.context_manager
+        if manager is not None and not isinstance(manager, BaseContextManager | Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("context_manager", manager, "an instance of chatstack's BaseContextManager, or a Strategy")
+        if not isinstance(self.trim_context, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("trim_context", self.trim_context, "True or False")
+        stack = ChatStack(self.client, trace_model_calls=False)
+        if self.trim_context and isinstance(manager, Strategy):
+            stack = stack.use(manager)
+        object.__setattr__(self, "_asked", stack.build(self.resolve))
+
+    async def __call__(self, state: S, *, conversation_id: str | None = None) -> S:
+        """The state to go on with: all its messages, and what the turn has added."""
+        whole = messages_of(state)
+        answer = await self._answer(state, whole, conversation_id)
+        return self._with_messages(state, (*whole, *answer.messages))
+
+    async def answer(self, state: HasMessages, *, conversation_id: str | None = None) -> ChatResponse:
+        """The answer alone, for graphs that add ``response.messages`` to the state themselves."""
+        return await self._answer(state, messages_of(state), conversation_id)
+
+    async def _answer(
+        self, state: HasMessages, whole: tuple[Message, ...], conversation_id: str | None
+    ) -> ChatResponse:
+        sent = whole
+        manager = self.context_manager
+        if self.trim_context and isinstance(manager, BaseContextManager):
+            # Managers may be of those that change the state that they get: this one is theirs.
+            trimmed: object = await manager.atrim_context(self._with_messages(state, whole))
+            if trimmed is None:
+                raise InputError(f"{type(manager).__name__}: atrim_context returned None instead of a state")
+            sent = messages_of(trimmed)
+        return await self._asked.get_response(
+            sent, options=self.options, conversation_id=conversation_id, timeout_seconds=self.timeout_seconds
+        )
+
+    def _with_messages(self, state: S, messages: Sequence[Message]) -> S:
+        manager = self.context_manager
+        if isinstance(manager, BaseContextManager):
+            changed: S = manager.with_messages(state, messages)
+            return changed
+        return state_with(state, messages)
+
+
+def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
+    kind = value if isinstance(value, type) else type(value)
+    given = f"the class {kind.__qualname__} itself" if kind is value else f"a {kind.__module__}.{kind.__qualname__}"
+    return WiringError(f"ChatNode: {parameter} is {given}; pass {wanted}", layer="ChatNode", parameter=parameter)

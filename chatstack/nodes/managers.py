@@ -1,0 +1,179 @@
+"""Context managers: they trim the state that a node works on, for one call of a model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, cast
+
+from chatstack.context.memory import ContextMemory
+from chatstack.context.strategy import Strategy
+from chatstack.errors import WiringError
+from chatstack.nodes.applying import Applied
+from chatstack.nodes.state import S, messages_of, state_with
+from chatstack.nodes.turns import NewestTurns, check_turns
+from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import Message
+from chatstack.values.requests import ChatOptions
+
+
+class BaseContextManager(ABC, Generic[S]):
+    """Trims a state, of the class ``S``, before a model is called. Subclass it, and write both methods.
+
+    Both return a state with fewer messages, or the very same one when there is nothing to trim; the one that goes in
+    stays as it is. ``self.with_messages(state, messages)`` makes the new one. A subclass that lacks a method raises
+    ``WiringError`` when it is made. A manager that has to call a model derives from ``AwaitedContextManager``.
+    Source: seed ``agentflow-context-manager``.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # to a type checker, what a manager is made with is what its class says
+
+        def __new__(cls, *given: object, **named: object) -> BaseContextManager[Any]:
+            missing = sorted(cls.__abstractmethods__)
+            if missing:
+                raise WiringError(
+                    f"{cls.__name__}: has no {' and no '.join(missing)}; a context manager needs both trim_context and "
+                    "atrim_context",
+                    layer=cls.__name__,
+                    parameter=missing[0],
+                )
+            if (given or named) and cls.__init__ is object.__init__:  # what object.__new__ would say
+                raise TypeError(f"{cls.__name__}() takes no arguments")
+            return object.__new__(cls)
+
+    @abstractmethod
+    def trim_context(self, state: S) -> S:
+        """The state with what a model should see of its messages."""
+
+    @abstractmethod
+    async def atrim_context(self, state: S) -> S:
+        """The same, where there is something to wait for."""
+
+    def with_messages(self, state: S, messages: Sequence[Message]) -> S:
+        """A state like that one, with other messages. Override it for a class that a copy does not do for."""
+        return state_with(state, messages)
+
+
+class AwaitedContextManager(BaseContextManager[S]):
+    """A context manager that has to wait, for a model's summary or for a service: write ``atrim_context`` alone.
+
+    Its synchronous ``trim_context`` raises ``WiringError``: it could only block the event loop, or do nothing.
+    """
+
+    __slots__ = ()
+
+    def trim_context(self, state: S) -> S:
+        """Raises ``WiringError``, naming ``atrim_context``."""
+        raise _must_be_awaited(self)
+
+
+class _Trimming(BaseContextManager[Any]):
+    """What managers share that apply a strategy. They take states of every class, and give back that class."""
+
+    __slots__ = ()
+
+    _applied: Applied
+
+    def _arranged(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        return messages
+
+    def trim_context(self, state: S) -> S:
+        """The state with what the strategy leaves. Raises ``WiringError`` where that has to be waited for."""
+        came = messages_of(state)
+        if not came:
+            return state
+        left = self._applied.at_once(came)
+        if left is None:
+            raise _must_be_awaited(self)
+        return self._with_left(state, came, left)
+
+    async def atrim_context(self, state: S) -> S:
+        """The state with what the strategy leaves."""
+        came = messages_of(state)
+        return self._with_left(state, came, await self._applied.to(came)) if came else state
+
+    def _with_left(self, state: S, came: tuple[Message, ...], left: tuple[Message, ...]) -> S:
+        return state if left is came else cast("S", self.with_messages(state, self._arranged(left)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MessageContextManager(_Trimming):
+    """Keeps the newest ``max_messages`` user messages and what follows them, and all system messages, which come first.
+
+    ``remove_tool_msgs`` also leaves out tool calls with their results, but for a loop that still runs. ``max_rounds``
+    keeps of each turn the newest rounds only (a round is one assistant message with its results): for long tool loops
+    after one user message. Whole units go, so no call loses its result; what was broken before is repaired first.
+    Pinned messages stay. The state itself comes back when there is nothing to do.
+    Source: seed ``agentflow-context-manager``.
+    """
+
+    max_messages: int = 10
+    remove_tool_msgs: bool = False
+    max_rounds: int | None = None
+    _: KW_ONLY
+    memory: ContextMemory | None = field(default=None, repr=False)
+    telemetry: Telemetry | None = field(default=None, repr=False)
+    _applied: Applied = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_turns("MessageContextManager", self.max_messages, self.remove_tool_msgs, self.max_rounds)
+        strategy = NewestTurns(self.max_messages, self.remove_tool_msgs, self.max_rounds)
+        object.__setattr__(self, "_applied", Applied(strategy, memory=self.memory, telemetry=self.telemetry))
+
+    def _arranged(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        systems = tuple(message for message in messages if message.role == "system")
+        return (*systems, *(message for message in messages if message.role != "system"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StrategyContextManager(_Trimming):
+    """Any strategy as a context manager: repaired, planned, verified and said as by its layer in a stack.
+
+    ``options`` are those of the calls to come (instructions, tools, ``max_tokens``): they are weighed with the
+    messages. ``window_tokens`` is the model's window, for strategies that go by it. Decisions are kept in ``memory``,
+    so that later calls are edited the same way. The synchronous ``trim_context`` raises ``WiringError`` where there
+    is something to wait for: a memory with a store, or a strategy whose layer is one of its own.
+    """
+
+    strategy: Strategy
+    _: KW_ONLY
+    counter: TokenCounter | None = None
+    memory: ContextMemory | None = field(default=None, repr=False)
+    telemetry: Telemetry | None = field(default=None, repr=False)
+    options: ChatOptions | None = None
+    window_tokens: int | None = None
+    _applied: Applied = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"StrategyContextManager: strategy is {_named(self.strategy)}; pass an instance of a Strategy",
+                layer="StrategyContextManager",
+                parameter="strategy",
+            )
+        applied = Applied(
+            self.strategy,
+            counter=self.counter,
+            memory=self.memory,
+            telemetry=self.telemetry,
+            options=self.options,
+            window_tokens=self.window_tokens,
+        )
+        object.__setattr__(self, "_applied", applied)
+
+
+def _must_be_awaited(manager: BaseContextManager[Any]) -> WiringError:
+    kind = type(manager).__name__
+    return WiringError(
+        f"{kind}: trim_context cannot wait for a model or a store; use `await atrim_context(state)`",
+        layer=kind,
+        parameter="trim_context",
+    )
+
+
+def _named(value: object) -> str:
+    return f"the class {value.__name__} itself" if isinstance(value, type) else f"a {type(value).__name__}"

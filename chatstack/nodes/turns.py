@@ -1,0 +1,120 @@
+"""The newest turns: the last user messages and what follows them, whole units only."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from chatstack.context.context import Context
+from chatstack.context.plans import Plan
+from chatstack.context.strategy import Strategy
+from chatstack.context.units import Unit
+from chatstack.errors import WiringError
+from chatstack.values.messages import Message
+from chatstack.values.parts import ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class NewestTurns(Strategy):
+    """Keeps the newest ``max_messages`` user messages and everything that follows the first of them.
+
+    ``remove_tool_msgs`` leaves out tool calls with their results, but for the loop that still runs: without its
+    results the model would only call again. ``max_rounds`` bounds each turn to its newest rounds (one assistant
+    message with its results is a round, also where those are left out), so that a long tool loop after one user
+    message is bounded too.
+    A unit that begins before the first message kept, and ends behind it, stays whole. Never touched: system, pinned
+    and summary messages, what a user said within these turns, calls that wait, and results that the model is
+    about to read.
+    Source: seed ``agentflow-context-manager``, and what its original gets wrong.
+    """
+
+    max_messages: int = 10
+    remove_tool_msgs: bool = False
+    max_rounds: int | None = None
+    name = "newest_turns"
+
+    def __post_init__(self) -> None:
+        check_turns("NewestTurns", self.max_messages, self.remove_tool_msgs, self.max_rounds)
+
+    def plan(self, context: Context) -> Plan | None:
+        users = [at for at, message in enumerate(context.messages) if _speaks(message)]
+        kept = users[-self.max_messages :]
+        first = kept[0] if len(users) > len(kept) else 0
+        inside = [unit for unit in context.units if unit.positions[-1] >= first]
+        outside = [unit for unit in context.units if unit.positions[-1] < first]
+        tools = list(_finished_tools(inside, context)) if self.remove_tool_msgs else []
+        rounds = list(_old_rounds(inside, kept, context, self.max_rounds)) if self.max_rounds is not None else []
+        older = [unit for unit in outside if not _must_stay(unit, context)]
+        drop = {position for unit in (*older, *tools, *rounds) for position in unit.positions}
+        if not drop:
+            return None
+        reasons = (
+            f"{len(users)} user messages, more than {self.max_messages}" if older else "",
+            "finished tool calls" if tools else "",
+            f"turns of more than {self.max_rounds} rounds" if rounds else "",
+        )
+        return Plan(strategy=self.name, reason="; ".join(filter(None, reasons)), drop=tuple(sorted(drop)))
+
+
+def check_turns(owner: str, max_messages: object, remove_tool_msgs: object, max_rounds: object) -> None:
+    """Refuse what would keep nothing, naming the value."""
+    for name, value in (("max_messages", max_messages), ("max_rounds", max_rounds)):
+        if name == "max_rounds" and value is None:
+            continue
+        if type(value) is not int or value < 1:
+            wanted = "a whole number greater than 0" + (", or None" if name == "max_rounds" else "")
+            raise WiringError(f"{owner}: {name}={value!r} must be {wanted}", layer=owner, parameter=name)
+    if not isinstance(remove_tool_msgs, bool):
+        raise WiringError(
+            f"{owner}: remove_tool_msgs={remove_tool_msgs!r} must be True or False",
+            layer=owner,
+            parameter="remove_tool_msgs",
+        )
+
+
+def _finished_tools(units: list[Unit], context: Context) -> Iterator[Unit]:
+    """Tool calls with their results, but for the loop that still runs: what comes after the last word of the user, and
+    after the last message of the model that called nothing. Both only move on, so what went once never comes back."""
+    last_word = max((at for at, message in enumerate(context.messages) if _is_a_word(message)), default=-1)
+    for unit in units:
+        of_tools = any(context.messages[position].calls for position in unit.positions)
+        if of_tools and unit.positions[-1] <= last_word and not _must_stay_inside(unit, context):
+            yield unit
+
+
+def _old_rounds(units: list[Unit], kept_users: list[int], context: Context, most: int) -> Iterator[Unit]:
+    """The rounds beyond the newest of each turn, but for results that the model is about to read.
+
+    What begins before the first message kept, and is there for its late results, counts as one turn.
+    """
+    turns: defaultdict[int, list[Unit]] = defaultdict(list)
+    for unit in units:
+        message = context.messages[unit.positions[0]]
+        if message.role == "assistant" and message.mark != "summary":
+            turns[bisect(kept_users, unit.positions[0])].append(unit)
+    for rounds in turns.values():
+        for unit in rounds[:-most]:
+            if unit.positions[-1] <= context.latest_assistant and not _must_stay_inside(unit, context):
+                yield unit
+
+
+def _must_stay(unit: Unit, context: Context) -> bool:
+    messages = (context.messages[position] for position in unit.positions)
+    return unit.is_open or any(each.role == "system" or each.pinned or each.mark == "summary" for each in messages)
+
+
+def _must_stay_inside(unit: Unit, context: Context) -> bool:
+    """The same for the turns that are kept, where what a user said stays, be it beside a result."""
+    return _must_stay(unit, context) or any(_speaks(context.messages[position]) for position in unit.positions)
+
+
+def _is_a_word(message: Message) -> bool:
+    """Whether somebody speaks to somebody, and not to a tool."""
+    return _speaks(message) or (message.role == "assistant" and not message.calls)
+
+
+def _speaks(message: Message) -> bool:
+    """Whether the user speaks in it: tool results in a user message are not the user's."""
+    return message.role == "user" and not (message.parts and all(type(part) is ToolResult for part in message.parts))
