@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from chatstack.client.wiring import Layer as Layer
     from chatstack.client.wiring import Resolver as Resolver
     from chatstack.config import from_config as from_config
-    from chatstack.context.clearing import ClearToolResults as ClearToolResults
     from chatstack.context.condensing import ClearThenDrop as ClearThenDrop
     from chatstack.context.context import Context as Context
     from chatstack.context.memory import ContextMemory as ContextMemory
@@ -109,7 +108,6 @@ _HOMES = {
     "chatstack.context.context": ("Context",),
     "chatstack.context.memory": ("ContextMemory",),
     "chatstack.layers.clearer": ("ToolResultClearer",),
-    "chatstack.context.clearing": ("ClearToolResults",),
     "chatstack.tokens.calibration": ("Calibration",),
     "chatstack.tokens.windows": ("Windows",),
     "chatstack.context.condensing": ("ClearThenDrop",),

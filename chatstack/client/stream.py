@@ -51,7 +51,7 @@ class ChatStream:
         self._failure: BaseException | None = None
         self._listeners: list[Callable[[ChatResponse], None]] | None = None
         self.sent: ChatRequest | None = None
-        """The request as it reached the provider, where whoever stands there (the model tracer) has said so."""
+        """The request as it reached the provider, where it, or the model tracer around it, has said so."""
         self._started = self._ended = self._closed = self._released = False
 
     @classmethod
@@ -92,7 +92,10 @@ class ChatStream:
         return (self._fold or _Fold()).response()
 
     def when_answered(self, listener: Callable[[ChatResponse], None]) -> None:
-        """Tell that one the whole answer, once it has all been read. Costs nothing on the way."""
+        """Tell that one the whole answer, once it has all been read; it must not raise. Costs nothing on the way."""
+        if self._ended:
+            listener(self.so_far)
+            return
         if self._listeners is None:
             self._listeners = []
         self._listeners.append(listener)
@@ -132,9 +135,10 @@ class ChatStream:
             try:
                 update = await self._source.__anext__()
             except StopAsyncIteration:
-                self._finish()
+                self._ended = True
                 if self._owned is not None:  # a source may end before what it reads from does
                     await self._owned.aclose()
+                self._finish()
                 raise
             except StreamBusyError:  # the other task's reading goes on
                 raise

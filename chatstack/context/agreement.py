@@ -9,6 +9,7 @@ from chatstack.context.context import Context
 from chatstack.context.history import Recognised
 from chatstack.context.memory import MOST_TERMS, ContextMemory
 from chatstack.context.records import Decision, Record, covered
+from chatstack.context.saying import say_rejected
 from chatstack.context.sharing import SharedDecisions
 from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Telemetry
@@ -53,7 +54,7 @@ class Agreement:
     def _holds(self, record: Record, seen: Recognised, context: Context) -> bool:
         wrong = problems(record.plan(seen.positions, len(context.messages)), context)
         if wrong:
-            self._say(f"a stored decision was not carried out: {'; '.join(wrong[:3])}")
+            say_rejected(self.telemetry, record.plan(seen.positions, len(context.messages)), wrong)
         return not wrong
 
     def _say(self, problem: str) -> None:

@@ -51,14 +51,14 @@ class Clearable(NamedTuple):
 class ClearToolResults(Strategy):
     """From ``trigger`` on, replaces the content of old tool results by a placeholder: all but the newest, at once.
 
-    ``trigger`` and ``keep`` are each one of ``{"tokens": n}``, ``{"messages": n}`` (for ``keep``: results) and
-    ``{"fraction": x}`` of the window. Results of ``exclude_tools`` stay, and do not use up ``keep``. ``placeholder``
-    may name ``{tool}``, ``{tokens}`` and ``{handle}``, by which a recall tool gives the content back.
-    ``clear_tool_inputs`` takes the arguments of the calls, too, or of those of some tools. An edit that saves less than
-    ``clear_at_least`` tokens is not made; with ``"pays"`` it waits until reading those tokens again and again has cost
-    what the edit will cost, unless the window or a cold cache leaves no choice, or makes it cheap. Never cleared: what
-    the model has not seen yet, errors, pinned messages, the latest user message, open units, and what is smaller than
-    its placeholder.
+    It is what ``ToolResultClearer`` applies, which also checks the options. ``trigger`` and ``keep`` are each one of
+    ``("tokens", n)``, ``("messages", n)`` (for ``keep``: results) and ``("fraction", x)`` of the window. Results of
+    ``exclude_tools`` stay, and do not use up ``keep``. ``placeholder`` may name ``{tool}``, ``{tokens}`` and
+    ``{handle}``, by which a recall tool gives the content back. ``clear_tool_inputs`` takes the arguments of the calls,
+    too, or of those of some tools. An edit that saves less than ``clear_at_least`` tokens is not made; with ``"pays"``
+    it waits until reading those tokens again and again has cost twice what the edit will cost, unless the window, where
+    it is known, or a cold cache leaves no choice, or makes it cheap. Never cleared: what the model has not seen yet,
+    errors, pinned messages, the latest user message, open units, and what is smaller than its placeholder.
     Source: seed ``xpert-context-editing``; Anthropic's ``clear_tool_uses``.
     """
 
@@ -70,6 +70,10 @@ class ClearToolResults(Strategy):
     clear_tool_inputs: bool | tuple[str, ...] = False
     clear_at_least: int | Literal["pays"] = 0
     name = "clear_tool_results"
+
+    @property
+    def needs_window(self) -> bool:
+        return "fraction" in (self.trigger[0], self.keep[0]) or self.clear_at_least == "pays"
 
     def plan(self, context: Context) -> Plan | None:
         if not self.is_due(context):
@@ -84,7 +88,7 @@ class ClearToolResults(Strategy):
     def is_due(self, context: Context) -> bool:
         """Whether the trigger is reached; where no edit can be kept, whether the window is full."""
         kind, value = self.trigger
-        if context.is_unstable and context.window_tokens is not None:
+        if context.is_unstable and context.window_tokens is not None:  # else the trigger is all the limit there is
             return context.tokens >= context.window_tokens
         if kind == "messages":
             return len(context.messages) >= value

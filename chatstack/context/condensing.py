@@ -49,6 +49,8 @@ class ClearThenDrop(Strategy):
         limit: object = self.max_tokens
         if limit is not None and (type(limit) is not int or limit <= 0):
             raise _wrong("max_tokens", limit, "a whole number of tokens greater than 0, or None")
+        if not isinstance(self.placeholder, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("placeholder", self.placeholder, "text")
         for name in ("target", "keep_recent", "newest_result", "mentions"):
             share: object = getattr(self, name)
             if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
@@ -60,8 +62,11 @@ class ClearThenDrop(Strategy):
     def needs_window(self) -> bool:
         return self.max_tokens is None
 
+    def wanted_tokens(self, context: Context) -> int | None:
+        return self.max_tokens or context.window_tokens
+
     def plan(self, context: Context) -> Plan | None:
-        limit = self.max_tokens or context.window_tokens
+        limit = self.wanted_tokens(context)
         if limit is None or context.tokens <= limit:
             return None
         draft = _Draft(context, self, limit)
@@ -86,8 +91,6 @@ class _Draft:
         self.dropped: set[int] = set()
         self.replaced: dict[int, Message] = {}
         self.removable = list(removable(context))
-        if len(self.removable) == len(context.units):  # something has to be left to send
-            self.removable = self.removable[:-1]
         self.recent = self._recent()
         self.carrier: int | None = None
         self.spared: Unit | None = None

@@ -11,7 +11,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement
 from chatstack.context.context import Context
 from chatstack.context.digests import digest
-from chatstack.context.history import Answered, Recognised
+from chatstack.context.history import LastAnswer, Recognised
 from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
 from chatstack.context.records import Decision, Record, record_of
@@ -55,6 +55,7 @@ class Opened(msgspec.Struct):
     limit: int = 0
     replayed: Record | None = None
     is_anchored: bool = False
+    terms: tuple[int, str] = (-1, "")
 
     @property
     def who(self) -> str | Recognised:
@@ -255,7 +256,7 @@ class ContextEditing:
         context: Context,
         request: ChatRequest,
         sent: ChatRequest | None,
-        before: Answered | None,
+        before: LastAnswer | None,
         answer: ChatResponse,
     ) -> None:
         """Take a report for what it is: the size of the very request that was weighed here, if nobody inside of this
@@ -264,7 +265,7 @@ class ContextEditing:
         cached = usage.cache_read_tokens
         expected = before.input_tokens if before is not None and before.record is opened.replayed else 0
         missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
-        history.answered = Answered(self.memory.clock(), usage.input_tokens, missed, opened.replayed)
+        history.answered = LastAnswer(self.memory.clock(), usage.input_tokens, missed, opened.replayed)
         if sent is None or usage.input_tokens <= 0 or sent.messages is not request.messages:
             return
         if sent.options is not request.options:
@@ -295,9 +296,12 @@ class ContextEditing:
         A cut that another limit, reserve or set of tools made necessary must not bind a request that fits. The
         instructions are left out: they may change from call to call, and do not change what has to go.
         """
+        if opened.terms[0] == opened.limit:
+            return opened.terms[1]
         options = opened.context.request.options
         tools = self.memory.options_size(ChatOptions(tools=options.tools), self.counter) if options.tools else 0
-        return f"{self.owner}:{opened.limit}:{self._reserved(options)}:{tools}"
+        opened.terms = (opened.limit, f"{self.owner}:{opened.limit}:{opened.context.reserved_tokens}:{tools}")
+        return opened.terms[1]
 
     def _say_unstable(self, opened: Opened) -> None:
         owner = "prefix_unstable"

@@ -28,7 +28,7 @@ _SAME_PLACE = 64
 _COUNTERS = 4
 
 
-class Answered(NamedTuple):
+class LastAnswer(NamedTuple):
     """When the last answer to a history had arrived, what was reported for it, and what had been decided by then.
 
     ``missed_cache``: hardly anything came from the provider's cache, though it had seen all of the request before.
@@ -60,6 +60,7 @@ class History:
         "messages",
         "moves",
         "pairs",
+        "waits",
     )
 
     def __init__(self, key: bytes = b"") -> None:
@@ -75,7 +76,9 @@ class History:
         self.decisions: dict[str, Decision] = {}
         self.anchors: dict[str, tuple[object, Anchor]] = {}
         """What the provider reported for it, under the terms on which it was sent."""
-        self.answered: Answered | None = None
+        self.answered: LastAnswer | None = None
+        self.waits: dict[str, int] = {}
+        """From how many tokens on a layer looks again whether an edit is worth it, once it was not."""
         self.asked: dict[str, int] = {}
         """For how many of its messages a store has been asked, under which terms."""
 

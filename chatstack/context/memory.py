@@ -37,8 +37,9 @@ class ContextMemory:
     one; give one to several stacks to share it. ``max_entries`` bounds each kind of entry, ``max_messages`` how many
     messages of the conversations that went by last it holds on to, to know them again without digesting them.
 
-    With a ``store``, processes share decisions, under digests that only those who know the ``scope`` can make; a call
-    waits ``store_timeout_seconds`` for it at most, and goes on without it.
+    With a ``store``, processes share decisions, under digests that only those who know the ``scope`` can make. Each
+    question to it (one of every context layer in every call, and one more for an edit) waits ``store_timeout_seconds``
+    at most; then the call goes on without it.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -54,7 +55,7 @@ class ContextMemory:
         store_timeout_seconds: float = 0.25,
     ) -> None:
         for name, given in (("max_entries", max_entries), ("max_messages", max_messages)):
-            if given < 1:
+            if type(given) is not int or given < 1:
                 raise WiringError(f"ContextMemory: {name}={given} must be greater than 0", parameter=name)
         if (store is None) != (not scope):
             raise WiringError(
@@ -72,6 +73,8 @@ class ContextMemory:
         self._deciders: set[str] = set()
         """Who has decided anything: nobody else needs a digest."""
         self._edition = 0
+        self._editions: _Bounded[bytes, int] = _Bounded(max_entries)
+        """What the edition was when something was last decided for a conversation that begins with that link."""
         self._levels: _Bounded[tuple[str, str | bytes], int] = _Bounded(max_entries)
         self._sizes: list[tuple[TokenCounter, _Bounded[object, int]]] = []
         self._recogniser = Recogniser(_key_of(scope), max_messages)
@@ -118,12 +121,14 @@ class ContextMemory:
         """What was last decided for this history, or for the longest beginning of it that is known."""
         history, length = seen.history, seen.length
         known = history.decisions.get(owner)
-        if known is not None and known.edition == self._edition and known.length == length:
-            return known
         if owner not in self._deciders:  # whoever never decided anything has nothing digested for it
-            decision = Decision(None, 0, length, self._edition)
+            decision = Decision(None, 0, length, -1)
         else:
-            decision = self._looked_up(owner, seen, known if known is not None and known.length <= length else None)
+            edition = self._editions.get(history.links(1)[0]) or 0
+            if known is not None and known.edition == edition and known.length == length:
+                return known
+            known = known if known is not None and known.length <= length else None
+            decision = self._looked_up(owner, seen, known, edition)
         if len(history.decisions) >= MOST_TERMS:
             history.decisions.clear()
         history.decisions[owner] = decision
@@ -140,14 +145,14 @@ class ContextMemory:
             known = self._records.get(key)
             if known is not None and known != replaces:
                 return known
-            self._put(*key, record)
+            self._put(*key, record, seen.links[0])
             return record
 
     def adopt(self, owner: str, seen: Recognised, record: Record, covers: int) -> Decision:
         """Take over another process's decision about the first ``covers`` messages of this history."""
         link = seen.links[covers - 1]
         with self._lock:
-            self._put(owner, link, record)
+            self._put(owner, link, record, seen.links[0])
         return self.recall(owner, seen)
 
     def level(self, owner: str, who: str | Recognised) -> int:
@@ -182,6 +187,7 @@ class ContextMemory:
             self._edition += 1
             if conversation_id is None and messages is None:
                 self._records.clear()
+                self._editions.clear()
                 self._deciders.clear()
                 self._levels.clear()
                 self._sizes.clear()
@@ -189,13 +195,14 @@ class ContextMemory:
             self._records.drop(key for key in self._records if key[1] in keys)
             self._levels.drop(key for key in self._levels if key[1] in keys)
 
-    def _put(self, owner: str, link: bytes, record: Record) -> None:
+    def _put(self, owner: str, link: bytes, record: Record, root: bytes) -> None:
         """Keep a record; the lock is held."""
         self._records.put((owner, link), record)
         if len(self._deciders) >= self._max_entries:
             self._deciders = {each for each, _ in self._records}
         self._deciders.add(owner)
         self._edition += 1
+        self._editions.put(root, self._edition)
 
     async def forget_stored(self, messages: Sequence[Message]) -> None:
         """Forget these messages and every beginning of them, here and in the store. Raises what the store raises."""
@@ -210,16 +217,15 @@ class ContextMemory:
         if self.shared is not None:
             await self.shared.aclose()
 
-    def _looked_up(self, owner: str, seen: Recognised, known: Decision | None) -> Decision:
+    def _looked_up(self, owner: str, seen: Recognised, known: Decision | None, edition: int) -> Decision:
         """Look for a record that covers more than what is known, newest first."""
         links = seen.links
         record, covers, least = None, 0, 0
         if known is not None:
             record, covers = known.record, known.covers
             # What was found for the old length was found in all of it, unless something was decided since.
-            least = known.length if known.edition == self._edition else max(0, covers - 1)
+            least = known.length if known.edition == edition else max(0, covers - 1)
         with self._lock:
-            edition = self._edition
             for at in range(seen.length - 1, least - 1, -1):
                 found = self._records.get((owner, links[at]))
                 if found is not None:

@@ -43,6 +43,9 @@ class OldestFirst(Strategy):
                 parameter="target_tokens",
             )
 
+    def wanted_tokens(self, context: Context) -> int | None:
+        return self.max_tokens
+
     def plan(self, context: Context) -> Plan | None:
         if context.tokens <= self.max_tokens:
             return None

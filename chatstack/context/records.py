@@ -78,9 +78,9 @@ class Decision:
         self.covers = covers
         """The record was made for that many messages."""
         self.length = length
-        """No other record is known for as many messages, or for fewer."""
+        """How long the history was when it was looked for."""
         self.edition = edition
-        """As the memory stood then."""
+        """The memory's, when it was; another one means that something was decided for such a history since."""
         self.saved: tuple[object, int] | None = None
         """By that counter, how much smaller it makes the history."""
 

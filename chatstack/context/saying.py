@@ -87,13 +87,12 @@ def say_ineffective(telemetry: Telemetry, strategy: str, after: Context, why: st
     )
 
 
-def say_window_unknown(
-    telemetry: Telemetry, layer: str, consequence: str, parameter: str = "max_context_tokens"
-) -> None:
+def say_window_unknown(telemetry: Telemetry, layer: str, consequence: str) -> None:
     """A share of a window was asked for that nobody knows."""
     telemetry.warn(
         "window_unknown",
-        f"{layer}: nobody knows the window of this model: {consequence}; give {parameter} a number",
+        f"{layer}: nobody knows the window of this model: {consequence}; give the limit as a number, or the "
+        "provider its window_tokens",
         {semconv.GUARD_ACTION: "warn"},
     )
 

@@ -17,7 +17,7 @@ from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
-from chatstack.context.saying import say_window_unknown
+from chatstack.context.saying import say_ineffective, say_window_unknown
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
@@ -39,7 +39,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def plan(self, context: Context) -> Plan | None:
-        """The edit to make, or None for none."""
+        """The edit to make, or None for none. Where ``context.is_unstable``, only what a limit forces."""
+
+    def wanted_tokens(self, context: Context) -> int | None:
+        """The size that it edits down to, if it has one; where an edit does not get there, that is said."""
+        return None
 
     @property
     def needs_window(self) -> bool:
@@ -94,8 +98,11 @@ class StrategyApplier(ChatFronts):
         context = await self._editing.replay(opened)
         if self.strategy.needs_window and window is None and self._editing.is_news("window", opened):
             name = type(self.strategy).__name__
-            say_window_unknown(self.telemetry, name, "it does not edit anything", "max_tokens")
+            say_window_unknown(self.telemetry, name, "it edits nothing for want of it")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
         context = await self._editing.apply(self.strategy.plan(context), context, opened)
+        wanted = self.strategy.wanted_tokens(context)
+        if wanted is not None and context.tokens > wanted and self._editing.is_news("ineffective", opened):
+            say_ineffective(self.telemetry, self.strategy.name, context, f"{wanted:,} are wanted, and no more may go")
         return await self._editing.send(self.inner, context, opened)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal, cast
@@ -36,9 +37,10 @@ class ToolResultClearer(ChatFronts):
     fit. ``exclude_tools`` are never cleared, and do not use up ``keep``. ``placeholder`` is what stands in their place;
     ``{tool}``, ``{tokens}`` and ``{handle}`` in it are filled in, the handle for ``recall_tool``. ``clear_tool_inputs``
     also clears the arguments of the calls, of all or of some tools. ``clear_at_least`` keeps an edit from being made
-    that saves fewer tokens; ``"pays"`` lets it wait until it is cheaper than reading those tokens again and again, the
-    window forces it, or the cache is cold. ``token_count_method="model"`` has the provider count, where its API can,
-    before an edit is decided on an estimate. ``max_context_tokens`` is the window, where nobody else tells it.
+    that saves fewer tokens; ``"pays"`` lets it wait until reading those tokens again and again has cost twice what it
+    will cost, the window forces it (where it is known), or the cache is cold. ``token_count_method="model"`` has the
+    provider count, where its API can, before an edit is decided on an estimate. ``max_context_tokens`` is the window,
+    where nobody else tells it.
     Never cleared: what the model has not seen yet, errors, pinned messages, calls that wait for results.
     Source: seed ``xpert-context-editing``.
     """
@@ -114,7 +116,7 @@ class ToolResultClearer(ChatFronts):
         if needed:
             opened.limit = window or 0
             if window is None and self._editing.is_news("window", opened):
-                say_window_unknown(self.telemetry, "ToolResultClearer", "nothing is cleared by fractions")
+                say_window_unknown(self.telemetry, "ToolResultClearer", "nothing is cleared by fractions of it")
         return window
 
     async def _counted(self, context: Context, opened: Opened) -> Context:
@@ -122,11 +124,14 @@ class ToolResultClearer(ChatFronts):
         near = msgspec.structs.replace(context, scale=context.scale * _NEAR)
         if self._strategy.trigger[0] == "messages" or not self._strategy.is_due(near) or not context.input_tokens:
             return context
+        if self.memory.level(f"{self._editing.owner}:count", opened.who):
+            return context  # it was asked, and did not tell
         counted: int | None = None
         teller = next((each for each in chain(self.inner) if isinstance(each, CountsTokens)), None)
         if teller is not None:
             try:
-                counted = await teller.count_tokens(context.to_send())
+                async with asyncio.timeout(_COUNT_SECONDS):
+                    counted = await teller.count_tokens(context.to_send())
             except Exception:  # noqa: BLE001 - the call itself will meet the same trouble, and say so
                 counted = None
         if counted is None or counted <= 0:
@@ -137,8 +142,13 @@ class ToolResultClearer(ChatFronts):
         return msgspec.structs.replace(context, scale=counted / context.input_tokens)
 
     async def _cleared(self, context: Context, opened: Opened) -> Context:
-        strategy = self._strategy
+        strategy, owner, waits = self._strategy, self._editing.owner, opened.seen.history.waits
+        is_free = strategy.is_forced(context) or (strategy.clear_at_least == "pays" and context.is_cold)
+        if not is_free and context.tokens < waits.get(owner, 0):
+            return context  # planning looks at the whole history: not again for every message that comes
         plan = strategy.plan(context)
+        if plan is None:
+            waits[owner] = context.tokens + context.tokens // _PATIENCE
         after = await self._editing.apply(plan, context, opened)
         if strategy.trigger[0] == "messages" or not strategy.is_due(after):
             return after
@@ -163,6 +173,9 @@ class ToolResultClearer(ChatFronts):
             raise _wrong("counter", type(self.counter).__name__, "a TokenCounter")
 
 
+_COUNT_SECONDS = 5.0
+_PATIENCE = 32
+"""An edit that was not worth it is looked at again when the context has grown by that part of itself."""
 _NEAR = 1.5
 """An estimate that far below the trigger is trusted, and not counted."""
 

@@ -16,6 +16,7 @@ from chatstack.context.editing import ContextEditing, Opened
 from chatstack.context.levels import Level, held_level, largest, level_of
 from chatstack.context.memory import ContextMemory
 from chatstack.context.pruning import OldestFirst
+from chatstack.context.saying import say_window_unknown
 from chatstack.errors import ContextOverflowError, WiringError
 from chatstack.telemetry.emission import Telemetry, Value
 from chatstack.tokens.calibration import Calibration
@@ -41,7 +42,11 @@ class ContextWindowGuard(ChatFronts):
     only, down to ``prune_to`` (a share), and the same ones again on later calls; never system, pinned and summary
     messages, the first and the latest user message, or calls that wait for results. What cannot be made to fit is
     sent as it is, or, with ``strict``, raised as ``ContextOverflowError`` before anything is sent. Sizes are
-    estimates, by ``counter`` or by ``chars_per_token``. Each crossing is warned of once; ``every_call`` repeats it.
+    estimates, by ``counter``, else by ``chars_per_token``, corrected by what the provider reports. Each crossing is
+    warned of once; ``every_call`` repeats it.
+    Where the provider refuses a request as too long, a pruning guard takes the sizes that it tells for the true ones,
+    prunes, and sends less, up to three times, as nothing has reached the caller yet; a limit that proved true holds
+    from then on, whatever ``max_context_tokens`` says.
     Source: seed ``needlr-context-window-guard``.
     """
 
@@ -74,6 +79,10 @@ class ContextWindowGuard(ChatFronts):
         characters: object = self.chars_per_token
         if type(characters) not in (int, float) or not 0.1 <= self.chars_per_token <= 100:
             raise _wrong("chars_per_token", characters, "a number from 0.1 to 100")
+        for name in ("prune_on_overflow", "strict", "every_call"):
+            switch: object = getattr(self, name)
+            if not isinstance(switch, bool):
+                raise _wrong(name, switch, "True or False")
         if self.counter is not None and not isinstance(self.counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _wrong("counter", type(self.counter).__name__, "a TokenCounter")
         counter = self.counter or char_counter(self.chars_per_token)
@@ -249,12 +258,7 @@ class ContextWindowGuard(ChatFronts):
 
     def _say_unknown(self, opened: Opened) -> None:
         if self._editing.is_news("window", opened):
-            self.telemetry.warn(
-                "window_unknown",
-                'max_context_tokens="auto", but nobody knows the window of this model: nothing is guarded; '
-                "give max_context_tokens a number",
-                {semconv.GUARD_ACTION: "warn"},
-            )
+            say_window_unknown(self.telemetry, "ContextWindowGuard", "nothing is guarded")
 
     def _numbers(self, context: Context, limit: int, action: str) -> dict[str, Value]:
         return {

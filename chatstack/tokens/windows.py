@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple, TypeVar
 
 from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
+from chatstack.errors import WiringError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,6 +35,8 @@ class Windows:
     shared_by_stack: ClassVar[bool] = True
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, ask_seconds: float = 5.0) -> None:
+        if not ask_seconds > 0:
+            raise WiringError(f"Windows: ask_seconds={ask_seconds} must be greater than 0", parameter="ask_seconds")
         self._clock = clock
         self._ask_seconds = ask_seconds
         self._lock = threading.Lock()

@@ -71,11 +71,8 @@ def _found(handle: str, messages: Sequence[Message]) -> ToolResult | None:
     """The newest result with that handle."""
     for message in reversed(messages):
         for result in reversed(message.original.results):
-            try:
-                if handle_of(result) == handle:
-                    return result
-            except UnicodeEncodeError:  # half a character, in a result that its provider gave: it has no handle
-                continue
+            if handle_of(result) == handle:
+                return result
     return None
 
 

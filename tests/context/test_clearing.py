@@ -8,7 +8,8 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from chatstack import ChatOptions, ChatRequest, ClearToolResults, File, Image, Message, Plan, Text, ToolCall, ToolResult
+from chatstack import ChatOptions, ChatRequest, File, Image, Message, Plan, Text, ToolCall, ToolResult
+from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.context.handles import handle_of
 from chatstack.context.verifier import problems

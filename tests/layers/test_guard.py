@@ -640,7 +640,7 @@ def test_an_unknown_window_is_said_once_and_guards_nothing() -> None:
     assert guarded.warnings == ("window_unknown",)
     message = guarded.warning("window_unknown").attributes["chatstack.warning.message"]
     assert isinstance(message, str)
-    assert message.endswith("give max_context_tokens a number")
+    assert message.endswith("or the provider its window_tokens")
 
 
 def test_auto_knows_published_windows() -> None:

@@ -17,7 +17,6 @@ from chatstack import (
     ChatOptions,
     ChatStream,
     ClearThenDrop,
-    ClearToolResults,
     ContextMemory,
     Message,
     OldestFirst,
@@ -27,6 +26,7 @@ from chatstack import (
     WiringError,
 )
 from chatstack.client.wiring import Layer
+from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.nodes.managers import (
     AwaitedContextManager,
