@@ -33,7 +33,8 @@ class Agreement:
         if found.answered:
             if len(asked) >= MOST_TERMS:
                 asked.clear()
-            asked[terms] = seen.length
+            # Up to the model's latest message only: what is decided with what follows it holds from there.
+            asked[terms] = max(0, seen.history.latest_assistant)
         if found.record is None or found.record == known.record or not self._holds(found.record, seen, context):
             return known
         return self.memory.adopt(terms, seen, found.record, found.covers)

@@ -80,7 +80,7 @@ class ClearToolResults(Strategy):
             return None
         batch = self.batch(context)
         saves = sum(each.saves for each in batch)
-        if not batch or not self._is_worth_it(context, batch, saves):
+        if saves * context.scale < 1 or not self._is_worth_it(context, batch, saves):
             return None
         reason = f"{context.tokens:,} tokens in {len(context.messages)} messages, the trigger is {self._told(context)}"
         return Plan(strategy=self.name, reason=reason, replace=tuple(self._edits(context, batch)))
@@ -155,7 +155,7 @@ class ClearToolResults(Strategy):
         placeholder = filled(self.placeholder, result.name or each.call.name, before, result)
         cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
         is_alone = len(message.parts) == 1
-        after = context.size_of(replace(message, parts=(cleared,)) if is_alone else Message("tool", (cleared,)))
+        after = context.size_of(replace(message, parts=(cleared,)) if is_alone else Message("assistant", (cleared,)))
         return (cleared, before - after) if after < before else (result, 0)
 
     def _cleared_call(self, context: Context, each: Answered) -> tuple[ToolCall, int]:
@@ -259,4 +259,4 @@ def _of_open_units(context: Context, answered: Sequence[Answered]) -> frozenset[
 def _size(context: Context, each: Answered) -> int:
     """The size of a result; of its message, where that holds nothing else."""
     message = context.messages[each.position]
-    return context.size_of(message if len(message.parts) == 1 else Message("tool", (each.result,)))
+    return context.size_of(message if len(message.parts) == 1 else Message("assistant", (each.result,)))

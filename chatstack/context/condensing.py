@@ -10,7 +10,7 @@ from chatstack.context.handles import filled, handle_of
 from chatstack.context.mentions import mentions_in
 from chatstack.context.pairing import answered_calls
 from chatstack.context.plans import Plan
-from chatstack.context.pruning import removable
+from chatstack.context.pruning import UNSEEN, removable
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit
 from chatstack.errors import WiringError
@@ -93,6 +93,7 @@ class _Draft:
         self.removable = list(removable(context))
         self.recent = self._recent()
         self.carrier: int | None = None
+        self.drops_new = False
         self.spared: Unit | None = None
         """The unit of the carrier, where it would be left out if it did not carry anything."""
         self.tools = {(each.position, each.part): each.call.name for each in answered_calls(context.messages)}
@@ -179,10 +180,11 @@ class _Draft:
                 shortened = self._shortened(position, max(_LEAST, _ROOM * self.limit - others))
                 if shortened is not None:
                     self._replace(position, shortened)
-        for unit in self.removable:
+        for unit in sorted(self.removable, key=self._is_new):
             if self.tokens <= self.limit:
                 return
             if not self.dropped.intersection(unit.positions):
+                self.drops_new = self.drops_new or self._is_new(unit)
                 self._drop(unit)
 
     def plan(self, reason: str) -> Plan | None:
@@ -190,6 +192,7 @@ class _Draft:
         if not self.dropped and not self.replaced:
             return None
         replace = tuple(sorted((at, each) for at, each in self.replaced.items() if at not in self.dropped))
+        reason += UNSEEN if self.drops_new else ""
         return Plan(strategy=self.strategy.name, reason=reason, drop=tuple(sorted(self.dropped)), replace=replace)
 
     def size_of_unit(self, unit: Unit) -> float:
@@ -203,11 +206,16 @@ class _Draft:
     def _is_new(self, unit: Unit) -> bool:
         """Whether it holds results that the model has not seen yet; they are shortened rather than dropped."""
         last = unit.positions[-1]
-        return last > self.context.latest_assistant and self.context.messages[last].role == "tool"
+        return last > self.context.latest_assistant and bool(self.context.messages[last].results)
 
     def _new_results(self) -> list[int]:
         first = self.context.latest_assistant + 1
-        return [at for at in range(first, len(self.context.messages)) if self._holds_one_result(at)]
+        messages = self.context.messages
+        return [
+            at
+            for at in range(first, len(messages))
+            if messages[at].results and len(messages[at].results) == len(messages[at].parts) and not messages[at].pinned
+        ]
 
     def _holds_one_result(self, position: int) -> bool:
         message = self.context.messages[position]
@@ -271,19 +279,16 @@ class _Draft:
         )
 
     def _size_of_part(self, part: ToolResult) -> int:
-        return self.context.size_of(Message("tool", (part,)))
+        return self.context.size_of(Message("assistant", (part,)))  # whose text nobody checks
 
     def _shortened(self, position: int, room: float) -> Message | None:
         """The message with its result cut to so many tokens; None if it is no text, or small enough."""
-        (result,) = self.context.messages[position].results
-        text = result.text
+        results = self.context.messages[position].results
+        longest = max((len(result.text) for result in results), default=0)
         share = room / max(1.0, self._size_at(position))
-        while text and share < 1:
-            side = int(len(text) * share / 2)
-            cut = len(text) - 2 * side
-            shorter = f"{text[:side]}\n[{cut:,} characters cut]\n{text[len(text) - side :]}"
-            shortened = self._edited(position, {0: _with_output(result, shorter, is_error=result.is_error)})
-            if self.context.size_of(shortened) * self.context.scale <= room + _LEAST or not side:
+        while longest and share < 1:
+            shortened = self._edited(position, {at: _cut(result, share) for at, result in enumerate(results)})
+            if self.context.size_of(shortened) * self.context.scale <= room + _LEAST or longest * share < 2:
                 return shortened
             share *= 0.85
         return None
@@ -303,6 +308,14 @@ class _Draft:
             for at, message in enumerate(self.context.messages)
             if at not in self.dropped
         ]
+
+
+def _cut(result: ToolResult, share: float) -> ToolResult:
+    """The result with that share of its text: its beginning and its end."""
+    text = result.text
+    side = int(len(text) * share / 2)
+    shorter = f"{text[:side]}\n[{len(text) - 2 * side:,} characters cut]\n{text[len(text) - side :]}"
+    return _with_output(result, shorter, is_error=result.is_error) if len(shorter) < len(text) else result
 
 
 def _with_output(result: ToolResult, output: str, *, is_error: bool = False) -> ToolResult:

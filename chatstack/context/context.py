@@ -11,9 +11,8 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from chatstack.context.plans import Plan
-from chatstack.context.units import Unit, units_of
+from chatstack.context.units import Unit, is_users, units_of
 from chatstack.values.messages import Message
-from chatstack.values.parts import ToolResult
 from chatstack.values.requests import ChatRequest
 
 
@@ -83,7 +82,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def latest_user(self) -> int | None:
         """The position of the latest user message."""
-        return next((at for at in range(len(self.messages) - 1, -1, -1) if _is_users(self.messages[at])), None)
+        return next((at for at in range(len(self.messages) - 1, -1, -1) if is_users(self.messages[at])), None)
 
     @cached_property
     def latest_assistant(self) -> int:
@@ -93,7 +92,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def first_user(self) -> int | None:
         """The position of the first user message: the task."""
-        return next((at for at, message in enumerate(self.messages) if _is_users(message)), None)
+        return next((at for at, message in enumerate(self.messages) if is_users(message)), None)
 
     @property
     def is_edited(self) -> bool:
@@ -125,8 +124,3 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def to_send(self) -> ChatRequest:
         """The request with the messages of this context."""
         return self.request.but(messages=self.messages) if self.is_edited else self.request
-
-
-def _is_users(message: Message) -> bool:
-    """Whether the user speaks in it: tool results in a user message, as one wire has them, are not the user's."""
-    return message.role == "user" and not (message.parts and all(type(part) is ToolResult for part in message.parts))

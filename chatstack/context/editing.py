@@ -18,6 +18,7 @@ from chatstack.context.records import Decision, Record, record_of
 from chatstack.context.repairing import repair_plan
 from chatstack.context.saying import edit_attributes, say_bypassed, say_rejected, say_repaired, say_unstable
 from chatstack.context.verifier import problems
+from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import attached, compacted, is_compacted
 from chatstack.tokens.calibration import Anchor, Calibration
@@ -38,6 +39,7 @@ CACHED_FROM = 1_024
 """Nothing shorter, in tokens, is cached. Source: the same."""
 _COLD_SHARE = 0.05
 _MOST_ANCHORS = 64
+_LAYERS = {"guard": "ContextWindowGuard", "clearer": "ToolResultClearer"}
 _FURTHEST = 4.0
 """A report four times above or below what was counted is of something else: a compaction at the provider, a sum."""
 
@@ -46,7 +48,8 @@ class Opened(msgspec.Struct):
     """A request, repaired and sized.
 
     ``limit`` is the one that it is to fit, 0 if there is none. ``replayed`` is the earlier decision that was carried
-    out for it, if any. ``is_anchored``: its size goes by what the provider reported for its beginning.
+    out for it, if any; ``found`` is the one that is there, even if it does not hold. ``is_anchored``: its size goes by
+    what the provider reported for its beginning.
     """
 
     context: Context
@@ -54,6 +57,7 @@ class Opened(msgspec.Struct):
     model: str
     limit: int = 0
     replayed: Record | None = None
+    found: Record | None = None
     is_anchored: bool = False
     terms: tuple[int, str] = (-1, "")
 
@@ -78,6 +82,26 @@ class ContextEditing:
     default_reserve: int = 0
     calibration: Calibration = field(default_factory=Calibration)
     model: str = ""
+
+    def __post_init__(self) -> None:
+        layer, counter = _LAYERS.get(self.owner.partition("(")[0], "a strategy's layer"), self.counter
+        kind = type(counter).__name__
+        if not isinstance(counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(f"{layer}: counter is a {kind}; pass a TokenCounter", layer=layer, parameter="counter")
+        if type(counter).__hash__ is None:
+            raise WiringError(
+                f"{layer}: counter {kind} cannot be hashed, and sizes are kept by counter: a dataclass needs "
+                "eq=False, or frozen=True",
+                layer=layer,
+                parameter="counter",
+            )
+        if self.memory.shared is not None and type(counter).__repr__ is object.__repr__:
+            raise WiringError(
+                f"{layer}: counter {kind} has no repr of its own, and processes share decisions under it: write "
+                "__repr__, naming every option",
+                layer=layer,
+                parameter="counter",
+            )
 
     def open(self, request: ChatRequest) -> Opened:
         """Repair a request first, then weigh it."""
@@ -118,7 +142,9 @@ class ContextEditing:
             if self.memory.shared is not None:
                 agreement = Agreement(self.memory, self.telemetry, self.memory.shared)
                 decision = await agreement.looked_up(terms, seen, context, decision)
-            if decision.record is not None:
+            opened.found = decision.record
+            # What was not the latest word of the user when this was decided may be now: what followed may be gone.
+            if decision.record is not None and seen.history.latest_user not in decision.record.touched:
                 opened.replayed = decision.record
                 context = self._carried_out(decision, context, seen)
         return self._corrected(terms, opened, context)
@@ -141,14 +167,14 @@ class ContextEditing:
             left = list(zip(after.messages, after.origins, strict=True))
             mine = record_of(seen.positions, opened.context.messages, left)
             terms = self._terms(opened)
-            kept = self.memory.latch(terms, seen, mine, replaces=opened.replayed)
+            kept = self.memory.latch(terms, seen, mine, replaces=opened.found)
             if kept is mine and self.memory.shared is not None:
                 agreement = Agreement(self.memory, self.telemetry, self.memory.shared)
-                kept = await agreement.settled(terms, seen, opened.context, mine, opened.replayed)
+                kept = await agreement.settled(terms, seen, opened.context, mine, opened.found)
             if kept is not mine:
-                opened.replayed = kept
+                opened.replayed = opened.found = kept
                 return self._adopted(kept, context, opened)
-            opened.replayed = mine
+            opened.replayed = opened.found = mine
         self.telemetry.edit(
             plan.strategy,
             f"{plan.reason}: {context.tokens:,} tokens became {after.tokens:,}",

@@ -7,6 +7,7 @@ import re
 
 from chatstack.context.digests import written
 from chatstack.values.parts import ToolResult
+from chatstack.values.surrogates import without_lone_surrogates
 
 _FIELD = re.compile(r"\{(tool|tokens|handle)\}")
 
@@ -23,6 +24,8 @@ def filled(placeholder: str, tool: str, tokens: int, result: ToolResult) -> str:
 
     def value(field: re.Match[str]) -> str:
         name = field.group(1)
-        return handle_of(result) if name == "handle" else tool if name == "tool" else f"{tokens:,}"
+        if name == "tool":
+            return without_lone_surrogates(tool)
+        return handle_of(result) if name == "handle" else f"{tokens:,}"
 
     return _FIELD.sub(value, placeholder)

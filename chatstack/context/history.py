@@ -12,6 +12,7 @@ import msgspec
 from chatstack.context.digests import first_link, next_link
 from chatstack.context.pairing import Pairs
 from chatstack.context.records import Decision, Record
+from chatstack.context.units import is_users
 from chatstack.tokens.calibration import Anchor
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
@@ -56,6 +57,8 @@ class History:
         "answered",
         "asked",
         "decisions",
+        "latest_assistant",
+        "latest_user",
         "levels",
         "messages",
         "moves",
@@ -70,6 +73,7 @@ class History:
         self._sums: dict[TokenCounter, list[int]] = {}
         self.messages: tuple[Message, ...] = ()
         self.pairs = Pairs()
+        self.latest_user = self.latest_assistant = -1
         self.moves = 0
         """How often running it came with another beginning than before."""
         self.levels: dict[str, int] = {}
@@ -86,7 +90,12 @@ class History:
         """Take in what was added. ``messages`` begin with those that are known, maybe in fresh objects."""
         add = self.pairs.add
         for position in range(len(self.messages), len(messages)):
-            add(position, messages[position])
+            message = messages[position]
+            add(position, message)
+            if message.role == "assistant":
+                self.latest_assistant = position
+            elif is_users(message):
+                self.latest_user = position
         self.messages = messages
 
     def links(self, length: int) -> Sequence[bytes]:

@@ -35,7 +35,8 @@ class ContextMemory:
     A decision is kept under the digests of the very messages that it was made for, so it applies to whoever sends
     them again, also in fresh objects, and to nobody else: ids of calls or conversations are never enough. A stack has
     one; give one to several stacks to share it. ``max_entries`` bounds each kind of entry, ``max_messages`` how many
-    messages of the conversations that went by last it holds on to, to know them again without digesting them.
+    messages of the conversations that went by last it holds on to, to know them again without digesting them. Threads
+    may share it; a process that forks while others use it makes a new one.
 
     With a ``store``, processes share decisions, under digests that only those who know the ``scope`` can make. Each
     question to it (one of every context layer in every call, and one more for an edit) waits ``store_timeout_seconds``

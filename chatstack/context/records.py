@@ -43,6 +43,11 @@ class Record(msgspec.Struct, frozen=True, dict=True):
                 joined.append(each)
         return tuple(joined)
 
+    @cached_property
+    def touched(self) -> frozenset[int]:
+        """The positions of messages that it leaves out or edits."""
+        return frozenset((*self.drop, *(position for position, _ in self.replace)))
+
     def carried_out(self, messages: tuple[Message, ...], head: int) -> tuple[Message, ...]:
         """The messages as decided, where the history begins at ``head``, and nothing else stands in it."""
         after = list(messages)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from chatstack.context.pairing import pair
 from chatstack.values.messages import Message
+from chatstack.values.parts import ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,11 @@ class Unit:
 
     positions: tuple[int, ...]
     is_open: bool = False
+
+
+def is_users(message: Message) -> bool:
+    """Whether the user speaks in it: tool results in a user message, as one wire has them, are not the user's."""
+    return message.role == "user" and not (message.parts and all(type(part) is ToolResult for part in message.parts))
 
 
 def units_of(messages: Sequence[Message]) -> tuple[Unit, ...]:

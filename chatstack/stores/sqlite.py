@@ -155,6 +155,7 @@ class _Session:
         self._in_use = Lock()
         self._thread = ThreadPoolExecutor(1, "chatstack-sqlite")
         self._connection: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
         self._until_trimmed = 1
         self._is_closed = False
 
@@ -204,8 +205,11 @@ class _Session:
 
     def _tried(self, job: Callable[[sqlite3.Connection], T]) -> T:
         try:
+            if self._connection is not None and _identity(self._path) != self._opened:
+                self._close()  # somebody has removed it, or put another file in its place
             if self._connection is None:
                 self._connection = table.connected(self._path)
+                self._opened = _identity(self._path)
             return job(self._connection)
         except sqlite3.Error as error:
             self._close()  # it is opened anew the next time: by then it may be another file, or on another disk
@@ -215,3 +219,12 @@ class _Session:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is, whatever it is called; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
