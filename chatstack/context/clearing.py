@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
-from chatstack.context.pairing import Answered, answered_calls
+from chatstack.context.pairing import Answered, alone, answered_calls
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
 from chatstack.values.messages import Annotation, Message
@@ -155,7 +155,7 @@ class ClearToolResults(Strategy):
         placeholder = filled(self.placeholder, result.name or each.call.name, before, result)
         cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
         is_alone = len(message.parts) == 1
-        after = context.size_of(replace(message, parts=(cleared,)) if is_alone else Message("assistant", (cleared,)))
+        after = context.size_of(replace(message, parts=(cleared,)) if is_alone else alone(cleared))
         return (cleared, before - after) if after < before else (result, 0)
 
     def _cleared_call(self, context: Context, each: Answered) -> tuple[ToolCall, int]:
@@ -259,4 +259,4 @@ def _of_open_units(context: Context, answered: Sequence[Answered]) -> frozenset[
 def _size(context: Context, each: Answered) -> int:
     """The size of a result; of its message, where that holds nothing else."""
     message = context.messages[each.position]
-    return context.size_of(message if len(message.parts) == 1 else Message("assistant", (each.result,)))
+    return context.size_of(message if len(message.parts) == 1 else alone(each.result))

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
 from chatstack.context.mentions import mentions_in
-from chatstack.context.pairing import answered_calls
+from chatstack.context.pairing import alone, answered_calls
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import UNSEEN, removable
 from chatstack.context.strategy import Strategy
@@ -279,7 +279,7 @@ class _Draft:
         )
 
     def _size_of_part(self, part: ToolResult) -> int:
-        return self.context.size_of(Message("assistant", (part,)))  # whose text nobody checks
+        return self.context.size_of(alone(part))
 
     def _shortened(self, position: int, room: float) -> Message | None:
         """The message with its result cut to so many tokens; None if it is no text, or small enough."""
@@ -287,7 +287,10 @@ class _Draft:
         longest = max((len(result.text) for result in results), default=0)
         share = room / max(1.0, self._size_at(position))
         while longest and share < 1:
-            shortened = self._edited(position, {at: _cut(result, share) for at, result in enumerate(results)})
+            shorter = {at: cut for at, each in enumerate(results) if (cut := _cut(each, share)) is not each}
+            if not shorter:
+                return None
+            shortened = self._edited(position, shorter)
             if self.context.size_of(shortened) * self.context.scale <= room + _LEAST or longest * share < 2:
                 return shortened
             share *= 0.85

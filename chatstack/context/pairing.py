@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from chatstack.errors import InputError
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult
+from chatstack.values.surrogates import without_lone_surrogates
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,12 @@ def answered_calls(messages: Sequence[Message]) -> list[Answered]:
             elif isinstance(part, ToolResult) and (asked := waiting.get(part.call_id)):
                 found.append(Answered(position, index, part, *asked.pop()))
     return found
+
+
+def alone(result: ToolResult) -> Message:
+    """A result as a message by itself, to be sized. What a provider gave may hold half a character, which no message of
+    a tool may; the size is the same without it."""
+    try:
+        return Message("tool", (result,))
+    except InputError:
+        return Message("tool", (ToolResult(result.call_id, result.name, without_lone_surrogates(result.text)),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import msgspec
 
@@ -201,12 +201,13 @@ class ContextWindowGuard(ChatFronts):
             if context.input_tokens >= before.input_tokens:
                 self._say_irreducible(context, limit)
                 break
-            answer = await self._tried(context, opened)
-            if isinstance(answer, ChatStream):
-                if told is not None and context.tokens <= told:  # what was taken although it is larger disproves it
-                    self.windows.learn(self.inner, opened.model or None, told)
-                return answer
-            refusal = answer
+            answer = [await self._tried(context, opened)]
+            if isinstance(answer[0], ContextOverflowError):
+                refusal = answer[0]
+                continue
+            if told is not None and context.tokens <= told:  # what was taken although it is larger disproves it
+                self.windows.learn(self.inner, opened.model or None, told)
+            return cast("ChatStream", answer.pop())  # so that a refusal which keeps this frame does not keep the stream
         raise refusal
 
     async def _tried(self, context: Context, opened: Opened) -> ChatStream | ContextOverflowError:

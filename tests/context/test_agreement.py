@@ -256,6 +256,11 @@ def test_messages_can_be_forgotten_in_the_store_too(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def remove(folder: Path) -> None:
+    for each in folder.glob("decisions.sqlite*"):
+        each.unlink()
+
+
 def test_a_file_that_is_removed_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "decisions.sqlite"
 
@@ -263,8 +268,7 @@ def test_a_file_that_is_removed_is_made_anew(tmp_path: Path) -> None:
         messages = talk(40)
         first = Process(SQLiteStore(path))
         await first.ask(messages[:20])
-        for each in tmp_path.glob("decisions.sqlite*"):
-            each.unlink()
+        remove(tmp_path)
         await first.ask(messages)
         assert first.edits
         second = Process(SQLiteStore(path))
