@@ -14,13 +14,9 @@ from chatstack.context.handles import filled, handle_of
 from chatstack.context.pairing import Answered, alone, answered_calls
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
+from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import Part, ToolCall, ToolResult
-
-CACHE_READ = 0.1
-CACHE_WRITE = 1.25
-"""What a token costs that a provider's prompt cache holds, or takes in; an uncached one costs 1. Source: the price
-lists of Anthropic (5 minutes) and OpenAI (GPT-5.6 and later), November 2026."""
 
 _BATCH = 4
 """Where clearing cannot get below the trigger, the next batch is due when it saves a quarter of what is left; several

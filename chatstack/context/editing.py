@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement
 from chatstack.context.context import Context
@@ -21,7 +21,8 @@ from chatstack.context.verifier import problems
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import attached, compacted, is_compacted
-from chatstack.tokens.calibration import Anchor, Calibration
+from chatstack.tokens.caching import CACHE_SECONDS, CACHED_FROM
+from chatstack.tokens.calibration import Anchor, Calibration, is_plausible
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
@@ -33,15 +34,8 @@ SERVER_HELD = ("previous_response_id", "conversation")
 RESERVING = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Fields of a request's body that bound the answer, where they are given as ``options.extra``."""
 
-CACHE_SECONDS = 300.0
-"""How long a provider's prompt cache lives at least. Source: Anthropic's and OpenAI's documentation, November 2026."""
-CACHED_FROM = 1_024
-"""Nothing shorter, in tokens, is cached. Source: the same."""
 _COLD_SHARE = 0.05
 _MOST_ANCHORS = 64
-_LAYERS = {"guard": "ContextWindowGuard", "clearer": "ToolResultClearer"}
-_FURTHEST = 4.0
-"""A report four times above or below what was counted is of something else: a compaction at the provider, a sum."""
 
 
 class Opened(msgspec.Struct):
@@ -72,22 +66,40 @@ class Opened(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ContextEditing:
-    """What every context layer does around its strategy. ``owner`` names the layer and its options: decisions are
-    kept under it."""
+    """What every context layer does around its strategy. ``owner`` names the layer's options: decisions are kept under
+    it. ``layer`` is what errors call it."""
 
     memory: ContextMemory
     telemetry: Telemetry
     counter: TokenCounter
     owner: str
+    layer: str
     default_reserve: int = 0
     calibration: Calibration = field(default_factory=Calibration)
     model: str = ""
 
+    @classmethod
+    def around(
+        cls,
+        inner: ChatClient,
+        owner: str,
+        *,
+        layer: str,
+        memory: ContextMemory,
+        telemetry: Telemetry,
+        counter: TokenCounter,
+        calibration: Calibration,
+    ) -> ContextEditing:
+        """That of a layer which wraps this client: what its provider says of itself is taken over."""
+        info = provider_info(inner)
+        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
+        return cls(memory, telemetry, counter, f"{owner},{counter!r}", layer, reserve, calibration, model)
+
     def __post_init__(self) -> None:
-        layer, counter = _LAYERS.get(self.owner.partition("(")[0], "a strategy's layer"), self.counter
+        layer, counter = self.layer, self.counter
         kind = type(counter).__name__
         if not isinstance(counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WiringError(f"{layer}: counter is a {kind}; pass a TokenCounter", layer=layer, parameter="counter")
+            raise WiringError(f"{layer}: counter={kind!r} must be a TokenCounter", layer=layer, parameter="counter")
         if type(counter).__hash__ is None:
             raise WiringError(
                 f"{layer}: counter {kind} cannot be hashed, and sizes are kept by counter: a dataclass needs "
@@ -134,7 +146,8 @@ class ContextEditing:
         """The context with what was decided for its history, or for a beginning of it."""
         context, seen = opened.context, opened.seen
         if seen.is_unstable and not is_compacted():
-            self._say_unstable(opened)
+            if self.memory.raise_level("prefix_unstable", opened.who, 1):  # by whichever layer sees it first
+                say_unstable(self.telemetry, seen.length)
             context = msgspec.structs.replace(context, is_unstable=True)
         terms = self._terms(opened)
         if seen.length:
@@ -202,11 +215,11 @@ class ContextEditing:
 
     def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
         """Whether this is new for the conversation; once said, a fact is not repeated until it gets worse."""
-        owner = f"{self.owner}:{what}"
-        if self.memory.level(owner, opened.who) >= level:
-            return False
-        self.memory.set_level(owner, opened.who, level)
-        return True
+        return self.memory.raise_level(f"{self.owner}:{what}", opened.who, level)
+
+    def was_said(self, what: str, opened: Opened) -> bool:
+        """Whether that was news once."""
+        return self.memory.level(f"{self.owner}:{what}", opened.who) > 0
 
     def _opened(self, request: ChatRequest, seen: Recognised) -> Opened:
         return Opened(self._weighed(request, seen), seen, request.options.model or self.model)
@@ -297,7 +310,7 @@ class ContextEditing:
         if sent.options is not request.options:
             return
         self.calibration.learn(opened.model, self.counter, context.input_tokens, usage.input_tokens)
-        if 1 / _FURTHEST <= usage.input_tokens / max(1, context.input_tokens) <= _FURTHEST:
+        if is_plausible(context.input_tokens, usage.input_tokens):
             if len(history.anchors) >= _MOST_ANCHORS:
                 history.anchors.clear()
             history.anchors[terms] = (self._rest_of(opened), Anchor(context.input_tokens, usage.input_tokens))
@@ -328,9 +341,3 @@ class ContextEditing:
         tools = self.memory.options_size(ChatOptions(tools=options.tools), self.counter) if options.tools else 0
         opened.terms = (opened.limit, f"{self.owner}:{opened.limit}:{opened.context.reserved_tokens}:{tools}")
         return opened.terms[1]
-
-    def _say_unstable(self, opened: Opened) -> None:
-        owner = "prefix_unstable"
-        if not self.memory.level(owner, opened.who):
-            self.memory.set_level(owner, opened.who, 1)
-            say_unstable(self.telemetry, opened.seen.length)

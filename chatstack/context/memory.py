@@ -177,6 +177,13 @@ class ContextMemory:
         with self._lock:
             self._levels.put((owner, key), level)
 
+    def raise_level(self, owner: str, who: str | Recognised, level: int) -> bool:
+        """Whether a conversation has come further than ever; then that is kept."""
+        if self.level(owner, who) >= level:
+            return False
+        self.set_level(owner, who, level)
+        return True
+
     def forget(self, *, conversation_id: str | None = None, messages: Sequence[Message] | None = None) -> None:
         """Forget what is kept under a conversation's id, for these messages and every beginning of them, or all."""
         keys: set[str | bytes] = set() if conversation_id is None else {conversation_id}

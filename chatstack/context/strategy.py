@@ -10,7 +10,7 @@ from typing import ClassVar
 import msgspec
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, provider_info
+from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer
 from chatstack.context.context import Context
@@ -83,10 +83,15 @@ class StrategyApplier(ChatFronts):
                 layer=name,
             )
         counter = self.counter or char_counter(4)
-        owner = f"{self.strategy!r},{counter!r}"
-        info = provider_info(self.inner)
-        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
-        editing = ContextEditing(self.memory, self.telemetry, counter, owner, reserve, self.calibration, model)
+        editing = ContextEditing.around(
+            self.inner,
+            repr(self.strategy),
+            layer="a strategy's layer",
+            memory=self.memory,
+            telemetry=self.telemetry,
+            counter=counter,
+            calibration=self.calibration,
+        )
         object.__setattr__(self, "_editing", editing)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:

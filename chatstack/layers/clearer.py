@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, cast
 import msgspec
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, CountsTokens, chain, provider_info
+from chatstack.client.protocol import ChatClient, CountsTokens, chain
 from chatstack.client.stream import ChatStream
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
@@ -66,27 +66,29 @@ class ToolResultClearer(ChatFronts):
     kind: ClassVar[str] = "context"
 
     def __post_init__(self) -> None:
-        for name in ("trigger", "keep"):  # what is checked must not change any more
-            object.__setattr__(self, name, dict([_amount(name, getattr(self, name))]))
-        object.__setattr__(self, "exclude_tools", tuple(_names("exclude_tools", self.exclude_tools)))
-        if not isinstance(self.clear_tool_inputs, bool):
-            object.__setattr__(self, "clear_tool_inputs", tuple(_names("clear_tool_inputs", self.clear_tool_inputs)))
+        inputs = self.clear_tool_inputs
         strategy = ClearToolResults(
             trigger=_amount("trigger", self.trigger),
             keep=_amount("keep", self.keep),
-            exclude_tools=tuple(self.exclude_tools),
+            exclude_tools=_names("exclude_tools", self.exclude_tools),
             placeholder=self.placeholder,
-            clear_tool_inputs=self.clear_tool_inputs
-            if isinstance(self.clear_tool_inputs, bool)
-            else tuple(self.clear_tool_inputs),
+            clear_tool_inputs=inputs if isinstance(inputs, bool) else _names("clear_tool_inputs", inputs),
             clear_at_least=self.clear_at_least,
         )
         self._check_rest()
-        counter = self.counter or char_counter(4)
-        owner = f"clearer({strategy!r},{self.max_context_tokens},{counter!r})"
-        info = provider_info(self.inner)
-        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
-        editing = ContextEditing(self.memory, self.telemetry, counter, owner, reserve, self.calibration, model)
+        editing = ContextEditing.around(
+            self.inner,
+            f"clearer({strategy!r},{self.max_context_tokens})",
+            layer="ToolResultClearer",
+            memory=self.memory,
+            telemetry=self.telemetry,
+            counter=self.counter or char_counter(4),
+            calibration=self.calibration,
+        )
+        for name in ("trigger", "keep"):  # what is checked must not change any more
+            object.__setattr__(self, name, dict([getattr(strategy, name)]))
+        for name in ("exclude_tools", "clear_tool_inputs"):
+            object.__setattr__(self, name, getattr(strategy, name))
         object.__setattr__(self, "_strategy", strategy)
         object.__setattr__(self, "_editing", editing)
 
@@ -124,7 +126,7 @@ class ToolResultClearer(ChatFronts):
         near = msgspec.structs.replace(context, scale=context.scale * _NEAR)
         if self._strategy.trigger[0] == "messages" or not self._strategy.is_due(near) or not context.input_tokens:
             return context
-        if self.memory.level(f"{self._editing.owner}:count", opened.who):
+        if self._editing.was_said("count", opened):
             return context  # it was asked, and did not tell
         counted: int | None = None
         teller = next((each for each in chain(self.inner) if isinstance(each, CountsTokens)), None)
@@ -169,8 +171,6 @@ class ToolResultClearer(ChatFronts):
             raise _wrong("max_context_tokens", limit, 'a whole number of tokens greater than 0, or "auto"')
         if not isinstance(self.placeholder, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _wrong("placeholder", self.placeholder, "text")
-        if self.counter is not None and not isinstance(self.counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("counter", type(self.counter).__name__, "a TokenCounter")
 
 
 _COUNT_SECONDS = 5.0
@@ -198,14 +198,14 @@ def _amount(parameter: str, given: object) -> tuple[str, float]:
     return kind, cast("float", value)
 
 
-def _names(parameter: str, given: object) -> list[str]:
+def _names(parameter: str, given: object) -> tuple[str, ...]:
     """A list of tool names, checked; each once, in an order that does not depend on the caller's."""
     if isinstance(given, str) or not isinstance(given, (Sequence, frozenset, set)):
         raise _wrong(parameter, given, "a list of tool names")
     for name in cast("Sequence[object]", given):
         if not isinstance(name, str):
             raise _wrong(parameter, name, "a list of tool names")
-    return sorted(set(cast("Sequence[str]", given)))
+    return tuple(sorted(set(cast("Sequence[str]", given))))
 
 
 def _wrong(parameter: str, value: object, wanted: str) -> WiringError:

@@ -9,7 +9,7 @@ import msgspec
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, chain, provider_info
+from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing, Opened
@@ -83,13 +83,16 @@ class ContextWindowGuard(ChatFronts):
             switch: object = getattr(self, name)
             if not isinstance(switch, bool):
                 raise _wrong(name, switch, "True or False")
-        if self.counter is not None and not isinstance(self.counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("counter", type(self.counter).__name__, "a TokenCounter")
         counter = self.counter or char_counter(self.chars_per_token)
-        owner = f"guard({limit},{self.prune_to:g},{self.prune_on_overflow},{counter!r})"
-        info = provider_info(self.inner)
-        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
-        editing = ContextEditing(self.memory, self.telemetry, counter, owner, reserve, self.calibration, model)
+        editing = ContextEditing.around(
+            self.inner,
+            f"guard({limit},{self.prune_to:g},{self.prune_on_overflow})",
+            layer="ContextWindowGuard",
+            memory=self.memory,
+            telemetry=self.telemetry,
+            counter=counter,
+            calibration=self.calibration,
+        )
         object.__setattr__(self, "_editing", editing)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:

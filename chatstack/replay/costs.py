@@ -15,11 +15,11 @@ from decimal import Decimal
 
 from chatstack.replay.measuring import Measured
 from chatstack.replay.prices import Price, Split
+from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE, CACHED_FROM
 
-MINIMUM_PREFIX_TOKENS = 1_024
-"""Nothing shorter is cached."""
-_READ, _WRITTEN, _PLAIN = 10, 125, 100
-"""Hundredths of an uncached input token. Source: facts of the providers' price pages, 2026-11."""
+MINIMUM_PREFIX_TOKENS = CACHED_FROM
+_READ, _WRITTEN, _PLAIN = (round(100 * cost) for cost in (CACHE_READ, CACHE_WRITE, 1.0))
+"""Hundredths of an uncached input token: whole numbers, so that equal requests cost exactly the same."""
 
 
 def split(tokens: int, shared: int, minimum: int) -> Split:

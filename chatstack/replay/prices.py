@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from chatstack.tokens.published import published
+
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
 
@@ -98,17 +100,7 @@ def price_of(model: str) -> Price | None:
 
     None when the model or its price is not in the tables, or the extra is not installed.
     """
-    try:
-        from genai_prices.data_snapshot import get_snapshot
-    except ImportError:
-        return None
-    snapshot = get_snapshot()
-    vendor, _, bare = model.rpartition("/")
-    for name, provider_id in ((model, None), (bare, vendor), (bare, None)):
-        try:
-            provider, found = snapshot.find_provider_model(name, None, provider_id or None, None)
-        except LookupError:
-            continue
+    for provider, found in published(model):
         price = price_from(provider.id, found.id, found.get_prices(datetime.now(UTC)))
         if price is not None:
             return price

@@ -28,6 +28,11 @@ _DOUBT = 2_000
 """The weight of knowing nothing."""
 
 
+def is_plausible(estimated: int, reported: int) -> bool:
+    """Whether a report can be about what was estimated."""
+    return estimated > 0 and 1 / _FURTHEST <= reported / estimated <= _FURTHEST
+
+
 class Calibration:
     """The corrections learnt so far, shared by all layers of a stack: may be used from any thread.
 
@@ -49,7 +54,7 @@ class Calibration:
         What cannot be true is ignored: nothing estimated or reported, or the one more than four times the other. So is
         a request too short to tell.
         """
-        if estimated <= _FRAME or not 1 / _FURTHEST <= reported / estimated <= _FURTHEST:
+        if estimated <= _FRAME or not is_plausible(estimated, reported):
             return
         key = (model, repr(counter))
         with self._lock:

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
 from chatstack.errors import WiringError
+from chatstack.tokens.published import published
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -121,20 +122,7 @@ def window_of(model: str) -> int | None:
     A vendor before a slash (``openai/gpt-4.1-mini``), as routers write it, is understood. None when the model is not
     in the tables, its window is not, or the extra is not installed.
     """
-    try:
-        from genai_prices.data_snapshot import get_snapshot
-    except ImportError:
-        return None
-    snapshot = get_snapshot()
-    vendor, _, bare = model.rpartition("/")
-    for name, provider_id in ((model, None), (bare, vendor), (bare, None)):
-        try:
-            _, found = snapshot.find_provider_model(name, None, provider_id or None, None)
-        except LookupError:
-            continue
-        if found.context_window is not None:
-            return found.context_window
-    return None
+    return next((found.context_window for _, found in published(model) if found.context_window is not None), None)
 
 
 class _Subject(NamedTuple):

@@ -11,7 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatstack import ChatStack, File, FunctionInvoker, Image, Message, Text, Tool, ToolCall, ToolContext, ToolResult
+from chatstack import (
+    ChatRequest,
+    ChatStack,
+    ChatStream,
+    File,
+    FunctionInvoker,
+    Image,
+    Message,
+    Text,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    ToolResultClearer,
+)
 from chatstack.context import handles
 from chatstack.context.handles import handle_of
 from chatstack.errors import ToolError, WiringError
@@ -269,3 +283,32 @@ def test_in_a_stack_the_model_gets_the_original_back_and_is_told_what_is_wrong()
     assert "red kite" in results[1].text
     assert results[2].is_error
     assert results[2].text.startswith("Error: no tool result of this conversation has that handle.")
+
+
+def test_what_the_clearer_took_comes_back_by_the_handle_in_its_placeholder() -> None:
+    """The model sees the placeholder; the tool sees the unedited messages of the same request."""
+    original = "a red kite, " * 200
+    seen: list[str] = []
+
+    class Reader(ScriptedClient):
+        """Asks for the first handle that it reads in what it is sent."""
+
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            if not self.requests:
+                (placeholder,) = (each.text for message in request.messages for each in message.results)
+                seen.append(placeholder)
+                handle = placeholder.removeprefix("[gone: ").removesuffix("]")
+                self.answers[0] = Message.assistant(ToolCall("r1", "recall", json.dumps({"handle": handle})))
+            return await super().send(request)
+
+    provider = Reader(["", "a kite"])
+    stack = ChatStack(provider).use(FunctionInvoker, tools=[recall_tool()])
+    stack = stack.use(ToolResultClearer, trigger={"tokens": 100}, keep={"messages": 0}, placeholder="[gone: {handle}]")
+    look = ToolCall("c1", "look")
+    history = [Message.user("look"), Message.assistant(look), Message.tool("c1", original), Message.assistant("birds")]
+    response = asyncio.run(stack.build().get_response([*history, Message.user("which ones?")]))
+    assert "kite" not in seen[0]
+    (recalled,) = (each for message in response.messages for each in message.results)
+    assert original in recalled.text
+    assert not recalled.is_error
+    assert response.text == "a kite"
