@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple, TypeVar
 
 from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
+from chatstack.client.turnstile import Turnstile
 from chatstack.errors import WiringError
 from chatstack.tokens.published import published
 
@@ -43,7 +44,7 @@ class Windows:
         self._lock = threading.Lock()
         self._learnt: dict[_Subject, int] = {}
         self._told: dict[_Subject, _Told] = {}
-        self._asking: dict[tuple[asyncio.AbstractEventLoop, _Subject], _Turn] = {}
+        self._asking = Turnstile()
 
     async def of(self, client: ChatClient, model: str | None = None) -> int | None:
         """The window of that model, or of the client's own; None when nobody knows. Asks the API if it must."""
@@ -90,21 +91,11 @@ class Windows:
         Nobody's request runs in a task of its own: who is cancelled takes the request along, and the next in turn
         makes one.
         """
-        place = (asyncio.get_running_loop(), subject)
-        with self._lock:
-            turn = self._asking.setdefault(place, _Turn())
-            turn.askers += 1
-        try:
-            async with turn.lock:
-                if self._must_ask(subject):
-                    window = await self._told_by(teller, subject.model)
-                    with self._lock:
-                        _keep(self._told, subject, _Told(window, self._clock() + _ASK_AGAIN_SECONDS))
-        finally:
-            with self._lock:
-                turn.askers -= 1
-                if not turn.askers:
-                    del self._asking[place]
+        async with self._asking.alone(subject):
+            if self._must_ask(subject):
+                window = await self._told_by(teller, subject.model)
+                with self._lock:
+                    _keep(self._told, subject, _Told(window, self._clock() + _ASK_AGAIN_SECONDS))
 
     async def _told_by(self, teller: TellsWindow, model: str) -> int | None:
         try:
@@ -139,16 +130,6 @@ class _Told(NamedTuple):
 
     window: int | None
     ask_again: float
-
-
-class _Turn:
-    """Who asks about one model on one event loop: the first in turn asks, the others wait."""
-
-    __slots__ = ("askers", "lock")
-
-    def __init__(self) -> None:
-        self.askers = 0
-        self.lock = asyncio.Lock()
 
 
 def _subject_of(client: ChatClient, model: str | None) -> tuple[_Subject, int | None]:
