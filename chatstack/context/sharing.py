@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar, cast
 
+from chatstack.context.outages import Outage
 from chatstack.context.records import Record
 from chatstack.context.stored import RecordError, restored, stored
 from chatstack.errors import ChatStackError, StoreError, WiringError
@@ -16,8 +16,6 @@ from chatstack.values.messages import Message
 
 T = TypeVar("T")
 
-MAX_REST_SECONDS = 60.0
-"""A store that does not come back is asked again that often, however long it was away."""
 _OWNER_SIZE = 16
 _UNUSABLE = 1_000
 
@@ -96,7 +94,7 @@ class SharedDecisions:
             raise WiringError(f"SharedDecisions: {kind} is no store, it has no {', '.join(missing)}", parameter="store")
         self.store = store
         self.timeout_seconds = timeout_seconds
-        self._outage = _Outage(rest_seconds, clock)
+        self._outage = Outage(rest_seconds, clock)
         self._unusable: set[int] = set()
 
     async def find(
@@ -199,52 +197,6 @@ class SharedDecisions:
 
     def __repr__(self) -> str:
         return f"SharedDecisions({self.store!r}, timeout_seconds={self.timeout_seconds:g})"
-
-
-class _Outage:
-    """Whether a store may be asked. Failures of calls that began before the last one are the same failure."""
-
-    def __init__(self, rest_seconds: float, clock: Callable[[], float]) -> None:
-        self._first_rest = rest_seconds
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._failures = 0
-        self._until = 0.0
-
-    def ticket(self) -> int | None:
-        """Leave to ask, or None. In an outage one call at a time gets it; the others rest on meanwhile."""
-        with self._lock:
-            if self._failures:
-                now = self._clock()
-                if now < self._until:
-                    return None
-                self._until = now + self._rest()
-            return self._failures
-
-    def failed(self, ticket: int) -> tuple[float, bool]:
-        """How long the store is left alone now, and whether nobody has told of this outage yet."""
-        with self._lock:
-            is_first = ticket == self._failures
-            if is_first:
-                self._failures += 1
-                self._until = self._clock() + self._rest()
-            return self._rest(), is_first and ticket == 0
-
-    def over(self, ticket: int) -> None:
-        """It answers. An answer to a call that began before the failure says nothing about now."""
-        with self._lock:
-            if ticket == self._failures:
-                self._failures = 0
-
-    def gave_up(self, ticket: int) -> None:
-        """The caller was cancelled before anything was known: the next one may try."""
-        with self._lock:
-            if ticket and ticket == self._failures:
-                self._until = self._clock()
-
-    def _rest(self) -> float:
-        doubled = self._first_rest * 2.0 ** min(self._failures - 1, 30)
-        return max(self._first_rest, min(MAX_REST_SECONDS, doubled))
 
 
 def _hashed(owner: str) -> str:
