@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from chatstack.client.wiring import Layer as Layer
     from chatstack.client.wiring import Resolver as Resolver
     from chatstack.config import from_config as from_config
+    from chatstack.context.attempts import SummaryAttempts as SummaryAttempts
     from chatstack.context.condensing import ClearThenDrop as ClearThenDrop
     from chatstack.context.context import Context as Context
     from chatstack.context.memory import ContextMemory as ContextMemory
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from chatstack.context.pruning import OldestFirst as OldestFirst
     from chatstack.context.sharing import DecisionStore as DecisionStore
     from chatstack.context.strategy import Strategy as Strategy
+    from chatstack.context.truncating import Truncate as Truncate
     from chatstack.errors import AuthenticationError as AuthenticationError
     from chatstack.errors import BrokenStreamError as BrokenStreamError
     from chatstack.errors import ChatStackError as ChatStackError
@@ -53,10 +55,14 @@ if TYPE_CHECKING:
     from chatstack.layers.clearer import ToolResultClearer as ToolResultClearer
     from chatstack.layers.guard import ContextWindowGuard as ContextWindowGuard
     from chatstack.layers.progress import ProgressReporter as ProgressReporter
+    from chatstack.layers.summarizer import Summarizer as Summarizer
+    from chatstack.layers.summarizer import SummaryClient as SummaryClient
+    from chatstack.layers.window import ContextWindow as ContextWindow
     from chatstack.nodes.chat_node import ChatNode as ChatNode
     from chatstack.nodes.managers import AwaitedContextManager as AwaitedContextManager
     from chatstack.nodes.managers import BaseContextManager as BaseContextManager
     from chatstack.nodes.managers import MessageContextManager as MessageContextManager
+    from chatstack.nodes.managers import StackContextManager as StackContextManager
     from chatstack.nodes.managers import StrategyContextManager as StrategyContextManager
     from chatstack.nodes.state import AgentState as AgentState
     from chatstack.telemetry.emission import Telemetry as Telemetry
@@ -119,10 +125,15 @@ _HOMES = {
         "AwaitedContextManager",
         "BaseContextManager",
         "MessageContextManager",
+        "StackContextManager",
         "StrategyContextManager",
     ),
     "chatstack.nodes.chat_node": ("ChatNode",),
     "chatstack.layers.guard": ("ContextWindowGuard",),
+    "chatstack.layers.summarizer": ("Summarizer", "SummaryClient"),
+    "chatstack.layers.window": ("ContextWindow",),
+    "chatstack.context.attempts": ("SummaryAttempts",),
+    "chatstack.context.truncating": ("Truncate",),
     "chatstack.tools.tool": (
         "Injected",
         "Tool",

@@ -39,12 +39,15 @@ Config: TypeAlias = Mapping[str, object]
 
 LAYERS: Mapping[str, str] = {
     "ClearThenDrop": "chatstack.context.condensing",
+    "ContextWindow": "chatstack.layers.window",
     "ContextWindowGuard": "chatstack.layers.guard",
     "FunctionInvoker": "chatstack.tools.invoker",
     "ModelTracer": "chatstack.telemetry.tracer",
     "OldestFirst": "chatstack.context.pruning",
     "ProgressReporter": "chatstack.layers.progress",
+    "Summarizer": "chatstack.layers.summarizer",
     "ToolResultClearer": "chatstack.layers.clearer",
+    "Truncate": "chatstack.context.truncating",
 }
 """The layers that a config can name, and the modules that they are imported from when it does."""
 

@@ -90,6 +90,7 @@ WarningCode: TypeAlias = Literal[
     "prefix_unstable",
     "progress_dropped",
     "store_unavailable",
+    "summarizer_failed",
     "token_count_estimated",
     "tool_loop_limit_reached",
     "window_unknown",

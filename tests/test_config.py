@@ -207,7 +207,11 @@ def test_a_strategy_is_a_layer_too() -> None:
 
 
 def test_every_layer_that_can_be_named_is_there() -> None:
-    needed = {"ContextWindowGuard": {"max_context_tokens": 10}, "OldestFirst": {"max_tokens": 10, "target_tokens": 5}}
+    needed = {
+        "ContextWindowGuard": {"max_context_tokens": 10},
+        "OldestFirst": {"max_tokens": 10, "target_tokens": 5},
+        "Summarizer": {"max_tokens": 10},
+    }
     for name in config.LAYERS:
         built = from_config({"layers": [{"use": name, **needed.get(name, {})}]}, provider=ScriptedClient()).build()
         layer = built.layers[0]

@@ -40,11 +40,18 @@ class Agreement:
         return self.memory.adopt(terms, seen, found.record, found.covers)
 
     async def settled(
-        self, terms: str, seen: Recognised, context: Context, mine: Record, replaces: Record | None
+        self,
+        terms: str,
+        seen: Recognised,
+        context: Context,
+        mine: Record,
+        replaces: Record | None,
+        *,
+        covers: int | None = None,
     ) -> Record:
         """The record that holds from now on: ours, unless another process was first."""
         messages = seen.history.messages[: seen.length]
-        messages = messages[: covered(mine, messages)]
+        messages = messages[: covers or covered(mine, messages)]
         kept = await self.shared.put(terms, seen.links, mine, messages, replaces)
         self._say(kept.problem)
         if kept.record is mine or not self._holds(kept.record, seen, context):

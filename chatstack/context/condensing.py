@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
+from chatstack.context.limits import Limits
 from chatstack.context.mentions import mentions_in
 from chatstack.context.pairing import alone, answered_calls
 from chatstack.context.plans import Plan
@@ -62,11 +63,11 @@ class ClearThenDrop(Strategy):
     def needs_window(self) -> bool:
         return self.max_tokens is None
 
-    def wanted_tokens(self, context: Context) -> int | None:
-        return self.max_tokens or context.window_tokens
+    def excess(self, context: Context) -> str:
+        return Limits(self.max_tokens or context.window_tokens).excess(context)
 
     def plan(self, context: Context) -> Plan | None:
-        limit = self.wanted_tokens(context)
+        limit = self.max_tokens or context.window_tokens
         if limit is None or context.tokens <= limit:
             return None
         draft = _Draft(context, self, limit)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from chatstack.context.plans import Plan
-from chatstack.context.units import Unit, is_users, units_of
+from chatstack.context.units import Unit, is_users, items_in, units_of
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 
@@ -68,6 +68,11 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def sizes(self) -> tuple[int, ...]:
         """The size of each message, as counted."""
         return tuple(map(self.size_of, self.messages))
+
+    @cached_property
+    def items(self) -> int:
+        """How many items its messages are: messages, tool calls and tool results."""
+        return sum(map(items_in, self.messages))
 
     @cached_property
     def origins(self) -> Sequence[int | None]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import msgspec
+from opentelemetry.trace import Span
 
 from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement
 from chatstack.context.context import Context
-from chatstack.context.digests import digest
 from chatstack.context.history import LastAnswer, Recognised
 from chatstack.context.memory import ContextMemory
+from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.records import Decision, Record, record_of
 from chatstack.context.repairing import repair_plan
@@ -38,36 +39,11 @@ _COLD_SHARE = 0.05
 _MOST_ANCHORS = 64
 
 
-class Opened(msgspec.Struct):
-    """A request, repaired and sized.
-
-    ``limit`` is the one that it is to fit, 0 if there is none. ``replayed`` is the earlier decision that was carried
-    out for it, if any; ``found`` is the one that is there, even if it does not hold. ``is_anchored``: its size goes by
-    what the provider reported for its beginning.
-    """
-
-    context: Context
-    seen: Recognised
-    model: str
-    limit: int = 0
-    replayed: Record | None = None
-    found: Record | None = None
-    is_anchored: bool = False
-    terms: tuple[int, str] = (-1, "")
-
-    @property
-    def who(self) -> str | Recognised:
-        """What the memory knows this conversation by: its id, or, without one, its history."""
-        conversation_id = self.context.request.conversation_id
-        if conversation_id is not None:
-            return conversation_id
-        return self.seen if self.seen.length else b"".join(map(digest, self.context.messages)).hex()
-
-
 @dataclass(frozen=True, slots=True)
 class ContextEditing:
     """What every context layer does around its strategy. ``owner`` names the layer's options: decisions are kept under
-    it. ``layer`` is what errors call it."""
+    it. ``layer`` is what errors call it. ``by_original`` recognises messages that came edited by what they were before,
+    so that an edit further out leaves standing what was decided here."""
 
     memory: ContextMemory
     telemetry: Telemetry
@@ -77,6 +53,7 @@ class ContextEditing:
     default_reserve: int = 0
     calibration: Calibration = field(default_factory=Calibration)
     model: str = ""
+    by_original: bool = False
 
     @classmethod
     def around(
@@ -89,11 +66,13 @@ class ContextEditing:
         telemetry: Telemetry,
         counter: TokenCounter,
         calibration: Calibration,
+        by_original: bool = False,
     ) -> ContextEditing:
         """That of a layer which wraps this client: what its provider says of itself is taken over."""
         info = provider_info(inner)
         reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
-        return cls(memory, telemetry, counter, f"{owner},{counter!r}", layer, reserve, calibration, model)
+        owner = f"{owner},{counter!r}"
+        return cls(memory, telemetry, counter, owner, layer, reserve, calibration, model, by_original)
 
     def __post_init__(self) -> None:
         layer, counter = self.layer, self.counter
@@ -117,19 +96,19 @@ class ContextEditing:
 
     def open(self, request: ChatRequest) -> Opened:
         """Repair a request first, then weigh it."""
-        seen = self.memory.recognise(request.messages)
-        if not seen.needs_repair:
-            return self._opened(request, seen)
-        context = self._weighed(request, seen)
+        opened = self._opened(request)
+        if not opened.seen.needs_repair:
+            return opened
+        context = opened.context
         plan = repair_plan(request.messages)
         if plan is None:
-            return self._opened(request, seen)
+            return opened
         wrong = problems(plan, context, is_repair=True)
         if wrong:
             say_rejected(self.telemetry, plan, wrong)
-            return self._opened(request, seen)
+            return opened
         repaired = context.after(plan)
-        opened = self._opened(repaired.to_send(), self.memory.recognise(repaired.messages))
+        opened = self._opened(repaired.to_send())
         if self.is_news("repair", opened, 1 + len(plan.drop) + len(plan.replace) + len(plan.insert)):
             say_repaired(self.telemetry, plan, context, repaired)
         return opened
@@ -138,7 +117,7 @@ class ContextEditing:
         """Whether the history lies at the provider, so that nothing may be edited; said once for each conversation."""
         if not any(request.options.extra.get(name) for name in SERVER_HELD):
             return False
-        if self.is_news("bypass", self._opened(request, self.memory.recognise(request.messages))):
+        if self.is_news("bypass", self._opened(request)):
             say_bypassed(self.telemetry)
         return True
 
@@ -159,10 +138,10 @@ class ContextEditing:
             # What was not the latest word of the user when this was decided may be now: what followed may be gone.
             if decision.record is not None and seen.history.latest_user not in decision.record.touched:
                 opened.replayed = decision.record
-                context = self._carried_out(decision, context, seen)
+                context = self._carried_out(decision, context, opened)
         return self._corrected(terms, opened, context)
 
-    async def apply(self, plan: Plan | None, context: Context, opened: Opened) -> Context:
+    async def apply(self, plan: Plan | None, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
         """The context after a strategy's plan: checked, kept and said; as it was if there is nothing to do.
 
         A plan that does not pass the verifier is not applied; it is warned of as ``plan_rejected``. Where somebody
@@ -194,6 +173,7 @@ class ContextEditing:
             edit_attributes(plan, context, after),
             tokens_before=context.tokens,
             tokens_after=after.tokens,
+            span=span,
         )
         if isinstance(seen.positions, range) or not plan.insert:
             return after
@@ -221,15 +201,22 @@ class ContextEditing:
         """Whether that was news once."""
         return self.memory.level(f"{self.owner}:{what}", opened.who) > 0
 
-    def _opened(self, request: ChatRequest, seen: Recognised) -> Opened:
-        return Opened(self._weighed(request, seen), seen, request.options.model or self.model)
+    def _opened(self, request: ChatRequest) -> Opened:
+        by_original = self.by_original and is_compacted()
+        messages = tuple([each.original for each in request.messages]) if by_original else request.messages
+        seen = self.memory.recognise(messages)
+        context = self._weighed(request, seen, by_original)
+        return Opened(context, seen, request.options.model or self.model, is_by_original=by_original)
 
-    def _weighed(self, request: ChatRequest, seen: Recognised) -> Context:
+    def _weighed(self, request: ChatRequest, seen: Recognised, by_original: bool) -> Context:
         """The context as it came in: only what is new of the conversation is counted."""
         messages = request.messages
-        tokens = seen.history.sums(seen.length, self.counter, self.size_of)[seen.length]
-        if seen.length < len(messages):
-            tokens += sum(map(self.size_of, seen.systems_in(messages)))
+        if by_original:  # each of them was counted once, but their sums are those of other messages
+            tokens = sum(map(self.size_of, messages))
+        else:
+            tokens = seen.history.sums(seen.length, self.counter, self.size_of)[seen.length]
+            if seen.length < len(messages):
+                tokens += sum(map(self.size_of, seen.systems_in(messages)))
         return Context(
             request=request,
             messages=messages,
@@ -255,14 +242,16 @@ class ContextEditing:
             opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
         )
         length = opened.seen.length
-        return self._carried_out(Decision(record, length, length, 0), came, opened.seen)
+        return self._carried_out(Decision(record, length, length, 0), came, opened)
 
-    def _carried_out(self, decision: Decision, context: Context, seen: Recognised) -> Context:
+    def _carried_out(self, decision: Decision, context: Context, opened: Opened) -> Context:
         """The context with a decision about its history, or a beginning of it."""
+        seen = opened.seen
         record, positions, messages = decision.record, seen.positions, context.messages
         if record is None:
             return context
-        if not isinstance(positions, range):  # system messages stand between the others, and stay where they are
+        if opened.is_by_original or not isinstance(positions, range):
+            # System messages stand between the others, and stay where they are; or sizes are not those of the history.
             return context.after(record.plan(positions, len(messages)))
         if decision.saved is None or decision.saved[0] is not self.counter:
             sums = seen.history.sums(decision.covers, self.counter, self.size_of)

@@ -10,12 +10,14 @@ from typing import NamedTuple
 import msgspec
 
 from chatstack.context.digests import first_link, next_link
+from chatstack.context.outages import Outage
 from chatstack.context.pairing import Pairs
 from chatstack.context.records import Decision, Record
 from chatstack.context.units import is_users
 from chatstack.tokens.calibration import Anchor
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
+from chatstack.values.responses import Usage
 
 NEW_MESSAGES = 64
 """How many messages a conversation may have grown by since its last request, and still be looked for by its end."""
@@ -62,6 +64,8 @@ class History:
         "levels",
         "messages",
         "moves",
+        "outages",
+        "owed",
         "pairs",
         "waits",
     )
@@ -83,6 +87,10 @@ class History:
         self.answered: LastAnswer | None = None
         self.waits: dict[str, int] = {}
         """From how many tokens on a layer looks again whether an edit is worth it, once it was not."""
+        self.outages: dict[str, Outage] = {}
+        """Of summaries that went wrong: when a layer may ask for one again."""
+        self.owed: Usage | None = None
+        """What summaries have cost, as long as no answer has told it."""
         self.asked: dict[str, int] = {}
         """For how many of its messages a store has been asked, under which terms."""
 

@@ -135,12 +135,21 @@ class ContextMemory:
         history.decisions[owner] = decision
         return decision
 
-    def latch(self, owner: str, seen: Recognised, record: Record, *, replaces: Record | None = None) -> Record:
-        """Keep a decision for this history, as far as it is ``covered``; ``replaces`` is what it was made on top of.
+    def latch(
+        self,
+        owner: str,
+        seen: Recognised,
+        record: Record,
+        *,
+        replaces: Record | None = None,
+        covers: int | None = None,
+    ) -> Record:
+        """Keep a decision for this history, or for that many of its messages; by itself as far as it is ``covered``.
+        ``replaces`` is what it was made on top of.
 
         The first writer wins: whoever finds another record there than the one it replaces gets that one back.
         """
-        covers = covered(record, seen.history.messages[: seen.length])
+        covers = covers or covered(record, seen.history.messages[: seen.length])
         key = (owner, seen.links[covers - 1])
         with self._lock:
             known = self._records.get(key)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chatstack.context.context import Context
+from chatstack.context.limits import Limits
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
-from chatstack.context.units import Unit
+from chatstack.context.units import Unit, items_in
 from chatstack.errors import WiringError
 
 UNSEEN = ", even what the model has not seen yet"
@@ -43,24 +44,31 @@ class OldestFirst(Strategy):
                 parameter="target_tokens",
             )
 
-    def wanted_tokens(self, context: Context) -> int | None:
-        return self.max_tokens
+    def excess(self, context: Context) -> str:
+        return Limits(self.max_tokens).excess(context)
 
     def plan(self, context: Context) -> Plan | None:
-        if context.tokens <= self.max_tokens:
-            return None
-        drop: list[int] = []
-        gone = 0
-        reason = f"{context.tokens:,} tokens, more than {self.max_tokens:,}"
-        for unit in removable(context):
-            is_new = unit.positions[-1] > context.latest_assistant
-            if context.tokens - gone * context.scale <= (self.max_tokens if is_new else self.target_tokens):
-                break
-            if is_new and UNSEEN not in reason:
-                reason += UNSEEN
-            drop.extend(unit.positions)
-            gone += sum(context.sizes[position] for position in unit.positions)
-        return Plan(strategy=self.name, reason=reason, drop=tuple(sorted(drop))) if drop else None
+        return without_oldest(context, self.name, Limits(self.max_tokens), Limits(self.target_tokens))
+
+
+def without_oldest(context: Context, strategy: str, limits: Limits, target: Limits) -> Plan | None:
+    """Where the context exceeds the limits: the plan without its oldest units, down to the target, as far as they may
+    go. What the model has not seen yet goes only as far as the limits need it."""
+    reason = limits.excess(context)
+    if not reason:
+        return None
+    drop: list[int] = []
+    tokens, items = float(context.tokens), context.items if limits.max_items is not None else 0
+    for unit in removable(context):
+        is_new = unit.positions[-1] > context.latest_assistant
+        if (limits if is_new else target).allow(tokens, items):
+            break
+        if is_new and UNSEEN not in reason:
+            reason += UNSEEN
+        drop.extend(unit.positions)
+        tokens -= sum(context.sizes[position] for position in unit.positions) * context.scale
+        items -= sum(items_in(context.messages[position]) for position in unit.positions)
+    return Plan(strategy=strategy, reason=reason, drop=tuple(sorted(drop))) if drop else None
 
 
 def removable(context: Context) -> Sequence[Unit]:

@@ -41,13 +41,18 @@ class Strategy(ABC):
     def plan(self, context: Context) -> Plan | None:
         """The edit to make, or None for none. Where ``context.is_unstable``, only what a limit forces."""
 
-    def wanted_tokens(self, context: Context) -> int | None:
-        """The size that it edits down to, if it has one; where an edit does not get there, that is said."""
-        return None
+    def excess(self, context: Context) -> str:
+        """What is still too much of a context, in words, or \"\"; where an edit does not help, that is said."""
+        return ""
 
     @property
     def needs_window(self) -> bool:
         """Whether it asks for ``context.window_tokens``; finding that out may mean asking the provider's API."""
+        return False
+
+    @property
+    def asks_inner(self) -> bool:
+        """Whether its layer asks a model through the client that it wraps, so that there has to be one."""
         return False
 
     def as_layer(self) -> Layer:
@@ -107,7 +112,7 @@ class StrategyApplier(ChatFronts):
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
         context = await self._editing.apply(self.strategy.plan(context), context, opened)
-        wanted = self.strategy.wanted_tokens(context)
-        if wanted is not None and context.tokens > wanted and self._editing.is_news("ineffective", opened):
-            say_ineffective(self.telemetry, self.strategy.name, context, f"{wanted:,} are wanted, and no more may go")
+        excess = self.strategy.excess(context)
+        if excess and self._editing.is_news("ineffective", opened):
+            say_ineffective(self.telemetry, self.strategy.name, context, f"{excess}, and nothing more may go")
         return await self._editing.send(self.inner, context, opened)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from chatstack.context.pairing import pair
 from chatstack.values.messages import Message
-from chatstack.values.parts import ToolResult
+from chatstack.values.parts import Reasoning, ToolCall, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,21 @@ class Unit:
 def is_users(message: Message) -> bool:
     """Whether the user speaks in it: tool results in a user message, as one wire has them, are not the user's."""
     return message.role == "user" and not (message.parts and all(type(part) is ToolResult for part in message.parts))
+
+
+def items_in(message: Message) -> int:
+    """As how many items a message counts: one for each call and each result in it, and one if it says anything else.
+
+    Source: seed ``videosdk-context-window`` (items are messages, tool calls and tool results).
+    """
+    asked = said = 0
+    for part in message.parts:
+        kind = type(part)
+        if kind is ToolCall or kind is ToolResult:
+            asked += 1
+        elif kind is not Reasoning:
+            said = 1
+    return asked + said or 1
 
 
 def units_of(messages: Sequence[Message]) -> tuple[Unit, ...]:

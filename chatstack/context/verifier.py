@@ -25,6 +25,7 @@ def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[
     return (
         *_unmarked(plan, context),
         *_lost(plan, context, is_repair),
+        *_summaries(plan, context, after),
         *(() if _keeps_pairs(plan, context) else _unpaired(context, after)),
         *(() if is_repair else _inserted_into_units(plan, context)),
         *(() if is_repair else _not_smaller(context, after)),
@@ -86,6 +87,17 @@ def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
                 yield f"the pinned message at {position} is {word}"
             elif position == context.latest_user:
                 yield f"the latest user message, at {position}, is {word}"
+
+
+def _summaries(plan: Plan, context: Context, after: Context) -> Iterator[str]:
+    """What a summary holds goes into the next one, and there is one at most."""
+    marked = {position for position, message in enumerate(context.messages) if message.mark == "summary"}
+    inserted = sum(message.mark == "summary" for _, message in plan.insert)
+    if not inserted:
+        for position in sorted(marked.intersection(plan.drop)):
+            yield f"the summary at {position} is dropped, and none takes its place"
+    elif sum(message.mark == "summary" and not message.pinned for message in after.messages) > 1:
+        yield "there would be more than one summary"
 
 
 def _keeps_pairs(plan: Plan, context: Context) -> bool:

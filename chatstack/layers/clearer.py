@@ -14,8 +14,9 @@ from chatstack.client.protocol import ChatClient, CountsTokens, chain
 from chatstack.client.stream import ChatStream
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
-from chatstack.context.editing import ContextEditing, Opened
+from chatstack.context.editing import ContextEditing
 from chatstack.context.memory import ContextMemory
+from chatstack.context.opened import Opened
 from chatstack.context.saying import say_estimated, say_ineffective, say_window_unknown
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry

@@ -12,9 +12,10 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
 from chatstack.context.context import Context
-from chatstack.context.editing import ContextEditing, Opened
+from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
 from chatstack.context.memory import ContextMemory
+from chatstack.context.opened import Opened
 from chatstack.context.pruning import OldestFirst
 from chatstack.context.saying import say_window_unknown
 from chatstack.errors import ContextOverflowError, WiringError

@@ -1,53 +1,40 @@
-"""A strategy applied to the messages of a state: by the very layer that would apply it in a stack."""
+"""Layers applied to the messages of a state: by the very layers that would apply them in a stack."""
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import replace
+from typing import ClassVar, cast
 
-from chatstack.client.protocol import ProviderInfo
+from chatstack.client.protocol import ChatClient, ProviderInfo
 from chatstack.client.stack import ChatStack
 from chatstack.client.stream import ChatStream
-from chatstack.context.memory import ContextMemory
-from chatstack.context.strategy import Strategy, StrategyApplier
+from chatstack.client.wiring import Resolver
+from chatstack.context.strategy import StrategyApplier
 from chatstack.errors import WiringError
-from chatstack.telemetry.emission import Telemetry
-from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
 class Applied:
-    """What a strategy makes of messages: repaired first, earlier decisions replayed, its plan verified and said.
+    """What the context layers of a recipe make of messages: repaired first, earlier decisions replayed, plans verified.
 
-    ``options`` go along with every request that these messages will be in, so they are weighed with them;
-    ``window_tokens`` is the model's window, for strategies that ask for it.
+    ``name`` is what errors call them. ``options`` go along with every request that these messages will be in, so they
+    are weighed with them. The recipe's provider is an ``Outlet``.
     """
 
     __slots__ = ("_client", "_must_wait", "_name", "_options")
 
     def __init__(
-        self,
-        strategy: Strategy,
-        *,
-        counter: TokenCounter | None = None,
-        memory: ContextMemory | None = None,
-        telemetry: Telemetry | None = None,
-        options: ChatOptions | None = None,
-        window_tokens: int | None = None,
+        self, stack: ChatStack, name: str, *, options: ChatOptions | None = None, resolve: Resolver | None = None
     ) -> None:
-        def resolve(kind: type) -> object:
-            return telemetry if kind is Telemetry else None
-
-        self._name = type(strategy).__name__
+        self._name = name
         self._options = options or ChatOptions()
-        outlet = _Outlet(ProviderInfo(name="nodes", model=self._options.model or "", window_tokens=window_tokens))
-        stack = ChatStack(outlet, memory=memory, trace_model_calls=False)
-        stack = stack.use(strategy) if counter is None else stack.use(strategy, counter=counter)
-        self._client = stack.build(resolve)
-        layer = self._client.inner
+        self._client = replace(stack, trace_model_calls=False).build(resolve)
         # This layer alone is known to wait for nothing but a store; another one may ask a model.
-        self._must_wait = type(layer) is not StrategyApplier or layer.memory.shared is not None
+        self._must_wait = any(
+            type(layer) is not StrategyApplier or layer.memory.shared is not None for layer in self._client.layers
+        )
 
     async def to(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """The messages as they would be sent: the very same tuple, if there is nothing to do."""
@@ -72,13 +59,19 @@ class Applied:
         return None
 
 
-class _Outlet:
-    """Where the request would leave the stack: says what was sent, and answers nothing."""
+class Outlet:
+    """Where the request would leave the stack: says what was sent, and answers nothing.
 
-    __slots__ = ("info",)
+    Behind it is the client that a layer may ask for something of its own, if there is one.
+    """
 
-    def __init__(self, info: ProviderInfo) -> None:
+    __slots__ = ("info", "inner")
+
+    kind: ClassVar[str] = "context"
+
+    def __init__(self, info: ProviderInfo, inner: ChatClient | None = None) -> None:
         self.info = info
+        self.inner = inner
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         stream = ChatStream(_Nothing())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 
+from chatstack.client.protocol import ChatClient, ProviderInfo, provider_info
+from chatstack.client.stack import ChatStack
+from chatstack.client.wiring import Resolver
 from chatstack.context.memory import ContextMemory
 from chatstack.context.strategy import Strategy
 from chatstack.errors import WiringError
-from chatstack.nodes.applying import Applied
+from chatstack.nodes.applying import Applied, Outlet
 from chatstack.nodes.state import S, messages_of, state_with
 from chatstack.nodes.turns import NewestTurns, check_turns
 from chatstack.telemetry.emission import Telemetry
@@ -122,7 +125,9 @@ class MessageContextManager(_Trimming):
     def __post_init__(self) -> None:
         check_turns("MessageContextManager", self.max_messages, self.remove_tool_msgs, self.max_rounds)
         strategy = NewestTurns(self.max_messages, self.remove_tool_msgs, self.max_rounds)
-        object.__setattr__(self, "_applied", Applied(strategy, memory=self.memory, telemetry=self.telemetry))
+        stack = ChatStack(Outlet(_NOBODY), memory=self.memory).use(strategy)
+        resolve = _resolver_of(self.telemetry)
+        object.__setattr__(self, "_applied", Applied(stack, "MessageContextManager", resolve=resolve))
 
     def _arranged(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         systems = tuple(message for message in messages if message.role == "system")
@@ -135,8 +140,9 @@ class StrategyContextManager(_Trimming):
 
     ``options`` are those of the calls to come (instructions, tools, ``max_tokens``): they are weighed with the
     messages. ``window_tokens`` is the model's window, for strategies that go by it. Decisions are kept in ``memory``,
-    so that later calls are edited the same way. The synchronous ``trim_context`` raises ``WiringError`` where there
-    is something to wait for: a memory with a store, or a strategy whose layer is one of its own.
+    so that later calls are edited the same way. ``client`` writes summaries, for a strategy that has no client of its
+    own. The synchronous ``trim_context`` raises ``WiringError`` where there is something to wait for: a memory with a
+    store, or a strategy whose layer is one of its own, as that of ``ContextWindow``.
     """
 
     strategy: Strategy
@@ -146,6 +152,7 @@ class StrategyContextManager(_Trimming):
     telemetry: Telemetry | None = field(default=None, repr=False)
     options: ChatOptions | None = None
     window_tokens: int | None = None
+    client: ChatClient | None = None
     _applied: Applied = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -155,15 +162,65 @@ class StrategyContextManager(_Trimming):
                 layer="StrategyContextManager",
                 parameter="strategy",
             )
-        applied = Applied(
-            self.strategy,
-            counter=self.counter,
-            memory=self.memory,
-            telemetry=self.telemetry,
-            options=self.options,
-            window_tokens=self.window_tokens,
-        )
+        kind = type(self.strategy).__name__
+        if self.strategy.asks_inner and self.client is None:
+            raise WiringError(
+                f"StrategyContextManager: {kind} has no model that writes its summaries: give it summary_client=..., "
+                "or this manager client=...",
+                layer="StrategyContextManager",
+                parameter="client",
+            )
+        model = (self.options.model if self.options is not None else None) or ""
+        info = ProviderInfo(name="nodes", model=model, window_tokens=self.window_tokens)
+        stack = ChatStack(Outlet(info, self.client), memory=self.memory)
+        stack = stack.use(self.strategy) if self.counter is None else stack.use(self.strategy, counter=self.counter)
+        applied = Applied(stack, kind, options=self.options, resolve=_resolver_of(self.telemetry))
         object.__setattr__(self, "_applied", applied)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StackContextManager(_Trimming):
+    """The context layers of a recipe as a context manager: clearer, summarizer, guard, one after the other.
+
+    The recipe's provider answers nothing here; it is only asked for summaries, counts and its window, where a layer
+    does. ``options`` are those of the calls to come. Decisions are kept in the recipe's memory. What a summary costs is
+    in its span, as a state has no place for it. Only ``atrim_context``: layers may have to wait.
+    """
+
+    stack: ChatStack
+    _: KW_ONLY
+    options: ChatOptions | None = None
+    resolve: Resolver | None = field(default=None, repr=False)
+    _applied: Applied = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"StackContextManager: stack is {_named(self.stack)}; pass a ChatStack, not built yet",
+                layer="StackContextManager",
+                parameter="stack",
+            )
+        provider = self.stack.provider
+        info = provider_info(provider) or _NOBODY
+        built = replace(self.stack, trace_model_calls=False).build(self.resolve)
+        for layer, called in zip(built.layers, built.names, strict=True):
+            if getattr(layer, "kind", "") != "context":
+                raise WiringError(
+                    f"StackContextManager: layer {called!r} is no context layer, and a manager only decides what is "
+                    "sent; leave it to the client of the node",
+                    layer=called,
+                    parameter="stack",
+                )
+        stack = replace(self.stack, provider=Outlet(info, provider))
+        applied = Applied(stack, "StackContextManager", options=self.options, resolve=self.resolve)
+        object.__setattr__(self, "_applied", applied)
+
+
+_NOBODY = ProviderInfo(name="nodes")
+
+
+def _resolver_of(telemetry: Telemetry | None) -> Resolver:
+    return lambda kind: telemetry if kind is Telemetry else None
 
 
 def _must_be_awaited(manager: BaseContextManager[Any]) -> WiringError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from opentelemetry.trace import Span
+
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stack import BuiltClient
 from chatstack.client.stream import ChatStream
@@ -85,10 +87,17 @@ class EditCount(Telemetry):
         self.edits = 0
 
     def edit(
-        self, strategy: str, message: str, attributes: Attributes, *, tokens_before: int, tokens_after: int
+        self,
+        strategy: str,
+        message: str,
+        attributes: Attributes,
+        *,
+        tokens_before: int,
+        tokens_after: int,
+        span: Span | None = None,
     ) -> None:
         self.edits += 1
-        super().edit(strategy, message, attributes, tokens_before=tokens_before, tokens_after=tokens_after)
+        super().edit(strategy, message, attributes, tokens_before=tokens_before, tokens_after=tokens_after, span=span)
 
 
 class _Talk:

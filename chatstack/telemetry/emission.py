@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar, Literal, TypeAlias
 
 from opentelemetry import _logs, metrics, trace
@@ -81,9 +81,13 @@ class Telemetry:
         *,
         span_name: str = "context_guard",
         error: str = "",
+        span: Span | None = None,
     ) -> None:
-        """Say that something should be looked at. ``error`` names what was rejected or failed, if anything did."""
-        with self.warning(code, message, attributes, span_name=span_name, error=error):
+        """Say that something should be looked at. ``error`` names what was rejected or failed, if anything did.
+
+        It has a span of its own, or is said on the one that ``working`` has opened for the attempt.
+        """
+        with self.warning(code, message, attributes, span_name=span_name, error=error, span=span):
             pass
 
     @contextmanager
@@ -95,6 +99,7 @@ class Telemetry:
         *,
         span_name: str = "context_guard",
         error: str = "",
+        span: Span | None = None,
     ) -> Generator[Span]:
         """The same, with a span that stays open, and current, for what is done about it. Not across an await."""
         kind = "GUARDRAIL" if span_name == "context_guard" else "CHAIN"
@@ -105,9 +110,7 @@ class Telemetry:
             semconv.WARNING_MESSAGE: message,
             **self._hints(kind, message),
         }
-        with self.tracer.start_as_current_span(
-            span_name, attributes=said, record_exception=False, set_status_on_exception=False
-        ) as span:
+        with self._warned_span(span, span_name, said) as span:
             if self.span_events:
                 span.add_event(semconv.WARNING_EVENT, {semconv.WARNING_CODE: code, semconv.WARNING_MESSAGE: message})
             if error or self.warning_status == "error":
@@ -130,10 +133,21 @@ class Telemetry:
                 turn.tell("warning", code, message=message, error=error, numbers=_numbers(attributes))
             yield span
 
+    def working(self, strategy: str) -> Span:
+        """A span for an edit that takes time. Whoever opens it tells what came of it, and ends it."""
+        return internal_span(self.tracer, f"compact_context {strategy}", {semconv.COMPACTION_STRATEGY: strategy})
+
     def edit(
-        self, strategy: str, message: str, attributes: Attributes, *, tokens_before: int, tokens_after: int
+        self,
+        strategy: str,
+        message: str,
+        attributes: Attributes,
+        *,
+        tokens_before: int,
+        tokens_after: int,
+        span: Span | None = None,
     ) -> None:
-        """Say that the request was edited: information, not a warning."""
+        """Say that the request was edited: information, not a warning. ``span`` is ``working``'s, if it has one."""
         said = {
             **attributes,
             semconv.COMPACTION_STRATEGY: strategy,
@@ -144,13 +158,24 @@ class Telemetry:
         if "openinference" in self.display_hints:
             said[semconv.OPENINFERENCE_KIND] = "CHAIN"
             said[semconv.OPENINFERENCE_OUTPUT] = message
-        self.tracer.start_span(f"compact_context {strategy}", attributes=said).end()
+        if span is None:
+            self.tracer.start_span(f"compact_context {strategy}", attributes=said).end()
+        else:
+            span.set_attributes(said)
         self._tokens_removed.add(max(0, tokens_before - tokens_after), {semconv.COMPACTION_STRATEGY: strategy})
         turn = current_turn()
         if turn is not None:
             turn.edited()
             numbers = {"tokens_before": tokens_before, "tokens_after": tokens_after, **_numbers(attributes)}
             turn.tell("edit", strategy, message=message, numbers=numbers)
+
+    def _warned_span(self, span: Span | None, name: str, said: Attributes) -> AbstractContextManager[Span]:
+        if span is None:
+            return self.tracer.start_as_current_span(
+                name, attributes=said, record_exception=False, set_status_on_exception=False
+            )
+        span.set_attributes(said)
+        return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
     def _hints(self, kind: str, message: str) -> dict[str, Value]:
         hints: dict[str, Value] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from opentelemetry import context as otel
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
 from chatstack.telemetry.events import ProgressEvent, ProgressKind
@@ -100,6 +100,11 @@ def with_turn(turn: Turn, context: otel.Context) -> otel.Context:
 def compacted() -> otel.Context:
     """The current context, with the mark that the request on its way down was edited."""
     return otel.set_value(_COMPACTED, True)
+
+
+def beside(span: Span) -> otel.Context:
+    """The context for a request of a layer's own, under that span: nothing is edited on its way down."""
+    return otel.set_value(_COMPACTED, False, set_span_in_context(span))
 
 
 def is_compacted() -> bool:

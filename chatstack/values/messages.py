@@ -19,12 +19,19 @@ _ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 class Annotation(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an edit did to a message: by which strategy, how many tokens it had before, the handles of the tool results
-    whose content was taken away, and the ids of the calls whose arguments were."""
+    whose content was taken away, and the ids of the calls whose arguments were.
+
+    Of a summary: the tokens that it stands for, the model that wrote it, the version of the prompt, and what it cost.
+    """
 
     strategy: str
     tokens_before: int = 0
     handles: tuple[str, ...] = ()
     call_ids: tuple[str, ...] = ()
+    model: str = ""
+    prompt_version: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defaults=True):

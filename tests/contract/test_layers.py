@@ -16,12 +16,15 @@ import chatstack
 from chatstack import (
     ChatClient,
     ChatStack,
+    ContextWindow,
     ContextWindowGuard,
     FunctionInvoker,
     ModelTracer,
     OldestFirst,
     ProgressEvent,
     ProgressReporter,
+    ServerError,
+    Summarizer,
     Telemetry,
     ToolLoopError,
     ToolResultClearer,
@@ -29,6 +32,7 @@ from chatstack import (
 from chatstack.client.stack import BuiltClient
 from chatstack.context.strategy import StrategyApplier
 from chatstack.demo.ledger import RequestScale
+from chatstack.layers.window import WindowKeeper
 from chatstack.telemetry.events import ProgressKind
 from chatstack.testing import LayerContract, ScriptedClient
 from chatstack.testing.conversations import ANSWERS, CANARY, HISTORIES, TOOLS
@@ -97,6 +101,34 @@ class TestToolResultClearer(LayerContract):
         return ToolResultClearer(
             inner, trigger={"tokens": LIMIT // 4}, keep={"messages": 0}, clear_tool_inputs=True, telemetry=telemetry
         )
+
+
+class TestSummarizer(LayerContract):
+    covers = (Summarizer,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        writer = ScriptedClient([f"they spoke of the weather {CANARY}"])
+        return Summarizer(inner, max_tokens=LIMIT, keep_recent_turns=1, summary_client=writer, telemetry=telemetry)
+
+
+class TestSummarizerWhoseClientFails(LayerContract):
+    covers = (Summarizer,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        writer = ScriptedClient([ServerError(f"not now {CANARY}")])
+        return Summarizer(inner, max_context_items=3, keep_recent_turns=1, summary_client=writer, telemetry=telemetry)
+
+
+class TestWindowKeeper(LayerContract):
+    covers = (WindowKeeper,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        writer = ScriptedClient([f"they spoke of the weather {CANARY}"])
+        window = ContextWindow(LIMIT, 6, keep_recent_turns=1, max_tool_calls_per_turn=2, summary_client=writer)
+        return WindowKeeper(inner, strategy=window, telemetry=telemetry)
 
 
 class TestStrategyApplier(LayerContract):

@@ -1,0 +1,190 @@
+"""Folding: which messages go into a summary, and the plan that puts it in their place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from chatstack.context.context import Context
+from chatstack.context.limits import Limits
+from chatstack.context.plans import Plan
+from chatstack.context.summaries import without_opening
+from chatstack.context.transcripts import Entry, entries_of
+from chatstack.context.units import Unit, is_users, items_in
+from chatstack.values.messages import Message
+
+_ROOMY = 0.8
+"""Of a limit: the turns that are to stay do stay, if no more than that is left; or the next edit were due at once."""
+_WORTH_IT = 0.1
+"""Of a limit: what is new in a summary must be that much, or there would be one on nearly every call."""
+_SHRINKS_TO = 5
+"""What a summary adds for new messages, at a guess: that part of them."""
+_LEAST_SUMMARY = 32
+_LONGEST_REFERENCE = 2_000
+"""Characters of a message that stays, where it is shown to whoever summarizes what followed it."""
+
+
+class Cut(NamedTuple):
+    """What goes into a summary: the messages at ``folded``. It will stand before the one at ``border``."""
+
+    border: int
+    folded: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OldestIntoSummary:
+    """Above ``limits``, the oldest messages go into one summary, the one that is there already included.
+
+    The newest ``keep_recent_turns`` turns stay, if there are more than one beside them, and if what is left is well
+    within the limits. Else the rounds within them go too, oldest first, down to ``compress_to`` of the limits; what the
+    user said there only if that is not enough. Never folded: system and pinned messages, the first user message (the
+    task), the latest one, calls that wait for results, and what the model has not seen yet.
+    Source: seed ``videosdk-context-window``.
+    """
+
+    limits: Limits
+    keep_recent_turns: int
+    compress_to: float
+    max_summary_tokens: int
+    name = "summarize"
+
+    def is_due(self, context: Context) -> bool:
+        """Whether there is too much of it."""
+        return bool(self.limits.excess(context))
+
+    def cut(self, context: Context) -> Cut | None:
+        """What to fold; None if it would not be worth a call."""
+        found = next(self._choices(_Layout(context, self)), None)
+        return found if found is not None and self._is_worth_it(context, found) else None
+
+    def entries(self, context: Context, cut: Cut) -> Iterator[Entry]:
+        """The transcript of what is folded, as it was before anybody edited it. Messages that stay are named so."""
+        folded = frozenset(cut.folded)
+        for position in range(cut.border):
+            message = context.messages[position]
+            if position in folded:
+                if message.mark != "summary":
+                    yield from entries_of([message.original])
+            elif is_users(message) and not message.pinned:
+                yield from map(_shortened, entries_of([message.original], note=" (stays)"))
+
+    def previous(self, context: Context, cut: Cut) -> str:
+        """The summary that is there already, without its opening line."""
+        before = (context.messages[position] for position in cut.folded)
+        return "\n".join(without_opening(each.text) for each in before if each.mark == "summary")
+
+    def plan(self, context: Context, cut: Cut, summary: Message) -> Plan:
+        """The edit that puts a summary in the place of what was cut."""
+        reason = f"{self.limits.excess(context)}; {len(cut.folded)} messages into one summary"
+        return Plan(strategy=self.name, reason=reason, drop=cut.folded, insert=((cut.border, summary),))
+
+    def _choices(self, layout: _Layout) -> Iterator[Cut]:
+        """What could be folded, from the least to the most."""
+        keep = self.keep_recent_turns
+        start = 0
+        if len(layout.users) > keep + 1:
+            start = layout.users[-keep]
+            if start in layout.borders and self._fits(layout, start, _ROOMY):
+                yield layout.cut(start)
+        for words_too in (False, True):
+            for border in layout.borders:
+                if border >= start and self._fits(layout, border, self.compress_to, words_too=words_too):
+                    yield layout.cut(border, words_too=words_too)
+        if layout.borders:  # it does not get as low as it should
+            deepest = layout.borders[-1]
+            yield layout.cut(deepest, words_too=not self._fits(layout, deepest, 1.0))
+
+    def _fits(self, layout: _Layout, border: int, share: float, *, words_too: bool = False) -> bool:
+        tokens, items = layout.left(border, words_too=words_too)
+        return self.limits.allow(tokens, items, share)
+
+    def _is_worth_it(self, context: Context, cut: Cut) -> bool:
+        new = [position for position in cut.folded if context.messages[position].mark != "summary"]
+        limits = self.limits
+        if limits.max_tokens is not None and context.tokens > limits.max_tokens:
+            tokens = sum(context.sizes[position] for position in new) * context.scale
+            if tokens >= limits.max_tokens * _WORTH_IT:
+                return True
+        if limits.max_items is not None and context.items > limits.max_items:
+            items = sum(items_in(context.messages[position]) for position in new)
+            return items >= max(2, limits.max_items * _WORTH_IT)
+        return False
+
+
+class _Sum(NamedTuple):
+    """Tokens, as counted, and items."""
+
+    tokens: int = 0
+    items: int = 0
+
+    def plus(self, other: _Sum) -> _Sum:
+        return _Sum(self.tokens + other.tokens, self.items + other.items)
+
+
+class _Layout:
+    """A context, and what of it can be folded up to where."""
+
+    def __init__(self, context: Context, strategy: OldestIntoSummary) -> None:
+        self.context = context
+        self.most = strategy.max_summary_tokens
+        self.users = [at for at, message in enumerate(context.messages) if is_users(message)]
+        recent = frozenset(self.users[-strategy.keep_recent_turns :])
+        self.borders = list(_borders(context.units))
+        going = [unit for unit in context.units if _may_go(unit, context)]
+        self._words = [unit for unit in going if not recent.isdisjoint(unit.positions)]
+        """Where the user speaks, in a turn that is to stay."""
+        self._others = [unit for unit in going if recent.isdisjoint(unit.positions)]
+        earlier = {at for at, message in enumerate(context.messages) if message.mark == "summary"}
+        others = {at for unit in self._others for at in unit.positions}
+        self._sums_of_words = self._sums(at for unit in self._words for at in unit.positions)
+        self._sums_of_new = self._sums(others - earlier)
+        self._sums_of_earlier = self._sums(others & earlier)
+
+    def left(self, border: int, *, words_too: bool) -> tuple[float, int]:
+        """How much would be left, in tokens and items, a summary included."""
+        earlier, new = self._sums_of_earlier[border], self._sums_of_new[border]
+        if words_too:
+            new = new.plus(self._sums_of_words[border])
+        summary = min(self.most, earlier.tokens + max(_LEAST_SUMMARY, new.tokens // _SHRINKS_TO))
+        tokens = self.context.tokens - (new.tokens + earlier.tokens - summary) * self.context.scale
+        return tokens, self.context.items - new.items - earlier.items + 1
+
+    def cut(self, border: int, *, words_too: bool = False) -> Cut:
+        """The cut at that border."""
+        units = self._others + (self._words if words_too else [])
+        folded = (unit.positions for unit in units if unit.positions[-1] < border)
+        return Cut(border, tuple(sorted(itertools.chain.from_iterable(folded))))
+
+    def _sums(self, positions: Iterable[int]) -> list[_Sum]:
+        """At each border, what of these stands before it."""
+        sizes = dict.fromkeys(range(len(self.context.messages)), _Sum())
+        for at in positions:
+            sizes[at] = _Sum(self.context.sizes[at], items_in(self.context.messages[at]))
+        return list(itertools.accumulate(sizes.values(), _Sum.plus, initial=_Sum()))
+
+
+def _borders(units: Sequence[Unit]) -> Iterator[int]:
+    """Before which messages the context can be cut without going through a unit; something always follows."""
+    reach = -1
+    for unit in units:
+        if unit.positions[0] and reach < unit.positions[0]:
+            yield unit.positions[0]
+        reach = max(reach, unit.positions[-1])
+
+
+def _may_go(unit: Unit, context: Context) -> bool:
+    if unit.is_open or unit.positions[-1] > context.latest_assistant:
+        return False
+    kept = (context.first_user, context.latest_user)
+    return not any(
+        position in kept or context.messages[position].role == "system" or context.messages[position].pinned
+        for position in unit.positions
+    )
+
+
+def _shortened(entry: Entry) -> Entry:
+    if len(entry.text) <= _LONGEST_REFERENCE:
+        return entry
+    return Entry(entry.who, f"{entry.text[:_LONGEST_REFERENCE]}\n[{len(entry.text) - _LONGEST_REFERENCE:,} more]")

@@ -1,0 +1,39 @@
+"""Limits of a context: in tokens, in items, or in both."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatstack.context.context import Context
+from chatstack.errors import WiringError
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a context is to stay within. ``max_tokens`` counts all of it, the room for the answer included;
+    ``max_items`` counts messages, tool calls and tool results. None is no limit."""
+
+    max_tokens: int | None = None
+    max_items: int | None = None
+
+    def excess(self, context: Context) -> str:
+        """What is too much of it, in words; "" if it is within the limits."""
+        found: list[str] = []
+        if self.max_tokens is not None and context.tokens > self.max_tokens:
+            found.append(f"{context.tokens:,} tokens, more than {self.max_tokens:,}")
+        if self.max_items is not None and context.items > self.max_items:
+            found.append(f"{context.items:,} items, more than {self.max_items:,}")
+        return " and ".join(found)
+
+    def allow(self, tokens: float, items: int, share: float = 1.0) -> bool:
+        """Whether that much is within the limits, or within a share of them."""
+        return (self.max_tokens is None or tokens <= self.max_tokens * share) and (
+            self.max_items is None or items <= self.max_items * share
+        )
+
+
+def check_limit(owner: str, name: str, value: object, *, least: int = 1) -> None:
+    """Refuse what is no limit. Raises ``WiringError``."""
+    if value is not None and (type(value) is not int or value < least):
+        raise WiringError(
+            f"{owner}: {name}={value!r} must be a whole number, at least {least}, or None", layer=owner, parameter=name
+        )

@@ -1,0 +1,50 @@
+"""Truncating: the oldest units go until limits in tokens and in items both hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chatstack.context.context import Context
+from chatstack.context.limits import Limits, check_limit
+from chatstack.context.plans import Plan
+from chatstack.context.pruning import without_oldest
+from chatstack.context.strategy import Strategy
+from chatstack.errors import WiringError
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate(Strategy):
+    """Above ``max_tokens`` or ``max_context_items``, removes the oldest units, whole ones only, down to ``truncate_to``
+    of both.
+
+    Never touched: system, pinned and summary messages, the first user message (the task), the latest one, and calls
+    that wait for results; what the model has not seen yet only where a limit cannot be kept otherwise.
+    Source: seed ``videosdk-context-window``.
+    """
+
+    max_tokens: int | None = None
+    max_context_items: int | None = None
+    truncate_to: float = 0.7
+    name = "truncate"
+
+    def __post_init__(self) -> None:
+        check_limit("Truncate", "max_tokens", self.max_tokens)
+        check_limit("Truncate", "max_context_items", self.max_context_items)
+        share: object = self.truncate_to
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"Truncate: truncate_to={share!r} must be a share of the limits: greater than 0, at most 1",
+                layer="Truncate",
+                parameter="truncate_to",
+            )
+
+    def excess(self, context: Context) -> str:
+        return Limits(self.max_tokens, self.max_context_items).excess(context)
+
+    def plan(self, context: Context) -> Plan | None:
+        most = tuple(None if each is None else max(1, int(each * self.truncate_to)) for each in self._limits)
+        return without_oldest(context, self.name, Limits(*self._limits), Limits(*most))
+
+    @property
+    def _limits(self) -> tuple[int | None, int | None]:
+        return self.max_tokens, self.max_context_items

@@ -1,0 +1,337 @@
+"""Compresses the oldest part of a conversation into one summary, and folds that into the next."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import AsyncGenerator
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar, Protocol, cast
+
+import msgspec
+from opentelemetry.trace import Span
+
+from chatstack import semconv
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.stream import ChatStream
+from chatstack.context.attempts import Leave, SummaryAttempts
+from chatstack.context.context import Context
+from chatstack.context.editing import ContextEditing
+from chatstack.context.folding import Cut, OldestIntoSummary
+from chatstack.context.kept_summaries import KeptSummaries
+from chatstack.context.limits import Limits, check_limit
+from chatstack.context.memory import ContextMemory
+from chatstack.context.opened import Opened
+from chatstack.context.saying import say_ineffective
+from chatstack.context.summaries import SUMMARY_PROMPT, summary_message, version_of
+from chatstack.context.writing import NotWrittenError, SummaryWriter, Written
+from chatstack.errors import WiringError
+from chatstack.telemetry.emission import Telemetry, end_span
+from chatstack.telemetry.tracer import ModelTracer
+from chatstack.telemetry.turns import attached, beside
+from chatstack.tokens.calibration import Calibration
+from chatstack.tokens.counter import TokenCounter, char_counter
+from chatstack.tokens.windows import Windows
+from chatstack.values.messages import Annotation, Message
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate, Usage
+
+
+class SummaryClient(ChatClient, Protocol):
+    """A chat client that writes summaries: any client will do. In a container it has a name of its own with this one,
+    so that a summarizer is never given the very client that it is part of."""
+
+
+class Summarizing(Protocol):
+    """The options that say when and how to summarize."""
+
+    @property
+    def max_tokens(self) -> int | None: ...
+    @property
+    def max_context_items(self) -> int | None: ...
+    @property
+    def keep_recent_turns(self) -> int: ...
+    @property
+    def compress_to(self) -> float: ...
+    @property
+    def summary_client(self) -> SummaryClient | None: ...
+    @property
+    def summary_prompt(self) -> str: ...
+    @property
+    def summary_timeout_seconds(self) -> float: ...
+    @property
+    def max_summary_tokens(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summarizer(ChatFronts):
+    """Replaces the oldest part of a conversation by one summary when it grows over a limit, and folds that summary into
+    the next one.
+
+    Goes inside the tool loop and the clearer, outside the guard. The limits are ``max_tokens`` for all of the context
+    and ``max_context_items`` for messages, tool calls and tool results. The newest ``keep_recent_turns`` turns stay, if
+    they leave room; else rounds within them are summarized too, oldest first, down to ``compress_to`` (a share of the
+    limits). System and pinned messages, the first and the latest user message are sent as they are. What is summarized
+    is what the messages said before any layer cleared them.
+    ``summary_client`` writes the summaries, else whatever the inner layers lead to. It may take
+    ``summary_timeout_seconds`` for each call, and gets as many as it needs to read everything. A summary has at most
+    ``max_summary_tokens``, a quarter of ``max_tokens`` unless said otherwise. ``summary_prompt`` replaces ours.
+    A summary that fails, is empty, cut off or no smaller changes nothing: the request goes on as it came, for the next
+    layer to make it fit, ``summarizer_failed`` is warned of, and it is tried again after a while. What summaries cost
+    is in ``response.overhead_usage``.
+    Source: seed ``videosdk-context-window``.
+    """
+
+    inner: ChatClient
+    _: KW_ONLY
+    max_tokens: int | None = None
+    max_context_items: int | None = None
+    keep_recent_turns: int = 3
+    compress_to: float = 0.6
+    summary_client: SummaryClient | None = None
+    summary_prompt: str = SUMMARY_PROMPT
+    summary_timeout_seconds: float = 60.0
+    max_summary_tokens: int | None = None
+    counter: TokenCounter | None = None
+    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
+    calibration: Calibration = field(default_factory=Calibration, repr=False)
+    windows: Windows = field(default_factory=Windows, repr=False)
+    attempts: SummaryAttempts = field(default_factory=SummaryAttempts, repr=False)
+    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    _strategy: OldestIntoSummary = field(init=False, repr=False)
+    _editing: ContextEditing = field(init=False, repr=False)
+    _writer: SummaryWriter = field(init=False, repr=False)
+    _kept: KeptSummaries = field(init=False, repr=False)
+
+    kind: ClassVar[str] = "context"
+
+    def __post_init__(self) -> None:
+        check_summarizing("Summarizer", self)
+        if self.max_tokens is None and self.max_context_items is None:
+            raise WiringError(
+                "Summarizer: max_tokens=None and max_context_items=None: give one of them, or it would never summarize",
+                layer="Summarizer",
+                parameter="max_tokens",
+            )
+        most = self.max_summary_tokens or _summary_tokens(self.max_tokens)
+        limits = Limits(self.max_tokens, self.max_context_items)
+        strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
+        version = version_of(self.summary_prompt)
+        counter = self.counter or char_counter(4)
+        editing = ContextEditing.around(
+            self.inner,
+            f"summarizer({strategy!r},{version})",
+            layer="Summarizer",
+            memory=self.memory,
+            telemetry=self.telemetry,
+            counter=counter,
+            calibration=self.calibration,
+            by_original=True,
+        )
+        client = _traced(self.summary_client or _below_layers(self.inner), self.telemetry)
+        seconds = self.summary_timeout_seconds
+        object.__setattr__(self, "_strategy", strategy)
+        object.__setattr__(self, "_editing", editing)
+        object.__setattr__(
+            self, "_writer", SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
+        )
+        object.__setattr__(self, "_kept", KeptSummaries(self.memory, self.telemetry, f"summary({version})"))
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        if self._editing.stands_aside(request):
+            return await self.inner.send(request)
+        opened = self._editing.open(request)
+        context = await self._editing.replay(opened)
+        if self._strategy.is_due(context):
+            context = await self._compressed(context, opened)
+        stream = await self._editing.send(self.inner, context, opened)
+        owed, opened.seen.history.owed = opened.seen.history.owed, None
+        return stream if owed is None else _with_overhead(stream, owed)
+
+    async def _compressed(self, context: Context, opened: Opened) -> Context:
+        """The context with a new summary, if one is worth it and can be had."""
+        cut = None if context.is_unstable else self._strategy.cut(context)  # an edit that nobody can keep is paid again
+        if cut is None:
+            self._say_stuck(context, opened)
+            return context
+        async with self.attempts.alone((self._editing.owner, opened.seen.links[_covered_by(cut, context, opened) - 1])):
+            context = await self._reused(await self._editing.replay(opened), opened)
+            cut = self._strategy.cut(context) if self._strategy.is_due(context) else None
+            return context if cut is None else await self._summarized(context, cut, opened)
+
+    async def _reused(self, context: Context, opened: Opened) -> Context:
+        """The context with a summary that was written for a beginning of this history, if that helps."""
+        cut = self._strategy.cut(context) if self._strategy.is_due(context) else None
+        if cut is None:
+            return context
+        known = await self._kept.find(opened.seen, opened.context)
+        record = known.record
+        if record is None or not 0 < known.covers <= _covered_by(cut, context, opened):
+            return context
+        if opened.replayed is not None and len(record.drop) <= len(opened.replayed.drop):
+            return context
+        if opened.seen.history.latest_user in record.touched:
+            return context
+        came = msgspec.structs.replace(opened.context, scale=context.scale)
+        plan = record.plan(opened.seen.positions, len(came.messages))
+        plan = msgspec.structs.replace(plan, strategy="summarize", reason="there is a summary of these messages")
+        after = await self._editing.apply(plan, came, opened)
+        return after if after is not came else context
+
+    async def _summarized(self, context: Context, cut: Cut, opened: Opened) -> Context:
+        leave = self.attempts.leave(self._writer.client, opened.seen.history, self._editing.owner, self.memory.clock)
+        if leave is None:
+            if self._editing.is_news("failure", opened):
+                self._say_failed("the last one went wrong, and it is not tried again yet", "resting", context, None)
+            return context
+        span = self.telemetry.working(self._strategy.name)
+        try:
+            with attached(beside(span)):
+                context = await self._attempt(context, cut, opened, leave, span)
+        except BaseException as error:
+            leave.gave_up()
+            end_span(span, error)
+            raise
+        span.end()
+        return context
+
+    async def _attempt(self, context: Context, cut: Cut, opened: Opened, leave: Leave, span: Span) -> Context:
+        """One try. What it cost is owed to the caller, whatever came of it."""
+        strategy, request = self._strategy, context.request
+        try:
+            written = await self._writer.write(
+                strategy.previous(context, cut),
+                strategy.entries(context, cut),
+                model=request.options.model if self.summary_client is None else None,
+                conversation_id=request.conversation_id,
+            )
+            _owe(opened, written.usage)
+            plan = strategy.plan(context, cut, self._summary(written, context, cut))
+            if context.after(plan).tokens >= context.tokens:
+                raise NotWrittenError("it is no smaller than what it stands for", "not_smaller", Usage())
+        except NotWrittenError as failure:
+            _owe(opened, failure.usage)
+            rest = leave.failed(is_outage=failure.is_outage)
+            self._editing.is_news("failure", opened)
+            told = f"{failure.reason}; it is tried again in {rest:g} seconds at the earliest"
+            self._say_failed(told, failure.kind, context, span)
+            return context
+        leave.succeeded()
+        covers = _covered_by(cut, context, opened)
+        after = await self._editing.apply(plan, context, opened, span=span)
+        if opened.replayed is not None and after is not context:
+            await self._kept.keep(opened.seen, opened.context, opened.replayed, covers)
+        return after
+
+    def _summary(self, written: Written, context: Context, cut: Cut) -> Message:
+        usage = written.usage
+        return summary_message(
+            written.text,
+            Annotation(
+                self._strategy.name,
+                sum(context.sizes[position] for position in cut.folded),
+                model=written.model,
+                prompt_version=version_of(self.summary_prompt),
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+            ),
+        )
+
+    def _say_failed(self, why: str, kind: str, context: Context, span: Span | None) -> None:
+        self.telemetry.warn(
+            "summarizer_failed",
+            f"no summary: {why}; the history stays as it is",
+            {
+                semconv.COMPACTION_STRATEGY: self._strategy.name,
+                semconv.COMPACTION_MESSAGES_BEFORE: len(context.messages),
+                semconv.COMPACTION_TOKENS_BEFORE: context.tokens,
+            },
+            span_name=f"compact_context {self._strategy.name}",
+            error=kind,
+            span=span,
+        )
+
+    def _say_stuck(self, context: Context, opened: Opened) -> None:
+        # Where the history is unstable, that has been said, and why nothing is edited.
+        if not context.is_unstable and self._editing.is_news("ineffective", opened):
+            say_ineffective(self.telemetry, self._strategy.name, context, "too little is left that may be summarized")
+
+
+def check_summarizing(owner: str, given: Summarizing) -> None:
+    """Check the options of a summarizer. Raises ``WiringError`` that names the layer, the parameter and the value."""
+    check_limit(owner, "max_tokens", given.max_tokens)
+    check_limit(owner, "max_context_items", given.max_context_items)
+    check_limit(owner, "max_summary_tokens", given.max_summary_tokens)
+
+    def wrong(parameter: str, value: object, wanted: str) -> WiringError:
+        return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)
+
+    turns: object = given.keep_recent_turns
+    if type(turns) is not int or turns < 1:
+        raise wrong("keep_recent_turns", turns, "a whole number, at least 1: the turn that runs is one of them")
+    share: object = given.compress_to
+    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong("compress_to", share, "a share of the limits: greater than 0, at most 1")
+    seconds: object = given.summary_timeout_seconds
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < math.inf:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong("summary_timeout_seconds", seconds, "a number of seconds greater than 0")
+    prompt: object = given.summary_prompt
+    if not isinstance(prompt, str) or not prompt.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong("summary_prompt", prompt, "text: what is asked of the model that summarizes")
+    client: object = given.summary_client
+    if client is not None and (isinstance(client, type) or not callable(getattr(client, "send", None))):
+        kind = client.__name__ if isinstance(client, type) else type(client).__name__
+        raise wrong("summary_client", kind, "a chat client, which has send()")
+
+
+def _summary_tokens(max_tokens: int | None) -> int:
+    """How long a summary may be, where nobody said."""
+    return _SUMMARY_TOKENS if max_tokens is None else max(_LEAST_SUMMARY, min(_MOST_SUMMARY, max_tokens // 4))
+
+
+_SUMMARY_TOKENS = 2_048
+_LEAST_SUMMARY = 64
+_MOST_SUMMARY = 8_192
+
+
+def _below_layers(inner: ChatClient) -> ChatClient:
+    """What is inside of all layers that edit, run tools or open a turn: a summary is none of their business."""
+    layers = list(chain(inner))
+    last = max((at for at, each in enumerate(layers) if getattr(each, "kind", "") in _NOT_FOR_SUMMARIES), default=-1)
+    return cast("ChatClient", layers[last + 1]) if last + 1 < len(layers) else inner
+
+
+_NOT_FOR_SUMMARIES = ("context", "tool_loop", "reporter")
+
+
+def _traced(client: ChatClient, telemetry: Telemetry) -> ChatClient:
+    """The client with a span for each of its calls, if it has none."""
+    is_traced = any(getattr(each, "kind", "") == "tracer" for each in chain(client))
+    return client if is_traced else ModelTracer(client, telemetry=telemetry)
+
+
+def _covered_by(cut: Cut, context: Context, opened: Opened) -> int:
+    """How many messages of the history come before the cut."""
+    origin = next((each for each in context.origins[cut.border :] if each is not None), len(opened.context.messages))
+    return bisect_left(opened.seen.positions, origin)
+
+
+def _owe(opened: Opened, usage: Usage) -> None:
+    """What was spent is told with the next answer to this history."""
+    history = opened.seen.history
+    if usage != Usage():
+        history.owed = usage if history.owed is None else history.owed + usage
+
+
+def _with_overhead(stream: ChatStream, usage: Usage) -> ChatStream:
+    """The same answer, and with it what the summary cost."""
+    told = ChatStream(_told_first(stream, usage), owns=stream)
+    told.sent = stream.sent
+    return told
+
+
+async def _told_first(stream: ChatStream, usage: Usage) -> AsyncGenerator[ChatUpdate, None]:
+    yield ChatUpdate(overhead_usage=usage)
+    async for update in stream:
+        yield update

@@ -1,0 +1,171 @@
+"""The context window: one object that says how long a conversation may get, and what happens then."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
+
+from chatstack import semconv
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient
+from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import Layer
+from chatstack.context.attempts import SummaryAttempts
+from chatstack.context.context import Context
+from chatstack.context.limits import check_limit
+from chatstack.context.memory import ContextMemory
+from chatstack.context.plans import Plan
+from chatstack.context.strategy import Strategy, StrategyApplier
+from chatstack.context.summaries import SUMMARY_PROMPT
+from chatstack.context.truncating import Truncate
+from chatstack.context.units import is_users
+from chatstack.layers.summarizer import Summarizer, SummaryClient, check_summarizing
+from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.calibration import Calibration
+from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.windows import Windows
+from chatstack.values.messages import Message
+from chatstack.values.requests import ChatRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ContextWindow(Strategy):
+    """Keeps a conversation within ``max_tokens`` and ``max_context_items``: compresses, then truncates.
+
+    Use it as a layer (``.use(ContextWindow, max_tokens=4_000)``) inside the tool loop, or hand it to a node
+    (``ChatNode(client, context_manager=ContextWindow(...))``). Over a limit, everything older than the newest
+    ``keep_recent_turns`` turns goes into one summary, as ``Summarizer`` does it; where that fails, or is not enough,
+    the oldest units are left out, as ``Truncate`` does it, until there is a summary of them. Nothing is dropped from
+    your own list, so what was left out for a while is in the next summary.
+    From ``max_tool_calls_per_turn`` calls since the last user message on, tools are declared but not allowed; where the
+    tool loop has a limit of its own, the smaller one wins. None is no limit.
+    Without a ``summary_client`` the model that answers also writes the summaries.
+    Source: seed ``videosdk-context-window``.
+    """
+
+    max_tokens: int | None = None
+    max_context_items: int | None = None
+    keep_recent_turns: int = 3
+    max_tool_calls_per_turn: int | None = 10
+    summary_client: SummaryClient | None = None
+    _: KW_ONLY
+    compress_to: float = 0.6
+    summary_prompt: str = SUMMARY_PROMPT
+    summary_timeout_seconds: float = 60.0
+    max_summary_tokens: int | None = None
+    name = "context_window"
+
+    def __post_init__(self) -> None:
+        check_summarizing("ContextWindow", self)
+        check_limit("ContextWindow", "max_tool_calls_per_turn", self.max_tool_calls_per_turn)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether there is anything to keep it within."""
+        return self.max_tokens is not None or self.max_context_items is not None
+
+    @property
+    def asks_inner(self) -> bool:
+        return self.has_limits and self.summary_client is None
+
+    @property
+    def truncation(self) -> Truncate:
+        """What is done where no summary can be had."""
+        return Truncate(self.max_tokens, self.max_context_items)
+
+    def plan(self, context: Context) -> Plan | None:
+        """The truncation: a plan cannot ask a model. Its layer does, first."""
+        return self.truncation.plan(context)
+
+    def excess(self, context: Context) -> str:
+        return self.truncation.excess(context)
+
+    def as_layer(self) -> Layer:
+        return functools.partial(WindowKeeper, strategy=self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowKeeper(ChatFronts):
+    """Keeps every request within a ``ContextWindow``: the layer that ``.use(ContextWindow, ...)`` puts into a stack.
+
+    Goes inside the tool loop, so that it sees each round. ``summary_client`` comes from the container, unless the
+    window has its own.
+    """
+
+    inner: ChatClient
+    _: KW_ONLY
+    strategy: ContextWindow
+    summary_client: SummaryClient | None = None
+    counter: TokenCounter | None = None
+    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
+    calibration: Calibration = field(default_factory=Calibration, repr=False)
+    windows: Windows = field(default_factory=Windows, repr=False)
+    attempts: SummaryAttempts = field(default_factory=SummaryAttempts, repr=False)
+    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    _compressing: ChatClient = field(init=False, repr=False)
+
+    kind: ClassVar[str] = "context"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_compressing", self._layers() if self.strategy.has_limits else self.inner)
+
+    def _layers(self) -> ChatClient:
+        """Compress, then truncate: what was truncated is still there for the next summary."""
+        window = self.strategy
+        truncating = StrategyApplier(
+            self.inner,
+            strategy=window.truncation,
+            counter=self.counter,
+            memory=self.memory,
+            calibration=self.calibration,
+            windows=self.windows,
+            telemetry=self.telemetry,
+        )
+        return Summarizer(
+            truncating,
+            max_tokens=window.max_tokens,
+            max_context_items=window.max_context_items,
+            keep_recent_turns=window.keep_recent_turns,
+            compress_to=window.compress_to,
+            summary_client=window.summary_client or self.summary_client,
+            summary_prompt=window.summary_prompt,
+            summary_timeout_seconds=window.summary_timeout_seconds,
+            max_summary_tokens=window.max_summary_tokens,
+            counter=self.counter,
+            memory=self.memory,
+            calibration=self.calibration,
+            windows=self.windows,
+            attempts=self.attempts,
+            telemetry=self.telemetry,
+        )
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self._compressing.send(self._without_more_calls(request))
+
+    def _without_more_calls(self, request: ChatRequest) -> ChatRequest:
+        """The request with its tools forbidden, where the turn has used up its calls."""
+        most, options = self.strategy.max_tool_calls_per_turn, request.options
+        if most is None or not options.tools or options.tool_choice == "none":
+            return request
+        calls = _calls_since_the_user_spoke(request.messages, most)
+        if calls < most:
+            return request
+        self.telemetry.warn(
+            "tool_loop_limit_reached",
+            f"{calls} tool calls since the last user message, the limit is {most}: "
+            "the model is asked to answer without more",
+            {semconv.TOOLS_CALLS: calls, semconv.TOOLS_LIMIT: most},
+            span_name="tool_loop",
+        )
+        return request.but(options=options.but(tool_choice="none"))
+
+
+def _calls_since_the_user_spoke(messages: tuple[Message, ...], most: int) -> int:
+    """How many tools were called in this turn; counted no further than it matters."""
+    calls = 0
+    for message in reversed(messages):
+        if is_users(message) or calls >= most:
+            break
+        calls += len(message.calls)
+    return calls
