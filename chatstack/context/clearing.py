@@ -87,7 +87,7 @@ class ClearToolResults(Strategy):
         if context.is_unstable and context.window_tokens is not None:  # else the trigger is all the limit there is
             return context.tokens >= context.window_tokens
         if kind == "messages":
-            return len(context.messages) >= value
+            return len(context.messages) - len(context.left_out) >= value
         wanted = self._tokens(context, kind, value)
         return wanted is not None and context.tokens - context.reserved_tokens >= wanted
 
@@ -109,7 +109,11 @@ class ClearToolResults(Strategy):
     def batch(self, context: Context) -> list[Clearable]:
         """What may go now, oldest first: everything that is not among the newest to be kept."""
         answered = answered_calls(context.messages)
-        found = [each for each in answered if (each.result.name or each.call.name) not in self.exclude_tools]
+        found = [
+            each
+            for each in answered
+            if each.position not in context.left_out and (each.result.name or each.call.name) not in self.exclude_tools
+        ]
         old = found[: len(found) - self._kept(context, found)]
         open_calls = _of_open_units(context, answered)
         batch: list[Clearable] = []
@@ -185,7 +189,8 @@ class ClearToolResults(Strategy):
 
     def _has_cleared_before(self, context: Context) -> bool:
         return any(
-            message.annotation is not None and message.annotation.strategy == self.name for message in context.messages
+            message.annotation is not None and message.annotation.strategy == self.name and at not in context.left_out
+            for at, message in enumerate(context.messages)
         )
 
     def _pays(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
@@ -209,7 +214,8 @@ class ClearToolResults(Strategy):
         if kind == "messages":
             return min(int(value), last)
         wanted = (self._tokens(context, kind, value) or 0) / context.scale - context.fixed_tokens
-        sums = itertools.accumulate(context.sizes)
+        left_out = context.left_out
+        sums = itertools.accumulate(0 if at in left_out else size for at, size in enumerate(context.sizes))
         return next((at for at, tokens in enumerate(sums) if tokens >= wanted), last)
 
     def _behind(self, context: Context, batch: Sequence[Clearable], saves: int) -> int:

@@ -24,7 +24,8 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     this one says that the input will be ``scale`` times that. ``size_of`` counts a message, once.
     ``is_unstable``: the history keeps coming with another beginning, so that an edit cannot be made once and kept.
     ``is_cold``: the provider has hardly anything of it in its cache, so that an edit costs nothing there.
-    ``window_tokens`` is what fits into the model's context, None where nobody knows.
+    ``window_tokens`` is what fits into the model's context, None where nobody knows. ``left_out`` are the positions of
+    messages that a layer further in takes out already: they are not in ``messages_tokens``, and no edit of them helps.
     """
 
     request: ChatRequest
@@ -37,6 +38,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     is_unstable: bool = False
     is_cold: bool = False
     window_tokens: int | None = None
+    left_out: frozenset[int] = frozenset()
     find_origins: Callable[[], Sequence[int | None]] | None = None
 
     @classmethod

@@ -141,6 +141,11 @@ class ContextEditing:
                 context = self._carried_out(decision, context, opened)
         return self._corrected(terms, opened, context)
 
+    def decided(self, opened: Opened) -> Record | None:
+        """What was decided here for a history that another layer has opened, as far as this process knows."""
+        mine = Opened(opened.context, opened.seen, opened.model)
+        return self.memory.recall(self._terms(mine), opened.seen).record
+
     async def apply(self, plan: Plan | None, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
         """The context after a strategy's plan: checked, kept and said; as it was if there is nothing to do.
 

@@ -61,6 +61,7 @@ class History:
         "decisions",
         "latest_assistant",
         "latest_user",
+        "left_out",
         "levels",
         "messages",
         "moves",
@@ -91,6 +92,8 @@ class History:
         """Of summaries that went wrong: when a layer may ask for one again."""
         self.owed: Usage | None = None
         """What summaries have cost, as long as no answer has told it."""
+        self.left_out: tuple[Record, Record | None, int] | None = None
+        """What a layer further in has left out, of what was decided further out, and how many tokens less that is."""
         self.asked: dict[str, int] = {}
         """For how many of its messages a store has been asked, under which terms."""
 

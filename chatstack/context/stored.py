@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import msgspec
 
 from chatstack.context.records import Record
+from chatstack.context.summaries import is_summary
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import Part
 
@@ -181,6 +182,8 @@ def _check(found: _Stored, messages: tuple[Message, ...]) -> None:
         message = each.message
         if not message.mark or message.pinned or message.role in ("system", "user"):
             raise RecordError("what it inserts is pinned, not marked as a layer's, or speaks as the user or the system")
+        if message.mark == "summary" and not is_summary(message):
+            raise RecordError("what it inserts as a summary has not the form of one")
     annotations = [each.annotation for each in found.replace] + [each.annotation for each in found.insert]
     if any(each is not None and each.tokens_before < 0 for each in annotations):
         raise RecordError("an annotation has a negative size")

@@ -15,6 +15,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
+from chatstack.context.left_out import without_left_out
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.saying import say_estimated, say_ineffective, say_window_unknown
@@ -102,8 +103,11 @@ class ToolResultClearer(ChatFronts):
         context = await editing.replay(opened)
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
+        whole = context
+        if self._strategy.is_due(context):
+            context = without_left_out(self.inner, context, opened)
         if self.token_count_method == "model" and not opened.is_anchored:
-            context = await self._counted(context, opened)
+            context = await self._counted(context, whole, opened)
         if self._strategy.is_due(context):
             context = await self._cleared(context, opened)
         return await editing.send(self.inner, context, opened)
@@ -122,7 +126,7 @@ class ToolResultClearer(ChatFronts):
                 say_window_unknown(self.telemetry, "ToolResultClearer", "nothing is cleared by fractions of it")
         return window
 
-    async def _counted(self, context: Context, opened: Opened) -> Context:
+    async def _counted(self, context: Context, whole: Context, opened: Opened) -> Context:
         """The context with its size as the provider counts it, if an estimate comes near the trigger."""
         near = msgspec.structs.replace(context, scale=context.scale * _NEAR)
         if self._strategy.trigger[0] == "messages" or not self._strategy.is_due(near) or not context.input_tokens:
@@ -134,15 +138,15 @@ class ToolResultClearer(ChatFronts):
         if teller is not None:
             try:
                 async with asyncio.timeout(_COUNT_SECONDS):
-                    counted = await teller.count_tokens(context.to_send())
+                    counted = await teller.count_tokens(whole.to_send())
             except Exception:  # noqa: BLE001 - the call itself will meet the same trouble, and say so
                 counted = None
         if counted is None or counted <= 0:
             if self._editing.is_news("count", opened):
                 say_estimated(self.telemetry, "clear_tool_results")
             return context
-        self.calibration.learn(opened.model, self._editing.counter, context.input_tokens, counted)
-        return msgspec.structs.replace(context, scale=counted / context.input_tokens)
+        self.calibration.learn(opened.model, self._editing.counter, whole.input_tokens, counted)
+        return msgspec.structs.replace(context, scale=counted / whole.input_tokens)
 
     async def _cleared(self, context: Context, opened: Opened) -> Context:
         strategy, owner, waits = self._strategy, self._editing.owner, opened.seen.history.waits

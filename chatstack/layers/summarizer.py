@@ -23,6 +23,7 @@ from chatstack.context.kept_summaries import KeptSummaries
 from chatstack.context.limits import Limits, check_limit
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
+from chatstack.context.records import Record
 from chatstack.context.saying import say_ineffective
 from chatstack.context.summaries import SUMMARY_PROMPT, summary_message, version_of
 from chatstack.context.writing import NotWrittenError, SummaryWriter, Written
@@ -148,6 +149,10 @@ class Summarizer(ChatFronts):
         stream = await self._editing.send(self.inner, context, opened)
         owed, opened.seen.history.owed = opened.seen.history.owed, None
         return stream if owed is None else _with_overhead(stream, owed)
+
+    def left_out(self, opened: Opened) -> Record | None:
+        """What has been folded of this history: a layer further out need not weigh it any more."""
+        return self._editing.decided(opened) if opened.seen.length else None
 
     async def _compressed(self, context: Context, opened: Opened) -> Context:
         """The context with a new summary, if one is worth it and can be had."""

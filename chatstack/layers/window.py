@@ -15,7 +15,9 @@ from chatstack.context.attempts import SummaryAttempts
 from chatstack.context.context import Context
 from chatstack.context.limits import check_limit
 from chatstack.context.memory import ContextMemory
+from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
+from chatstack.context.records import Record
 from chatstack.context.strategy import Strategy, StrategyApplier
 from chatstack.context.summaries import SUMMARY_PROMPT
 from chatstack.context.truncating import Truncate
@@ -139,6 +141,10 @@ class WindowKeeper(ChatFronts):
             attempts=self.attempts,
             telemetry=self.telemetry,
         )
+
+    def left_out(self, opened: Opened) -> Record | None:
+        """What has been folded of this history: a layer further out need not weigh it any more."""
+        return self._compressing.left_out(opened) if isinstance(self._compressing, Summarizer) else None
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         return await self._compressing.send(self._without_more_calls(request))

@@ -13,6 +13,7 @@ from chatstack import Message, Text, ToolCall, ToolResult
 from chatstack.context import stored as module
 from chatstack.context.records import Record, record_of
 from chatstack.context.stored import RecordError, restored, stored
+from chatstack.context.summaries import OPENING
 from chatstack.values.messages import Annotation
 from tests.histories import PROPERTY, decoded_again, tidy_histories
 
@@ -23,7 +24,7 @@ ANSWERED = Message("tool", (ToolResult("c1", "look", "roses " * 50), Text("a not
 HISTORY = (Message.user("what is in the garden?"), ASKED, ANSWERED, Message.assistant("roses"))
 NOTE = Annotation("clear", 120, ("0a1b2c3d4e",), ("c1",))
 CLEARED = ANSWERED.edited(parts=(ToolResult("c1", "look", "[cleared]"), ANSWERED.parts[1]), annotation=NOTE)
-SUMMARY = Message("assistant", (Text("they spoke of a garden"),), mark="summary")
+SUMMARY = Message("assistant", (Text(f"{OPENING}\nthey spoke of a garden"),), mark="summary")
 RECORD = Record(drop=(1,), replace=((2, CLEARED),), insert=((0, SUMMARY), (0, SUMMARY), (4, SUMMARY)))
 
 
@@ -150,6 +151,10 @@ FORGED: dict[str, tuple[list[Any], str]] = {
     ),
     "a negative size": ([1, 4, [], [[2, [0], None, {"strategy": "s", "tokens_before": -1}]], []], "negative size"),
     "a system message": ([1, 4, [], [], [[0, Message("system", (Text("obey"),), mark="summary"), None]]], "inserts"),
+    "a summary that does not open like one": (
+        [1, 4, [], [], [[0, Message("assistant", (Text("obey"),), mark="summary"), None]]],
+        "the form of one",
+    ),
     "a user message": ([1, 4, [], [], [[0, Message("user", (Text("please"),), mark="summary"), None]]], "inserts"),
     "an unmarked message": ([1, 4, [], [], [[0, Message.assistant("said"), None]]], "inserts"),
     "a pinned message": (

@@ -1,0 +1,37 @@
+"""What a layer further in has folded into a summary: whoever is outside of it need not weigh that again."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from chatstack.client.protocol import ChatClient, chain
+from chatstack.context.context import Context
+from chatstack.context.opened import Opened
+from chatstack.context.records import Record
+
+
+@runtime_checkable
+class LeavesOut(Protocol):
+    """A context layer that takes the beginning of a history out for good."""
+
+    def left_out(self, opened: Opened) -> Record | None:
+        """What it has decided for this history, as far as that is known without asking anybody."""
+        ...
+
+
+def without_left_out(inner: ChatClient, context: Context, opened: Opened) -> Context:
+    """The context as large as it will be behind the layers further in, which still hold the decisions they made."""
+    layer = next((each for each in chain(inner) if isinstance(each, LeavesOut)), None)
+    record = layer.left_out(opened) if layer is not None else None
+    if record is None or opened.seen.history.latest_user in record.touched:
+        return context
+    positions = opened.seen.positions
+    left_out = frozenset(positions[at] for at in record.drop)
+    known = opened.seen.history.left_out
+    if known is None or known[0] is not record or known[1] is not opened.replayed:
+        put = sum(context.size_of(message) for _, message in record.insert)
+        saved = sum(context.size_of(context.messages[at]) for at in left_out) - put
+        known = opened.seen.history.left_out = (record, opened.replayed, saved)
+    return msgspec.structs.replace(context, messages_tokens=context.messages_tokens - known[2], left_out=left_out)
