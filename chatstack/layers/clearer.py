@@ -151,7 +151,8 @@ class ToolResultClearer(ChatFronts):
     async def _cleared(self, context: Context, opened: Opened) -> Context:
         strategy, owner, waits = self._strategy, self._editing.owner, opened.seen.history.waits
         is_free = strategy.is_forced(context) or (strategy.clear_at_least == "pays" and context.is_cold)
-        if not is_free and context.tokens < waits.get(owner, 0):
+        wait = waits.get(owner, 0)
+        if not is_free and wait - wait // _PATIENCE <= context.tokens < wait:
             return context  # planning looks at the whole history: not again for every message that comes
         plan = strategy.plan(context)
         if plan is None:
