@@ -10,6 +10,7 @@ from chatstack.client.protocol import ChatClient
 from chatstack.client.stack import ChatStack
 from chatstack.config import from_config
 from chatstack.context.condensing import ClearThenDrop
+from chatstack.context.left_out import LeavesOut
 from chatstack.errors import InputError
 from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.guard import ContextWindowGuard
@@ -96,5 +97,20 @@ BUILT_IN = (
 
 
 def _pipeline(path: Path) -> Callable[[int, ChatClient], ChatStack]:
-    """The stack of a config file. Its sizes are its own; the ceiling reaches it as the window of its model."""
-    return lambda ceiling, model: from_config(path, provider=model)
+    """The stack of a config file. Its sizes are its own; the ceiling reaches it as the window of its model.
+
+    Raises ``InputError`` for one that has summaries written: a recording holds none.
+    """
+
+    def stack_of(ceiling: int, model: ChatClient) -> ChatStack:
+        stack = from_config(path, provider=model)
+        built = stack.build()
+        for name, layer in zip(built.names, built.layers, strict=True):
+            if isinstance(layer, LeavesOut):
+                raise InputError(
+                    f"--pipeline {path}: {name} asks a model for summaries, and a recording holds none: what they "
+                    "would save and lose cannot be replayed; leave that layer out"
+                )
+        return stack
+
+    return stack_of

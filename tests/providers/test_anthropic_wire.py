@@ -62,6 +62,18 @@ def test_a_system_message_in_mid_conversation_stays_in_its_place() -> None:
     assert [message["role"] for message in wire["messages"]] == ["user", "assistant", "system", "user"]
 
 
+def test_between_a_summary_and_an_assistant_message_stands_a_word_of_the_users_side() -> None:
+    summary = Message("assistant", (Text("what was before"),), mark="summary")
+    thought = Message.assistant(Reasoning("hm", '{"signature": "s"}', "anthropic"), ToolCall("c", "look"))
+    result = Message.tool("c", "sunny")
+    wire = messages_to_wire((Message.user("go"), summary, thought, result))
+    assert [each["role"] for each in wire] == ["user", "assistant", "user", "assistant", "user"]
+    assert wire[2]["content"] == [{"type": "text", "text": "Go on."}]
+    followed_by_the_user = messages_to_wire((Message.user("go"), summary, Message.user("and?"), thought, result))
+    assert [each["role"] for each in followed_by_the_user] == ["user", "assistant", "user", "assistant", "user"]
+    assert followed_by_the_user[2]["content"] == [{"type": "text", "text": "and?"}]
+
+
 def test_results_in_a_row_and_the_user_message_after_them_share_one_wire_message() -> None:
     wire = messages_to_wire([
         Message.assistant(ToolCall("a", "f"), ToolCall("b", "f")),

@@ -13,6 +13,7 @@ from chatstack.replay.measuring import WireCounter
 from chatstack.replay.policies import BUILT_IN, policies_for
 from chatstack.replay.running import EditCount, Recorder
 from chatstack.telemetry.emission import Telemetry
+from chatstack.testing import ScriptedClient
 
 RULE, TASK = Message.system("Be brief."), Message.user("Find the fault.")
 CLEARED = "[cleared]"
@@ -250,3 +251,12 @@ def test_a_pipeline_called_like_a_built_in_policy_keeps_its_path(tmp_path: Path)
 
     assert [policy.name for policy in policies_for([path], ["nothing"])] == ["nothing", str(path)]
     assert policies_for([path])[-1].name == str(path)
+
+
+@pytest.mark.parametrize("layer", ["Summarizer", "ContextWindow"])
+def test_a_pipeline_that_has_summaries_written_is_refused(layer: str, tmp_path: Path) -> None:
+    file = tmp_path / "folded.json"
+    file.write_text(f'{{"layers": [{{"use": "{layer}", "max_tokens": 500}}]}}')
+    (policy,) = [each for each in policies_for([file]) if each.name == "folded"]
+    with pytest.raises(InputError, match=f"folded.json: {layer} asks a model for summaries"):
+        policy.stack(1_000, ScriptedClient())

@@ -33,6 +33,7 @@ to it the SDK never demands streaming."""
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 _SIMPLE_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _SCHEMA_NAME = "answer"
+_GO_ON = "Go on."
 
 
 def request_to_wire(request: ChatRequest) -> WireObject:
@@ -98,14 +99,20 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     """The messages in their order; a message of which nothing can be sent is left out.
 
     Tool messages in a row, and a user message right after them, become one wire message: the API wants the results of
-    parallel calls together. The fields of a whole message (``Message.extra_json``) have no place on this wire.
+    parallel calls together. Between a summary and an assistant message stands a word of the user's side: the API joins
+    assistant messages in a row, and refuses one whose thinking is not its beginning. The fields of a whole message
+    (``Message.extra_json``) have no place on this wire.
     """
     wire: list[WireObject] = []
     results: list[WireObject] | None = None
+    is_after_summary = False
     for message in messages:
         blocks = _blocks(message)
         if not blocks:
             continue
+        if is_after_summary and message.role == "assistant":
+            wire.append({"role": "user", "content": [{"type": "text", "text": _GO_ON}]})
+        is_after_summary = message.mark == "summary"
         is_results = message.role == "tool"
         if results is not None and message.role in ("tool", "user"):
             results.extend(blocks)
