@@ -34,7 +34,7 @@ def run(code: str, base_url: str, folder: Path | None = None) -> str:
 
 
 def test_there_is_code_in_the_readme() -> None:
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
@@ -55,6 +55,22 @@ def test_the_override_of_the_container_example_reaches_the_layer() -> None:
     printed = run(BLOCKS[1], "http://127.0.0.1:9")
     assert printed.startswith("ContextWindowGuard(max_context_tokens=8000, counter=CharCounter(chars_per_token=3)")
     assert "strict=True" in printed
+
+
+def test_the_example_of_summaries_folds_once_and_keeps_the_task_and_two_turns(tmp_path: Path) -> None:
+    printed = run(BLOCKS[3], "http://127.0.0.1:9", tmp_path).splitlines()
+    assert [line.split(",")[0] for line in printed if "folded" in line] == ["Quito: folded"]
+    said = [line for line in printed if line.startswith(("user", "assistant"))]
+    assert [line.split()[0] for line in said] == ["user", "assistant", *["user", "assistant"] * 2, "user"]
+    assert said[1].startswith("assistant summary [Summary of earlier messages.")
+    assert [
+        city for city in ("Lima", "Oslo", "Cairo", "Tokyo", "Quito", "Accra") if f"in {city}?" in "".join(said)
+    ] == [
+        "Lima",
+        "Tokyo",
+        "Quito",
+        "Accra",
+    ]
 
 
 def test_the_clearing_example_clears_and_names_the_handles(tmp_path: Path) -> None:
