@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from chatstack.layers.guard import ContextWindowGuard as ContextWindowGuard
     from chatstack.layers.progress import ProgressReporter as ProgressReporter
     from chatstack.layers.summarizer import Summarizer as Summarizer
-    from chatstack.layers.summarizer import SummaryClient as SummaryClient
+    from chatstack.layers.summarizing import SummaryClient as SummaryClient
     from chatstack.layers.window import ContextWindow as ContextWindow
     from chatstack.nodes.chat_node import ChatNode as ChatNode
     from chatstack.nodes.managers import AwaitedContextManager as AwaitedContextManager
@@ -130,7 +130,8 @@ _HOMES = {
     ),
     "chatstack.nodes.chat_node": ("ChatNode",),
     "chatstack.layers.guard": ("ContextWindowGuard",),
-    "chatstack.layers.summarizer": ("Summarizer", "SummaryClient"),
+    "chatstack.layers.summarizer": ("Summarizer",),
+    "chatstack.layers.summarizing": ("SummaryClient",),
     "chatstack.layers.window": ("ContextWindow",),
     "chatstack.context.attempts": ("SummaryAttempts",),
     "chatstack.context.truncating": ("Truncate",),

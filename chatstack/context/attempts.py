@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, NamedTuple
 
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.turnstile import Turnstile
-from chatstack.context.history import History
+from chatstack.context.opened import Opened
 from chatstack.context.outages import Outage
+from chatstack.values.responses import Usage
 
 _CLIENT_RESTS_SECONDS = 5.0
 _HISTORY_RESTS_SECONDS = 15.0
 _LONGEST_SECONDS = 600.0
+_LONG_WAIT_SECONDS = 5.0
 _MOST_CLIENTS = 64
+_MOST_HISTORIES = 10_000
 
 
 class Leave(NamedTuple):
@@ -39,17 +43,22 @@ class Leave(NamedTuple):
             self.client.over(self.client_ticket)
         return self.history.failed(self.history_ticket)[0]
 
-    def gave_up(self) -> None:
-        """The caller was cancelled before anything was known."""
+    def gave_up(self, waited_seconds: float) -> None:
+        """The caller was cancelled before anything was known: the next one may try, unless that took long already. A
+        client that hangs longer than its callers wait would else be waited for on every call."""
         self.client.gave_up(self.client_ticket)
-        self.history.gave_up(self.history_ticket)
+        if waited_seconds >= _LONG_WAIT_SECONDS:
+            self.history.failed(self.history_ticket)
+        else:
+            self.history.gave_up(self.history_ticket)
 
 
 class SummaryAttempts:
-    """Who is writing a summary now, and what has failed. Of a stack's layers all share one.
+    """Who is writing a summary now, what has failed, and what was spent on it. Of a stack's layers all share one.
 
     A client that fails (no answer, no connection, too many requests) is left alone by every conversation, from five
-    seconds up to a minute; a history whose summary went wrong too, from fifteen seconds up to ten minutes.
+    seconds up to a minute; a history whose summary went wrong too, from fifteen seconds up to ten minutes. What was
+    spent where no answer could tell it is told with the next one. Bounded, oldest use out first.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -57,15 +66,22 @@ class SummaryAttempts:
     def __init__(self) -> None:
         self._turnstile = Turnstile()
         self._lock = threading.Lock()
-        self._outages: dict[int, tuple[object, Outage]] = {}
+        self._clients: OrderedDict[int, tuple[object, Outage]] = OrderedDict()
+        self._is_owing = False
+        self._histories: OrderedDict[tuple[str, str | bytes], _Account] = OrderedDict()
 
     def alone(self, key: Hashable) -> AbstractAsyncContextManager[None]:
         """Wait until nobody else summarizes that; what they decided should be looked up then."""
         return self._turnstile.alone(key)
 
-    def leave(self, client: ChatClient, history: History, owner: str, clock: Callable[[], float]) -> Leave | None:
+    def rests(self, client: ChatClient, owner: str, opened: Opened, clock: Callable[[], float]) -> bool:
+        """Whether nobody may try for this history now."""
+        account = self._account(owner, opened)
+        return (account is not None and account.outage.rests) or self._of_client(client, clock).rests
+
+    def leave(self, client: ChatClient, owner: str, opened: Opened, clock: Callable[[], float]) -> Leave | None:
         """Leave to ask this client about this history, or None while one of them rests after a failure."""
-        of_history, of_client = self._of_history(history, owner, clock), self._of_client(client, clock)
+        of_history, of_client = self._opened_account(owner, opened, clock).outage, self._of_client(client, clock)
         mine = of_history.ticket()
         if mine is None:
             return None
@@ -75,23 +91,83 @@ class SummaryAttempts:
             return None
         return Leave(of_history, mine, of_client, its)
 
+    def is_news(self, owner: str, opened: Opened, clock: Callable[[], float]) -> bool:
+        """Whether nobody has told yet that there is no summary of this history."""
+        account = self._opened_account(owner, opened, clock)
+        was_told, account.was_told = account.was_told, True
+        return not was_told
+
+    def owe(self, owner: str, opened: Opened, usage: Usage, clock: Callable[[], float]) -> None:
+        """Keep what was spent on a call that nobody answered."""
+        if usage != Usage():
+            self._opened_account(owner, opened, clock).owed += usage
+            self._is_owing = True
+
+    def settle(self, owner: str, opened: Opened) -> Usage:
+        """What is owed for this history; from now on nothing is."""
+        account = self._account(owner, opened) if self._is_owing else None  # mostly nothing is, and nobody need look
+        if account is None:
+            return Usage()
+        owed, account.owed = account.owed, Usage()
+        return owed
+
     def _of_client(self, client: ChatClient, clock: Callable[[], float]) -> Outage:
         provider = list(chain(client))[-1]
         with self._lock:
-            known = self._outages.get(id(provider))
+            known = self._clients.get(id(provider))
             if known is None:
-                if len(self._outages) >= _MOST_CLIENTS:
-                    del self._outages[next(iter(self._outages))]
+                if len(self._clients) >= _MOST_CLIENTS:
+                    self._clients.popitem(last=False)
                 # With the provider itself: as long as it is kept here, its id is nobody else's.
-                known = self._outages[id(provider)] = (provider, Outage(_CLIENT_RESTS_SECONDS, clock))
+                known = self._clients[id(provider)] = (provider, Outage(_CLIENT_RESTS_SECONDS, clock))
+            self._clients.move_to_end(id(provider))
             return known[1]
 
-    def _of_history(self, history: History, owner: str, clock: Callable[[], float]) -> Outage:
-        known = history.outages.get(owner)
+    def _account(self, owner: str, opened: Opened) -> _Account | None:
+        """What is known of this history, or of a beginning of it. It is kept under the model's latest message: what
+        follows may be a reminder that does not come again."""
+        if not self._histories:  # nothing has ever gone wrong, so no digest is needed
+            return None
+        conversation_id = opened.context.request.conversation_id
+        with self._lock:
+            if conversation_id is not None:
+                return self._histories.get((owner, conversation_id))
+            places = _places(opened)
+            for place in places:
+                known = self._histories.get((owner, place))
+                if known is not None:  # and by its other branches, too
+                    self._histories[owner, places[0]] = known
+                    return known
+        return None
+
+    def _opened_account(self, owner: str, opened: Opened, clock: Callable[[], float]) -> _Account:
+        known = self._account(owner, opened)
         if known is None:
-            outage = Outage(_HISTORY_RESTS_SECONDS, clock, longest_seconds=_LONGEST_SECONDS)
-            known = history.outages.setdefault(owner, outage)
+            known = _Account(Outage(_HISTORY_RESTS_SECONDS, clock, longest_seconds=_LONGEST_SECONDS))
+            key = opened.context.request.conversation_id or _places(opened)[0]
+            with self._lock:
+                known = self._histories.setdefault((owner, key), known)
+                while len(self._histories) > _MOST_HISTORIES:
+                    self._histories.popitem(last=False)
         return known
 
     def __repr__(self) -> str:
         return "SummaryAttempts()"
+
+
+class _Account:
+    """What is known of attempts for one history."""
+
+    __slots__ = ("outage", "owed", "was_told")
+
+    def __init__(self, outage: Outage) -> None:
+        self.outage = outage
+        self.owed = Usage()
+        self.was_told = False
+
+
+def _places(opened: Opened) -> list[bytes]:
+    """Where a history may be known from, the longest beginning first."""
+    seen = opened.seen
+    latest = min(seen.history.latest_assistant, seen.length - 1)
+    return list(reversed(seen.links[: max(latest, 0) + 1]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 from opentelemetry.trace import Span
 
+from chatstack import semconv
 from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement
@@ -130,10 +131,7 @@ class ContextEditing:
             context = msgspec.structs.replace(context, is_unstable=True)
         terms = self._terms(opened)
         if seen.length:
-            decision = self.memory.recall(terms, seen)
-            if self.memory.shared is not None:
-                agreement = Agreement(self.memory, self.telemetry, self.memory.shared)
-                decision = await agreement.looked_up(terms, seen, context, decision)
+            decision = await self._recalled(terms, opened)
             opened.found = decision.record
             # What was not the latest word of the user when this was decided may be now: what followed may be gone.
             if decision.record is not None and seen.history.latest_user not in decision.record.touched:
@@ -141,10 +139,18 @@ class ContextEditing:
                 context = self._carried_out(decision, context, opened)
         return self._corrected(terms, opened, context)
 
-    def decided(self, opened: Opened) -> Record | None:
-        """What was decided here for a history that another layer has opened, as far as this process knows."""
-        mine = Opened(opened.context, opened.seen, opened.model)
-        return self.memory.recall(self._terms(mine), opened.seen).record
+    async def decided(self, opened: Opened) -> Record | None:
+        """What was decided here for a history that another layer has opened."""
+        terms = self._terms(Opened(opened.context, opened.seen, opened.model))
+        return (await self._recalled(terms, opened)).record
+
+    async def _recalled(self, terms: str, opened: Opened) -> Decision:
+        """What is known of a history, here or in the store."""
+        decision = self.memory.recall(terms, opened.seen)
+        if self.memory.shared is None:
+            return decision
+        agreement = Agreement(self.memory, self.telemetry, self.memory.shared)
+        return await agreement.looked_up(terms, opened.seen, opened.context, decision)
 
     async def apply(self, plan: Plan | None, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
         """The context after a strategy's plan: checked, kept and said; as it was if there is nothing to do.
@@ -169,6 +175,8 @@ class ContextEditing:
                 agreement = Agreement(self.memory, self.telemetry, self.memory.shared)
                 kept = await agreement.settled(terms, seen, opened.context, mine, opened.found)
             if kept is not mine:
+                if span is not None:
+                    span.set_attribute(semconv.COMPACTION_REASON, "somebody else decided first")
                 opened.replayed = opened.found = kept
                 return self._adopted(kept, context, opened)
             opened.replayed = opened.found = mine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ _ROOMY = 0.8
 """Of a limit: the turns that are to stay do stay, if no more than that is left; or the next edit were due at once."""
 _WORTH_IT = 0.1
 """Of a limit: what is new in a summary must be that much, or there would be one on nearly every call."""
+_WORTH_IT_ANYWAY = 0.5
+"""The same, where what is left will be over the limit all the same, and so the next one due at once."""
 _SHRINKS_TO = 5
 """What a summary adds for new messages, at a guess: that part of them."""
 _LEAST_SUMMARY = 32
@@ -57,16 +59,19 @@ class OldestIntoSummary:
     def cut(self, context: Context) -> Cut | None:
         """What to fold; None if it would not be worth a call."""
         found = next(self._choices(_Layout(context, self)), None)
-        return found if found is not None and self._is_worth_it(context, found) else None
+        if found is None:
+            return None
+        cut, is_enough = found
+        return cut if self._is_worth_it(context, cut, _WORTH_IT if is_enough else _WORTH_IT_ANYWAY) else None
 
     def entries(self, context: Context, cut: Cut) -> Iterator[Entry]:
         """The transcript of what is folded, as it was before anybody edited it. Messages that stay are named so."""
-        folded = frozenset(cut.folded)
+        folded, tools = frozenset(cut.folded), dict[str, str]()
         for position in range(cut.border):
             message = context.messages[position]
             if position in folded:
                 if message.mark != "summary":
-                    yield from entries_of([message.original])
+                    yield from entries_of([message.original], tools=tools)
             elif is_users(message) and not message.pinned:
                 yield from map(_shortened, entries_of([message.original], note=" (stays)"))
 
@@ -80,36 +85,37 @@ class OldestIntoSummary:
         reason = f"{self.limits.excess(context)}; {len(cut.folded)} messages into one summary"
         return Plan(strategy=self.name, reason=reason, drop=cut.folded, insert=((cut.border, summary),))
 
-    def _choices(self, layout: _Layout) -> Iterator[Cut]:
-        """What could be folded, from the least to the most."""
+    def _choices(self, layout: _Layout) -> Iterator[tuple[Cut, bool]]:
+        """What could be folded, from the least to the most, and whether it gets below the limits."""
         keep = self.keep_recent_turns
         start = 0
         if len(layout.users) > keep + 1:
             start = layout.users[-keep]
             if start in layout.borders and self._fits(layout, start, _ROOMY):
-                yield layout.cut(start)
+                yield layout.cut(start), True
         for words_too in (False, True):
             for border in layout.borders:
                 if border >= start and self._fits(layout, border, self.compress_to, words_too=words_too):
-                    yield layout.cut(border, words_too=words_too)
+                    yield layout.cut(border, words_too=words_too), True
         if layout.borders:  # it does not get as low as it should
             deepest = layout.borders[-1]
-            yield layout.cut(deepest, words_too=not self._fits(layout, deepest, 1.0))
+            words_too = not self._fits(layout, deepest, 1.0)
+            yield layout.cut(deepest, words_too=words_too), self._fits(layout, deepest, 1.0, words_too=words_too)
 
     def _fits(self, layout: _Layout, border: int, share: float, *, words_too: bool = False) -> bool:
         tokens, items = layout.left(border, words_too=words_too)
         return self.limits.allow(tokens, items, share)
 
-    def _is_worth_it(self, context: Context, cut: Cut) -> bool:
+    def _is_worth_it(self, context: Context, cut: Cut, share: float) -> bool:
         new = [position for position in cut.folded if context.messages[position].mark != "summary"]
         limits = self.limits
         if limits.max_tokens is not None and context.tokens > limits.max_tokens:
             tokens = sum(context.sizes[position] for position in new) * context.scale
-            if tokens >= limits.max_tokens * _WORTH_IT:
+            if tokens >= limits.max_tokens * share:
                 return True
         if limits.max_items is not None and context.items > limits.max_items:
             items = sum(items_in(context.messages[position]) for position in new)
-            return items >= max(2, limits.max_items * _WORTH_IT)
+            return items >= max(2, limits.max_items * share)
         return False
 
 
@@ -131,7 +137,9 @@ class _Layout:
         self.most = strategy.max_summary_tokens
         self.users = [at for at, message in enumerate(context.messages) if is_users(message)]
         recent = frozenset(self.users[-strategy.keep_recent_turns :])
-        self.borders = list(_borders(context.units))
+        # A summary that is there goes into the next one, so that stands behind it.
+        last = max((at for at, each in enumerate(context.messages) if each.mark == "summary"), default=-1)
+        self.borders = [border for border in _borders(context) if border > last]
         going = [unit for unit in context.units if _may_go(unit, context)]
         self._words = [unit for unit in going if not recent.isdisjoint(unit.positions)]
         """Where the user speaks, in a turn that is to stay."""
@@ -165,10 +173,14 @@ class _Layout:
         return list(itertools.accumulate(sizes.values(), _Sum.plus, initial=_Sum()))
 
 
-def _borders(units: Sequence[Unit]) -> Iterator[int]:
-    """Before which messages the context can be cut without going through a unit; something always follows."""
+def _borders(context: Context) -> Iterator[int]:
+    """Before which messages the context can be cut without going through a unit; something that is said follows."""
+    messages = context.messages
+    last = max((at for at, message in enumerate(messages) if message.role != "system"), default=0)
     reach = -1
-    for unit in units:
+    for unit in context.units:
+        if unit.positions[0] > last:
+            return
         if unit.positions[0] and reach < unit.positions[0]:
             yield unit.positions[0]
         reach = max(reach, unit.positions[-1])

@@ -10,18 +10,17 @@ from typing import NamedTuple
 import msgspec
 
 from chatstack.context.digests import first_link, next_link
-from chatstack.context.outages import Outage
 from chatstack.context.pairing import Pairs
 from chatstack.context.records import Decision, Record
 from chatstack.context.units import is_users
 from chatstack.tokens.calibration import Anchor
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
-from chatstack.values.responses import Usage
 
 NEW_MESSAGES = 64
 """How many messages a conversation may have grown by since its last request, and still be looked for by its end."""
 _LONG = 8
+_PATIENCE = 32
 _HEAD = 2
 """A history has another beginning if these differ: the task, and what follows it."""
 _ALIKE = 3
@@ -55,6 +54,7 @@ class History:
         "_key",
         "_lock",
         "_sums",
+        "_waits",
         "anchors",
         "answered",
         "asked",
@@ -65,10 +65,7 @@ class History:
         "levels",
         "messages",
         "moves",
-        "outages",
-        "owed",
         "pairs",
-        "waits",
     )
 
     def __init__(self, key: bytes = b"") -> None:
@@ -86,12 +83,8 @@ class History:
         self.anchors: dict[str, tuple[object, Anchor]] = {}
         """What the provider reported for it, under the terms on which it was sent."""
         self.answered: LastAnswer | None = None
-        self.waits: dict[str, int] = {}
-        """From how many tokens on a layer looks again whether an edit is worth it, once it was not."""
-        self.outages: dict[str, Outage] = {}
-        """Of summaries that went wrong: when a layer may ask for one again."""
-        self.owed: Usage | None = None
-        """What summaries have cost, as long as no answer has told it."""
+        self._waits: dict[str, int] = {}
+        """How many tokens it had when an edit was not worth it."""
         self.left_out: tuple[Record, Record | None, int] | None = None
         """What a layer further in has left out, of what was decided further out, and how many tokens less that is."""
         self.asked: dict[str, int] = {}
@@ -108,6 +101,15 @@ class History:
             elif is_users(message):
                 self.latest_user = position
         self.messages = messages
+
+    def wait(self, owner: str, tokens: int) -> None:
+        """An edit was not worth it: that layer need not look again before the context has grown by a 32nd."""
+        self._waits[owner] = tokens
+
+    def is_waiting(self, owner: str, tokens: int) -> bool:
+        """Whether it has not grown as much yet; one that has shrunk is another."""
+        since = self._waits.get(owner)
+        return since is not None and since <= tokens < since + since // _PATIENCE
 
     def links(self, length: int) -> Sequence[bytes]:
         """Digests: the one at ``i`` stands for the first ``i + 1`` messages. At least as many as asked for."""
@@ -228,15 +230,10 @@ class Recogniser:
     def _moved(self, conversation: tuple[Message, ...]) -> History | None:
         """The history that came with another beginning; several such histories are so many conversations."""
         for at in _ends_of(len(conversation)):
-            alike = at + 1 - _HEAD
-            if alike < _ALIKE:
+            if at + 1 - _HEAD < _ALIKE:
                 return None
-            moved = [
-                history
-                for history in self._ends.get(_end(conversation, at), ())
-                if history.messages[:_HEAD] != conversation[:_HEAD]
-                and history.messages[-alike:] == conversation[_HEAD : at + 1]
-            ]
+            known = self._ends.get(_end(conversation, at), ())
+            moved = [history for history in known if _has_moved(history.messages, conversation[: at + 1])]
             if moved:
                 return moved[0] if len(moved) == 1 else None
         return None
@@ -284,6 +281,15 @@ class Recogniser:
                 places[key] = others
             else:
                 places.pop(key, None)
+
+
+def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
+    """Whether something went out of a history at its head, or behind it, and all that is left is the same."""
+    alike = len(now) - _HEAD
+    if before[:_HEAD] != now[:_HEAD]:
+        return before[-alike:] == now[_HEAD:]
+    half = max(_ALIKE, len(now) // 2)
+    return len(before) > len(now) and before[-half:] == now[-half:]
 
 
 class _Place(NamedTuple):

@@ -16,15 +16,15 @@ from chatstack.context.records import Record
 class LeavesOut(Protocol):
     """A context layer that takes the beginning of a history out for good."""
 
-    def left_out(self, opened: Opened) -> Record | None:
-        """What it has decided for this history, as far as that is known without asking anybody."""
+    async def left_out(self, opened: Opened) -> Record | None:
+        """What was decided there for this history."""
         ...
 
 
-def without_left_out(inner: ChatClient, context: Context, opened: Opened) -> Context:
+async def without_left_out(inner: ChatClient, context: Context, opened: Opened) -> Context:
     """The context as large as it will be behind the layers further in, which still hold the decisions they made."""
     layer = next((each for each in chain(inner) if isinstance(each, LeavesOut)), None)
-    record = layer.left_out(opened) if layer is not None else None
+    record = await layer.left_out(opened) if layer is not None else None
     if record is None or opened.seen.history.latest_user in record.touched:
         return context
     positions = opened.seen.positions

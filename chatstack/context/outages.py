@@ -27,6 +27,11 @@ class Outage:
         self._failures = 0
         self._until = 0.0
 
+    @property
+    def rests(self) -> bool:
+        """Whether nobody may ask now."""
+        return self._failures > 0 and self._clock() < self._until
+
     def ticket(self) -> int | None:
         """Leave to ask, or None. In an outage one call at a time gets it; the others rest on meanwhile."""
         with self._lock:

@@ -20,9 +20,12 @@ class Entry(NamedTuple):
     text: str
 
 
-def entries_of(messages: Iterable[Message], *, note: str = "") -> Iterator[Entry]:
-    """What the messages say, in order. Reasoning is left out; pictures and files are named. ``note`` goes to each."""
-    tools: dict[str, str] = {}
+def entries_of(messages: Iterable[Message], *, note: str = "", tools: dict[str, str] | None = None) -> Iterator[Entry]:
+    """What the messages say, in order. Reasoning is left out; pictures and files are named. ``note`` goes to each.
+
+    ``tools`` takes the names of what was called, by the ids of the calls, from one part of a conversation to the next.
+    """
+    tools = {} if tools is None else tools
     for message in messages:
         who = f"{message.role}{note}"
         said: list[str] = []

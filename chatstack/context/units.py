@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from chatstack.context.pairing import pair
 from chatstack.values.messages import Message
-from chatstack.values.parts import Reasoning, ToolCall, ToolResult
+from chatstack.values.parts import Reasoning, Text, ToolCall, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def items_in(message: Message) -> int:
         kind = type(part)
         if kind is ToolCall or kind is ToolResult:
             asked += 1
-        elif kind is not Reasoning:
+        elif kind is not Reasoning and not (isinstance(part, Text) and not part.text):
             said = 1
     return asked + said or 1
 

@@ -70,8 +70,8 @@ def _unmarked(plan: Plan, context: Context) -> Iterator[str]:
             yield f"replace at {position}: not made by edited() from the message that it replaces"
         elif message.role != old.role:
             yield f"replace at {position}: the role changes from {old.role} to {message.role}"
-        elif message.pinned != old.pinned or (message.mark == "summary" and old.mark != "summary"):
-            yield f"replace at {position}: an edit may not pin, unpin, or make a summary of what was none"
+        elif message.pinned != old.pinned or (message.mark == "summary") != (old.mark == "summary"):
+            yield f"replace at {position}: an edit may not pin, unpin, or make or unmake a summary"
 
 
 def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
@@ -134,11 +134,13 @@ def _unpaired(before: Context, after: Context) -> Iterator[str]:
 
 def _inserted_into_units(plan: Plan, context: Context) -> Iterator[str]:
     """Nothing may come between a call and its results, or the provider refuses the request."""
+    if not plan.insert:
+        return
+    dropped = frozenset(plan.drop)
+    kept = [[each for each in unit.positions if each not in dropped] for unit in context.units]
     for position, _ in plan.insert:
-        for unit in context.units:
-            kept = [each for each in unit.positions if each not in plan.drop]
-            if len(kept) > 1 and kept[0] < position <= kept[-1]:
-                yield f"insert at {position}: between a call and its results"
+        if any(len(each) > 1 and each[0] < position <= each[-1] for each in kept):
+            yield f"insert at {position}: between a call and its results"
 
 
 def _not_smaller(before: Context, after: Context) -> Iterator[str]:

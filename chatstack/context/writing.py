@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from chatstack.client.protocol import ChatClient
-from chatstack.client.stream import ChatStream
-from chatstack.context.summaries import SummaryError, summary_in, summary_request
+from chatstack.context.summaries import SummaryError, instructions_for, summary_in, summary_request
 from chatstack.context.transcripts import Entry
 from chatstack.errors import ContextOverflowError, RequestRefusedError
 from chatstack.tokens.counter import TokenCounter
@@ -18,10 +18,11 @@ from chatstack.tokens.windows import Windows
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
+from chatstack.values.surrogates import without_lone_surrogates
 
 _SURE = 0.9
 """Of the room that a window leaves: sizes are estimates."""
-_LEAST_ROOM = 200
+_LEAST_ROOM = 100
 """Tokens of a piece; a window that does not leave as much is too small to summarize with."""
 _REFUSALS = 4
 """So often a request that was refused as too long is tried again, shorter each time."""
@@ -47,6 +48,13 @@ class NotWrittenError(Exception):
         self.is_outage = is_outage
 
 
+@dataclass(slots=True)
+class Spent:
+    """What summaries have cost up to now, also where nothing came of it."""
+
+    usage: Usage = field(default_factory=Usage)
+
+
 @dataclass(frozen=True, slots=True)
 class SummaryWriter:
     """Has a client write summaries of at most ``max_tokens``; each of its calls may take ``timeout_seconds``.
@@ -63,74 +71,92 @@ class SummaryWriter:
     counter: TokenCounter
 
     async def write(
-        self, previous: str, entries: Iterable[Entry], *, model: str | None, conversation_id: str | None
+        self,
+        previous: str,
+        entries: Iterable[Entry],
+        *,
+        model: str | None,
+        conversation_id: str | None,
+        spent: Spent | None = None,
     ) -> Written:
-        """The summary of these entries and of the previous summary. Raises ``NotWrittenError``."""
-        waiting = deque(entries)
-        text, usage, refusals = previous, Usage(), 0
-        wrote = ""
-        room = self._room_in(await self.windows.of(self.client, model), usage)
+        """The summary of these entries and of the previous summary; what it costs is added to ``spent``.
+
+        Raises ``NotWrittenError``.
+        """
+        spent = spent or Spent()
+        waiting = deque(Entry(who, without_lone_surrogates(text)) for who, text in entries)
+        window, text, wrote, refusals = await self.windows.of(self.client, model), previous, "", 0
+        limit: int | None = None
         while True:
-            piece, rest = self._piece(waiting, room)
+            piece, rest = self._piece(waiting, self._room(window, limit, text, spent))
             request = summary_request(
                 self.prompt, piece, text, max_tokens=self.max_tokens, model=model, conversation_id=conversation_id
             )
             try:
-                answer = await self._answer(request, usage)
+                text, wrote = await self._written(request, spent)
             except ContextOverflowError as refusal:
                 refusals += 1
                 if refusals > _REFUSALS:
-                    raise NotWrittenError("the summary client takes no request", "overflow", usage) from refusal
-                waiting = piece + rest
-                room = self._smaller(piece, refusal)
+                    raise NotWrittenError("the summary client takes no request", "overflow", spent.usage) from refusal
+                waiting, limit = piece + rest, self._smaller(piece, refusal)
                 continue
-            usage += answer.usage
-            try:
-                text = summary_in(answer)
-            except SummaryError as error:
-                raise NotWrittenError(error.reason, error.kind, usage) from error
-            wrote, waiting = answer.model, rest
+            waiting = rest
             if not waiting:
-                return Written(text, usage, wrote)
+                return Written(text, spent.usage, wrote)
 
-    async def _answer(self, request: ChatRequest, usage: Usage) -> ChatResponse:
-        """One answer, outside of everybody's stream."""
-        stream: ChatStream | None = None
+    async def _written(self, request: ChatRequest, spent: Spent) -> tuple[str, str]:
+        """One answer, outside of everybody's stream: its text, and the model that wrote it."""
         limit = asyncio.timeout(self.timeout_seconds)
         try:
             async with limit:
-                stream = await self.client.send(request)
-                return await stream.response()
-        except ContextOverflowError:
-            raise
+                answer = await self._answer(request)
+            spent.usage += answer.usage
+            return summary_in(answer), answer.model
+        except (ContextOverflowError, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, ContextOverflowError) or task is None or task.cancelling():
+                raise
+            raise NotWrittenError(
+                "the client cancelled itself", "CancelledError", spent.usage, is_outage=True
+            ) from None
+        except SummaryError as error:
+            raise NotWrittenError(error.reason, error.kind, spent.usage) from error
         except Exception as error:
             if limit.expired() and isinstance(error, TimeoutError):
                 told = f"no answer in {self.timeout_seconds:g} seconds"
-                raise NotWrittenError(told, "timeout", usage, is_outage=True) from error
+                raise NotWrittenError(told, "timeout", spent.usage, is_outage=True) from error
             kind = type(error).__name__
             is_outage = not isinstance(error, RequestRefusedError)
-            raise NotWrittenError(f"the call failed with {kind}", kind, usage, is_outage=is_outage) from error
-        finally:
-            if stream is not None:
-                await stream.aclose()
+            raise NotWrittenError(f"the call failed with {kind}", kind, spent.usage, is_outage=is_outage) from error
 
-    def _room_in(self, window: int | None, usage: Usage) -> int | None:
+    async def _answer(self, request: ChatRequest) -> ChatResponse:
+        stream = await self.client.send(request)
+        try:
+            return await stream.response()
+        finally:
+            # The answer is there, or is known to be none: how its stream closes changes neither.
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(min(self.timeout_seconds, _CLOSING_SECONDS)):
+                    await stream.aclose()
+
+    def _room(self, window: int | None, limit: int | None, previous: str, spent: Spent) -> int | None:
         """How many tokens of entries fit into one request, beside instructions, the summary so far and the answer."""
         if window is None:
-            return None
-        instructions = self.counter.count_options(ChatOptions(instructions=self.prompt)) * 2
-        room = int((window - instructions - 2 * self.max_tokens) * _SURE)
+            return limit
+        instructions = instructions_for(self.prompt, "0" * 16, self.max_tokens)
+        taken = self.counter.count_options(ChatOptions(instructions=instructions)) + self.max_tokens
+        taken += max(self.max_tokens, self._size(Entry("summary so far", previous)))
+        room = int((window - taken) * _SURE)
         if room < _LEAST_ROOM:
-            raise NotWrittenError(
-                f"its window of {window:,} tokens is too small for summaries of {self.max_tokens:,}", "window", usage
-            )
-        return room
+            told = f"its window of {window:,} tokens is too small for summaries of {self.max_tokens:,}"
+            raise NotWrittenError(told, "window", spent.usage)
+        return room if limit is None else min(room, limit)
 
     def _smaller(self, piece: deque[Entry], refusal: ContextOverflowError) -> int:
         """The room for the next try: half of what was refused, or what the refusal tells."""
         tried = sum(map(self._size, piece))
         told = refusal.limit - 2 * self.max_tokens if refusal.limit is not None else tried
-        return max(_LEAST_ROOM // 2, min(tried // 2, int(told * _SURE)))
+        return max(_LEAST_ROOM, min(tried // 2, int(told * _SURE)))
 
     def _piece(self, waiting: deque[Entry], room: int | None) -> tuple[deque[Entry], deque[Entry]]:
         """The first of the entries, as many as fit, and the others. An entry that is too long by itself is divided."""
@@ -143,20 +169,24 @@ class SummaryWriter:
                 piece.append(rest.popleft())
                 room -= size
                 continue
-            if not piece:
+            if not piece and len(rest[0].text) > 1:
                 first, second = self._divided(rest.popleft(), room, size)
                 piece.append(first)
                 rest.appendleft(second)
+            elif not piece:
+                piece.append(rest.popleft())
             break
         return piece, rest
 
     def _divided(self, entry: Entry, room: int, size: int) -> tuple[Entry, Entry]:
-        share = len(entry.text) * room // max(1, size)
-        at = max(1, min(share * 9 // 10, len(entry.text) - 1))
+        """The entry in two, the first of which fits; where a line ends, if one does."""
+        at = max(1, len(entry.text) * room // max(1, size))
+        while at > 1 and self._size(Entry(entry.who, entry.text[:at])) > room:
+            at = at * 3 // 4
         line = entry.text.rfind("\n", at // 2, at)
-        at = line + 1 if line > 0 else at
-        who = entry.who.removesuffix(_GOES_ON)
-        return Entry(who, entry.text[:at]), Entry(who + _GOES_ON, entry.text[at:])
+        at = min(line + 1 if line > 0 else at, len(entry.text) - 1)
+        goes_on = entry.who if entry.who.endswith(_GOES_ON) else entry.who + _GOES_ON
+        return Entry(entry.who, entry.text[:at]), Entry(goes_on, entry.text[at:])
 
     def _size(self, entry: Entry) -> int:
         overhead = len(entry.who) // _CHARS_PER_TOKEN + _DELIMITER_TOKENS
@@ -165,3 +195,4 @@ class SummaryWriter:
 
 _GOES_ON = ", continued"
 _DELIMITER_TOKENS = 12
+_CLOSING_SECONDS = 5.0

@@ -105,7 +105,7 @@ class ToolResultClearer(ChatFronts):
             context = msgspec.structs.replace(context, window_tokens=window)
         whole = context
         if self._strategy.is_due(context):
-            context = without_left_out(self.inner, context, opened)
+            context = await without_left_out(self.inner, context, opened)
         if self.token_count_method == "model" and not opened.is_anchored:
             context = await self._counted(context, whole, opened)
         if self._strategy.is_due(context):
@@ -149,14 +149,13 @@ class ToolResultClearer(ChatFronts):
         return msgspec.structs.replace(context, scale=counted / whole.input_tokens)
 
     async def _cleared(self, context: Context, opened: Opened) -> Context:
-        strategy, owner, waits = self._strategy, self._editing.owner, opened.seen.history.waits
+        strategy, owner, history = self._strategy, self._editing.owner, opened.seen.history
         is_free = strategy.is_forced(context) or (strategy.clear_at_least == "pays" and context.is_cold)
-        wait = waits.get(owner, 0)
-        if not is_free and wait - wait // _PATIENCE <= context.tokens < wait:
+        if not is_free and history.is_waiting(owner, context.tokens):
             return context  # planning looks at the whole history: not again for every message that comes
         plan = strategy.plan(context)
         if plan is None:
-            waits[owner] = context.tokens + context.tokens // _PATIENCE
+            history.wait(owner, context.tokens)
         after = await self._editing.apply(plan, context, opened)
         if strategy.trigger[0] == "messages" or not strategy.is_due(after):
             return after
@@ -180,8 +179,6 @@ class ToolResultClearer(ChatFronts):
 
 
 _COUNT_SECONDS = 5.0
-_PATIENCE = 32
-"""An edit that was not worth it is looked at again when the context has grown by that part of itself."""
 _NEAR = 1.5
 """An estimate that far below the trigger is trusted, and not counted."""
 

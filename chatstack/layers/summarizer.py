@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import AsyncGenerator
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar
 
 import msgspec
 from opentelemetry.trace import Span
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.context.attempts import Leave, SummaryAttempts
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.folding import Cut, OldestIntoSummary
 from chatstack.context.kept_summaries import KeptSummaries
-from chatstack.context.limits import Limits, check_limit
+from chatstack.context.limits import Limits
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.records import Record
 from chatstack.context.saying import say_ineffective
 from chatstack.context.summaries import SUMMARY_PROMPT, summary_message, version_of
-from chatstack.context.writing import NotWrittenError, SummaryWriter, Written
+from chatstack.context.writing import NotWrittenError, Spent, SummaryWriter, Written
 from chatstack.errors import WiringError
+from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
 from chatstack.telemetry.emission import Telemetry, end_span
-from chatstack.telemetry.tracer import ModelTracer
 from chatstack.telemetry.turns import attached, beside
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
@@ -37,32 +36,6 @@ from chatstack.tokens.windows import Windows
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate, Usage
-
-
-class SummaryClient(ChatClient, Protocol):
-    """A chat client that writes summaries: any client will do. In a container it has a name of its own with this one,
-    so that a summarizer is never given the very client that it is part of."""
-
-
-class Summarizing(Protocol):
-    """The options that say when and how to summarize."""
-
-    @property
-    def max_tokens(self) -> int | None: ...
-    @property
-    def max_context_items(self) -> int | None: ...
-    @property
-    def keep_recent_turns(self) -> int: ...
-    @property
-    def compress_to(self) -> float: ...
-    @property
-    def summary_client(self) -> SummaryClient | None: ...
-    @property
-    def summary_prompt(self) -> str: ...
-    @property
-    def summary_timeout_seconds(self) -> float: ...
-    @property
-    def max_summary_tokens(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +88,7 @@ class Summarizer(ChatFronts):
                 layer="Summarizer",
                 parameter="max_tokens",
             )
-        most = self.max_summary_tokens or _summary_tokens(self.max_tokens)
+        most = self.max_summary_tokens or summary_tokens(self.max_tokens)
         limits = Limits(self.max_tokens, self.max_context_items)
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
         version = version_of(self.summary_prompt)
@@ -130,7 +103,7 @@ class Summarizer(ChatFronts):
             calibration=self.calibration,
             by_original=True,
         )
-        client = _traced(self.summary_client or _below_layers(self.inner), self.telemetry)
+        client = client_that_writes(self.summary_client, self.inner, self.telemetry)
         seconds = self.summary_timeout_seconds
         object.__setattr__(self, "_strategy", strategy)
         object.__setattr__(self, "_editing", editing)
@@ -140,30 +113,52 @@ class Summarizer(ChatFronts):
         object.__setattr__(self, "_kept", KeptSummaries(self.memory, self.telemetry, f"summary({version})"))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        if self._editing.stands_aside(request):
+        editing, spent = self._editing, Spent()
+        if editing.stands_aside(request):
             return await self.inner.send(request)
-        opened = self._editing.open(request)
-        context = await self._editing.replay(opened)
-        if self._strategy.is_due(context):
-            context = await self._compressed(context, opened)
-        stream = await self._editing.send(self.inner, context, opened)
-        owed, opened.seen.history.owed = opened.seen.history.owed, None
-        return stream if owed is None else _with_overhead(stream, owed)
+        opened = editing.open(request)
+        context = await editing.replay(opened)
+        try:
+            if self._strategy.is_due(context):
+                context = await self._compressed(context, opened, spent)
+            stream = await editing.send(self.inner, context, opened)
+        except BaseException:
+            self.attempts.owe(editing.owner, opened, spent.usage, self.memory.clock)
+            raise
+        overhead = spent.usage + self.attempts.settle(editing.owner, opened)
+        return stream if overhead == Usage() else _with_overhead(stream, overhead)
 
-    def left_out(self, opened: Opened) -> Record | None:
+    async def left_out(self, opened: Opened) -> Record | None:
         """What has been folded of this history: a layer further out need not weigh it any more."""
-        return self._editing.decided(opened) if opened.seen.length else None
+        return await self._editing.decided(opened) if opened.seen.length else None
 
-    async def _compressed(self, context: Context, opened: Opened) -> Context:
+    async def _compressed(self, context: Context, opened: Opened, spent: Spent) -> Context:
         """The context with a new summary, if one is worth it and can be had."""
-        cut = None if context.is_unstable else self._strategy.cut(context)  # an edit that nobody can keep is paid again
+        if context.is_unstable:  # an edit that nobody can keep is paid for on every call
+            return context
+        if self.attempts.rests(self._writer.client, self._editing.owner, opened, self.memory.clock):
+            self._say_resting(context, opened)
+            return context
+        cut = self._cut(context, opened)
         if cut is None:
-            self._say_stuck(context, opened)
             return context
         async with self.attempts.alone((self._editing.owner, opened.seen.links[_covered_by(cut, context, opened) - 1])):
             context = await self._reused(await self._editing.replay(opened), opened)
-            cut = self._strategy.cut(context) if self._strategy.is_due(context) else None
-            return context if cut is None else await self._summarized(context, cut, opened)
+            cut = self._cut(context, opened) if self._strategy.is_due(context) else None
+            return context if cut is None else await self._summarized(context, cut, opened, spent)
+
+    def _cut(self, context: Context, opened: Opened) -> Cut | None:
+        """What to fold. Where there is nothing, that is said, and not looked for again for every message."""
+        history, owner = opened.seen.history, self._editing.owner
+        if history.is_waiting(owner, context.tokens):
+            return None
+        cut = self._strategy.cut(context)
+        if cut is None:
+            history.wait(owner, context.tokens)
+            if self._editing.is_news("ineffective", opened):
+                why = "too little is left that may be summarized"
+                say_ineffective(self.telemetry, self._strategy.name, context, why)
+        return cut
 
     async def _reused(self, context: Context, opened: Opened) -> Context:
         """The context with a summary that was written for a beginning of this history, if that helps."""
@@ -184,25 +179,26 @@ class Summarizer(ChatFronts):
         after = await self._editing.apply(plan, came, opened)
         return after if after is not came else context
 
-    async def _summarized(self, context: Context, cut: Cut, opened: Opened) -> Context:
-        leave = self.attempts.leave(self._writer.client, opened.seen.history, self._editing.owner, self.memory.clock)
+    async def _summarized(self, context: Context, cut: Cut, opened: Opened, spent: Spent) -> Context:
+        leave = self.attempts.leave(self._writer.client, self._editing.owner, opened, self.memory.clock)
         if leave is None:
-            if self._editing.is_news("failure", opened):
-                self._say_failed("the last one went wrong, and it is not tried again yet", "resting", context, None)
+            self._say_resting(context, opened)
             return context
-        span = self.telemetry.working(self._strategy.name)
+        span, started = self.telemetry.working(self._strategy.name), self.memory.clock()
         try:
             with attached(beside(span)):
-                context = await self._attempt(context, cut, opened, leave, span)
+                context = await self._attempt(context, cut, opened, leave, span, spent)
         except BaseException as error:
-            leave.gave_up()
+            leave.gave_up(self.memory.clock() - started)
             end_span(span, error)
             raise
         span.end()
         return context
 
-    async def _attempt(self, context: Context, cut: Cut, opened: Opened, leave: Leave, span: Span) -> Context:
-        """One try. What it cost is owed to the caller, whatever came of it."""
+    async def _attempt(
+        self, context: Context, cut: Cut, opened: Opened, leave: Leave, span: Span, spent: Spent
+    ) -> Context:
+        """One try."""
         strategy, request = self._strategy, context.request
         try:
             written = await self._writer.write(
@@ -210,23 +206,25 @@ class Summarizer(ChatFronts):
                 strategy.entries(context, cut),
                 model=request.options.model if self.summary_client is None else None,
                 conversation_id=request.conversation_id,
+                spent=spent,
             )
-            _owe(opened, written.usage)
             plan = strategy.plan(context, cut, self._summary(written, context, cut))
             if context.after(plan).tokens >= context.tokens:
                 raise NotWrittenError("it is no smaller than what it stands for", "not_smaller", Usage())
         except NotWrittenError as failure:
-            _owe(opened, failure.usage)
             rest = leave.failed(is_outage=failure.is_outage)
-            self._editing.is_news("failure", opened)
+            self.attempts.is_news(self._editing.owner, opened, self.memory.clock)
             told = f"{failure.reason}; it is tried again in {rest:g} seconds at the earliest"
             self._say_failed(told, failure.kind, context, span)
             return context
-        leave.succeeded()
         covers = _covered_by(cut, context, opened)
         after = await self._editing.apply(plan, context, opened, span=span)
-        if opened.replayed is not None and after is not context:
-            await self._kept.keep(opened.seen, opened.context, opened.replayed, covers)
+        if after is context:  # the verifier did not let it pass, and has said so
+            leave.failed(is_outage=False)
+        else:
+            leave.succeeded()
+            if opened.replayed is not None:
+                await self._kept.keep(opened.seen, opened.context, opened.replayed, covers)
         return after
 
     def _summary(self, written: Written, context: Context, cut: Cut) -> Message:
@@ -257,76 +255,15 @@ class Summarizer(ChatFronts):
             span=span,
         )
 
-    def _say_stuck(self, context: Context, opened: Opened) -> None:
-        # Where the history is unstable, that has been said, and why nothing is edited.
-        if not context.is_unstable and self._editing.is_news("ineffective", opened):
-            say_ineffective(self.telemetry, self._strategy.name, context, "too little is left that may be summarized")
-
-
-def check_summarizing(owner: str, given: Summarizing) -> None:
-    """Check the options of a summarizer. Raises ``WiringError`` that names the layer, the parameter and the value."""
-    check_limit(owner, "max_tokens", given.max_tokens)
-    check_limit(owner, "max_context_items", given.max_context_items)
-    check_limit(owner, "max_summary_tokens", given.max_summary_tokens)
-
-    def wrong(parameter: str, value: object, wanted: str) -> WiringError:
-        return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)
-
-    turns: object = given.keep_recent_turns
-    if type(turns) is not int or turns < 1:
-        raise wrong("keep_recent_turns", turns, "a whole number, at least 1: the turn that runs is one of them")
-    share: object = given.compress_to
-    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong("compress_to", share, "a share of the limits: greater than 0, at most 1")
-    seconds: object = given.summary_timeout_seconds
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < math.inf:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong("summary_timeout_seconds", seconds, "a number of seconds greater than 0")
-    prompt: object = given.summary_prompt
-    if not isinstance(prompt, str) or not prompt.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong("summary_prompt", prompt, "text: what is asked of the model that summarizes")
-    client: object = given.summary_client
-    if client is not None and (isinstance(client, type) or not callable(getattr(client, "send", None))):
-        kind = client.__name__ if isinstance(client, type) else type(client).__name__
-        raise wrong("summary_client", kind, "a chat client, which has send()")
-
-
-def _summary_tokens(max_tokens: int | None) -> int:
-    """How long a summary may be, where nobody said."""
-    return _SUMMARY_TOKENS if max_tokens is None else max(_LEAST_SUMMARY, min(_MOST_SUMMARY, max_tokens // 4))
-
-
-_SUMMARY_TOKENS = 2_048
-_LEAST_SUMMARY = 64
-_MOST_SUMMARY = 8_192
-
-
-def _below_layers(inner: ChatClient) -> ChatClient:
-    """What is inside of all layers that edit, run tools or open a turn: a summary is none of their business."""
-    layers = list(chain(inner))
-    last = max((at for at, each in enumerate(layers) if getattr(each, "kind", "") in _NOT_FOR_SUMMARIES), default=-1)
-    return cast("ChatClient", layers[last + 1]) if last + 1 < len(layers) else inner
-
-
-_NOT_FOR_SUMMARIES = ("context", "tool_loop", "reporter")
-
-
-def _traced(client: ChatClient, telemetry: Telemetry) -> ChatClient:
-    """The client with a span for each of its calls, if it has none."""
-    is_traced = any(getattr(each, "kind", "") == "tracer" for each in chain(client))
-    return client if is_traced else ModelTracer(client, telemetry=telemetry)
+    def _say_resting(self, context: Context, opened: Opened) -> None:
+        if self.attempts.is_news(self._editing.owner, opened, self.memory.clock):
+            self._say_failed("the last one went wrong, and it is not tried again yet", "resting", context, None)
 
 
 def _covered_by(cut: Cut, context: Context, opened: Opened) -> int:
     """How many messages of the history come before the cut."""
     origin = next((each for each in context.origins[cut.border :] if each is not None), len(opened.context.messages))
     return bisect_left(opened.seen.positions, origin)
-
-
-def _owe(opened: Opened, usage: Usage) -> None:
-    """What was spent is told with the next answer to this history."""
-    history = opened.seen.history
-    if usage != Usage():
-        history.owed = usage if history.owed is None else history.owed + usage
 
 
 def _with_overhead(stream: ChatStream, usage: Usage) -> ChatStream:

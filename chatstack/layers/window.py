@@ -22,7 +22,8 @@ from chatstack.context.strategy import Strategy, StrategyApplier
 from chatstack.context.summaries import SUMMARY_PROMPT
 from chatstack.context.truncating import Truncate
 from chatstack.context.units import is_users
-from chatstack.layers.summarizer import Summarizer, SummaryClient, check_summarizing
+from chatstack.layers.summarizer import Summarizer
+from chatstack.layers.summarizing import SummaryClient, check_summarizing
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter
@@ -40,6 +41,8 @@ class ContextWindow(Strategy):
     ``keep_recent_turns`` turns goes into one summary, as ``Summarizer`` does it; where that fails, or is not enough,
     the oldest units are left out, as ``Truncate`` does it, until there is a summary of them. Nothing is dropped from
     your own list, so what was left out for a while is in the next summary.
+    How often it folds depends on the room between what stays and the limits: let them be several times as large as
+    ``keep_recent_turns`` turns are.
     From ``max_tool_calls_per_turn`` calls since the last user message on, tools are declared but not allowed; where the
     tool loop has a limit of its own, the smaller one wins. None is no limit.
     Without a ``summary_client`` the model that answers also writes the summaries.
@@ -142,9 +145,9 @@ class WindowKeeper(ChatFronts):
             telemetry=self.telemetry,
         )
 
-    def left_out(self, opened: Opened) -> Record | None:
+    async def left_out(self, opened: Opened) -> Record | None:
         """What has been folded of this history: a layer further out need not weigh it any more."""
-        return self._compressing.left_out(opened) if isinstance(self._compressing, Summarizer) else None
+        return await self._compressing.left_out(opened) if isinstance(self._compressing, Summarizer) else None
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         return await self._compressing.send(self._without_more_calls(request))
@@ -154,24 +157,26 @@ class WindowKeeper(ChatFronts):
         most, options = self.strategy.max_tool_calls_per_turn, request.options
         if most is None or not options.tools or options.tool_choice == "none":
             return request
-        calls = _calls_since_the_user_spoke(request.messages, most)
+        calls, latest = _calls_since_the_user_spoke(request.messages, most)
         if calls < most:
             return request
-        self.telemetry.warn(
-            "tool_loop_limit_reached",
-            f"{calls} tool calls since the last user message, the limit is {most}: "
-            "the model is asked to answer without more",
-            {semconv.TOOLS_CALLS: calls, semconv.TOOLS_LIMIT: most},
-            span_name="tool_loop",
-        )
+        if calls - latest < most:  # else it was said in the round before
+            self.telemetry.warn(
+                "tool_loop_limit_reached",
+                f"{calls} tool calls since the last user message, the limit is {most}: "
+                "the model is asked to answer without more",
+                {semconv.TOOLS_CALLS: calls, semconv.TOOLS_LIMIT: most},
+                span_name="tool_loop",
+            )
         return request.but(options=options.but(tool_choice="none"))
 
 
-def _calls_since_the_user_spoke(messages: tuple[Message, ...], most: int) -> int:
-    """How many tools were called in this turn; counted no further than it matters."""
-    calls = 0
+def _calls_since_the_user_spoke(messages: tuple[Message, ...], most: int) -> tuple[int, int]:
+    """How many tools were called in this turn, and in its latest round; counted no further than it matters."""
+    calls = latest = 0
     for message in reversed(messages):
-        if is_users(message) or calls >= most:
+        if is_users(message) or calls >= most + latest:
             break
         calls += len(message.calls)
-    return calls
+        latest = latest or calls
+    return calls, latest

@@ -37,7 +37,7 @@ class ModelTracer(ChatFronts):
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
         if (turn is None or turn.listener is None) and self.telemetry.is_silent:
-            stream = await self.inner.send(request)
+            stream = _checked(await self.inner.send(request), self.inner)
             stream.sent = request
             return stream
         info = provider_info(self.inner) or _UNKNOWN
@@ -54,13 +54,21 @@ class ModelTracer(ChatFronts):
         turn.tell("model_call_started", model)
         try:
             with attached(context):
-                stream = await self.inner.send(request)
+                stream = _checked(await self.inner.send(request), self.inner)
         except BaseException as error:
             call.ended(None, error)
             raise
         call.answered(request.stream)
         stream.sent = request
         return ChatStream.watched(stream, SpanWatch(context, call.ended))
+
+
+def _checked(stream: ChatStream, inner: ChatClient) -> ChatStream:
+    """Refuse what is no stream here, where it can be told whose it is."""
+    if not isinstance(stream, ChatStream):  # pyright: ignore[reportUnnecessaryIsInstance]
+        given, kind = type(stream).__name__, type(inner).__name__
+        raise TypeError(f"{kind}: send() gave a {given}, not a ChatStream: ChatStream.primed(updates) makes one")
+    return stream
 
 
 class _ModelCall:
