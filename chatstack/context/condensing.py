@@ -64,7 +64,7 @@ class ClearThenDrop(Strategy):
         return self.max_tokens is None
 
     def excess(self, context: Context) -> str:
-        return Limits(self.max_tokens or context.window_tokens).excess(context)
+        return Limits(self.max_tokens or context.window_tokens, with_reserve=True).excess(context)
 
     def plan(self, context: Context) -> Plan | None:
         limit = self.max_tokens or context.window_tokens

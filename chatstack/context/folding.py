@@ -40,9 +40,10 @@ class OldestIntoSummary:
     """Above ``limits``, the oldest messages go into one summary, the one that is there already included.
 
     The newest ``keep_recent_turns`` turns stay, if there are more than one beside them, and if what is left is well
-    within the limits. Else the rounds within them go too, oldest first, down to ``compress_to`` of the limits; what the
-    user said there only if that is not enough. Never folded: system and pinned messages, the first user message (the
-    task), the latest one, calls that wait for results, and what the model has not seen yet.
+    within the limits. Else the rounds within them go too, oldest first, down to ``compress_to`` of the limits, those of
+    the turn that runs last; what the user said there only if that is not enough. Never folded: system and pinned
+    messages, the first user message (the task), the latest one, calls that wait for results, and what the model has not
+    seen yet.
     Source: seed ``videosdk-context-window``.
     """
 
@@ -93,9 +94,13 @@ class OldestIntoSummary:
             start = layout.users[-keep]
             if start in layout.borders and self._fits(layout, start, _ROOMY):
                 yield layout.cut(start), True
+        running = layout.users[-1] if layout.users else 0
+        shares = [(border, self.compress_to) for border in layout.borders if border >= start]
+        if running in layout.borders:  # the turn that runs stays whole if the others make room
+            shares.insert(sum(border <= running for border, _ in shares), (running, _ROOMY))
         for words_too in (False, True):
-            for border in layout.borders:
-                if border >= start and self._fits(layout, border, self.compress_to, words_too=words_too):
+            for border, share in shares:
+                if self._fits(layout, border, share, words_too=words_too):
                     yield layout.cut(border, words_too=words_too), True
         if layout.borders:  # it does not get as low as it should
             deepest = layout.borders[-1]
@@ -109,7 +114,7 @@ class OldestIntoSummary:
     def _is_worth_it(self, context: Context, cut: Cut, share: float) -> bool:
         new = [position for position in cut.folded if context.messages[position].mark != "summary"]
         limits = self.limits
-        if limits.max_tokens is not None and context.tokens > limits.max_tokens:
+        if limits.max_tokens is not None and limits.tokens(context) > limits.max_tokens:
             tokens = sum(context.sizes[position] for position in new) * context.scale
             if tokens >= limits.max_tokens * share:
                 return True
@@ -135,6 +140,7 @@ class _Layout:
     def __init__(self, context: Context, strategy: OldestIntoSummary) -> None:
         self.context = context
         self.most = strategy.max_summary_tokens
+        self.tokens = strategy.limits.tokens(context)
         self.users = [at for at, message in enumerate(context.messages) if is_users(message)]
         recent = frozenset(self.users[-strategy.keep_recent_turns :])
         # A summary that is there goes into the next one, so that stands behind it.
@@ -156,7 +162,7 @@ class _Layout:
         if words_too:
             new = new.plus(self._sums_of_words[border])
         summary = min(self.most, earlier.tokens + max(_LEAST_SUMMARY, new.tokens // _SHRINKS_TO))
-        tokens = self.context.tokens - (new.tokens + earlier.tokens - summary) * self.context.scale
+        tokens = self.tokens - (new.tokens + earlier.tokens - summary) * self.context.scale
         return tokens, self.context.items - new.items - earlier.items + 1
 
     def cut(self, border: int, *, words_too: bool = False) -> Cut:

@@ -9,17 +9,23 @@ from chatstack.errors import WiringError
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a context is to stay within. ``max_tokens`` counts all of it, the room for the answer included;
-    ``max_items`` counts messages, tool calls and tool results. None is no limit."""
+    """What a context is to stay within: ``max_tokens`` of input (messages, instructions, tool schemas) and, where
+    ``with_reserve`` says so, room for the answer; ``max_items``, which are messages, tool calls and tool results.
+    None is no limit."""
 
     max_tokens: int | None = None
     max_items: int | None = None
+    with_reserve: bool = False
+
+    def tokens(self, context: Context) -> int:
+        """What the limit in tokens is about."""
+        return context.tokens if self.with_reserve else context.tokens - context.reserved_tokens
 
     def excess(self, context: Context) -> str:
         """What is too much of it, in words; "" if it is within the limits."""
         found: list[str] = []
-        if self.max_tokens is not None and context.tokens > self.max_tokens:
-            found.append(f"{context.tokens:,} tokens, more than {self.max_tokens:,}")
+        if self.max_tokens is not None and self.tokens(context) > self.max_tokens:
+            found.append(f"{self.tokens(context):,} tokens, more than {self.max_tokens:,}")
         if self.max_items is not None and context.items > self.max_items:
             found.append(f"{context.items:,} items, more than {self.max_items:,}")
         return " and ".join(found)

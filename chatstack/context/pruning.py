@@ -45,10 +45,11 @@ class OldestFirst(Strategy):
             )
 
     def excess(self, context: Context) -> str:
-        return Limits(self.max_tokens).excess(context)
+        return Limits(self.max_tokens, with_reserve=True).excess(context)
 
     def plan(self, context: Context) -> Plan | None:
-        return without_oldest(context, self.name, Limits(self.max_tokens), Limits(self.target_tokens))
+        limits = Limits(self.max_tokens, with_reserve=True)
+        return without_oldest(context, self.name, limits, Limits(self.target_tokens, with_reserve=True))
 
 
 def without_oldest(context: Context, strategy: str, limits: Limits, target: Limits) -> Plan | None:
@@ -58,7 +59,7 @@ def without_oldest(context: Context, strategy: str, limits: Limits, target: Limi
     if not reason:
         return None
     drop: list[int] = []
-    tokens, items = float(context.tokens), context.items if limits.max_items is not None else 0
+    tokens, items = float(limits.tokens(context)), context.items if limits.max_items is not None else 0
     for unit in removable(context):
         is_new = unit.positions[-1] > context.latest_assistant
         if (limits if is_new else target).allow(tokens, items):

@@ -14,8 +14,8 @@ from chatstack.errors import WiringError
 
 @dataclass(frozen=True, slots=True)
 class Truncate(Strategy):
-    """Above ``max_tokens`` or ``max_context_items``, removes the oldest units, whole ones only, down to ``truncate_to``
-    of both.
+    """Above ``max_tokens`` of input or ``max_context_items``, removes the oldest units, whole ones only, down to
+    ``truncate_to`` of both.
 
     Never touched: system, pinned and summary messages, the first user message (the task), the latest one, and calls
     that wait for results; what the model has not seen yet only where a limit cannot be kept otherwise.

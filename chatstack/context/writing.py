@@ -194,5 +194,5 @@ class SummaryWriter:
 
 
 _GOES_ON = ", continued"
-_DELIMITER_TOKENS = 12
+_DELIMITER_TOKENS = 18
 _CLOSING_SECONDS = 5.0

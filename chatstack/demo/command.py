@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 PROVIDERS = ("openai", "openai-responses", "anthropic")
 _DESCRIPTION = """\
 A travel assistant plans a dozen cities in one conversation, until the conversation is longer than the model's context
-window. A guard warns, and then leaves out the oldest messages. Shown are the conversation while it runs, its trace with
-the warnings marked, and the tokens that were sent, beside those that would have been without the guard. It needs no
-key, no network: a small program on this machine stands in for the model. To see a real one, name it by --model.
+window. Old tool results are cleared, the oldest turns are summarized, and a guard warns. Shown are the conversation
+while it runs, what the model still knows at the end and from which summary, its trace with the warnings marked, and the
+tokens that were sent, beside those of the whole conversation. It needs no key, no network: a small program on this
+machine stands in for the model. To see a real one, name it by --model.
 """
 
 

@@ -1,4 +1,4 @@
-"""What was sent, against what would have been: requests are weighed before the guard and behind it."""
+"""What was sent, against what would have been: requests are weighed before the context layers and behind them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatResponse, Usage
 
 
 @dataclass(slots=True)
@@ -23,27 +24,46 @@ class Call:
     sent_questions: int = 0
 
     @property
-    def was_pruned(self) -> bool:
+    def was_edited(self) -> bool:
         """Whether less was sent than would have been."""
         return self.sent_tokens < self.whole_tokens
 
 
 class Ledger:
-    """All model calls of a conversation, one after the other, weighed by one and the same counter."""
+    """All model calls of a conversation, one after the other, weighed by one and the same counter.
+
+    ``summaries`` holds the summaries that were sent, each once, and ``summary_calls`` is how often one was asked for;
+    ``overhead`` is what that cost, as the answers tell it.
+    """
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
+        self._instructions: str | None = None
         self.calls: list[Call] = []
+        self.summaries: list[str] = []
+        self.summary_calls = 0
+        self.overhead = Usage()
 
     def before(self, request: ChatRequest) -> None:
-        """Book what would be sent if there were no guard."""
+        """Book what would be sent if there were no context layers."""
         questions = _questions(request)
+        self._instructions = request.options.instructions
         self.calls.append(Call(questions - 1, self._weigh(request), questions))
 
     def behind(self, request: ChatRequest) -> None:
-        """Book what is sent; of several attempts the last one counts."""
+        """Book what is sent; of several attempts the last one counts. A request with instructions of its own is not
+        the user's: it asks for a summary."""
+        if request.options.instructions != self._instructions:
+            self.summary_calls += 1
+            return
         call = self.calls[-1]
         call.sent_tokens, call.sent_questions = self._weigh(request), _questions(request)
+        sent = (message.text for message in request.messages if message.mark == "summary")
+        self.summaries += (text for text in sent if text not in self.summaries)
+
+    def answered(self, response: ChatResponse) -> None:
+        """Book what the summaries of a turn cost."""
+        self.overhead += response.overhead_usage
 
     def turns(self) -> Sequence[Sequence[Call]]:
         """The calls, turn by turn."""

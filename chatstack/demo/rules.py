@@ -5,7 +5,10 @@
     the advice is there, too          -> answer in two sentences
     tools are not allowed, or a tool  -> answer with what is there
     has failed
-    the question names no city        -> say which cities this request still holds
+    the question is about what was    -> say which cities this request still holds, and what
+    asked, or names no city              it says of the one that is asked about
+    the instructions are about a      -> write one: a line for each city, those of the
+    summary of a record                  "summary so far" first (see ``notes``)
 
 It remembers nothing: a turn that was left out of the request never happened, as it would be for a real model.
 """
@@ -13,13 +16,15 @@ It remembers nothing: a turn that was left out of the request never happened, as
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
+from chatstack.demo.notes import Note, city_in, notes_of, record_in, summary_of
+
 Json: TypeAlias = Mapping[str, object]
 
-_JOINING = frozenset({"de", "do", "da", "of", "the"})
+_LOOKING_BACK = frozenset({"did", "was", "were"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,14 @@ def reply_to(request: Json) -> Reply:
     start = max((i for i, each in enumerate(messages) if each.get("role") == "user"), default=-1)
     if start < 0:
         raise BadRequestError("there is no user message to answer")
-    city = city_in(text_of(messages[start]))
-    if not city:
-        return Reply(_what_it_knows(messages))
+    question = text_of(messages[start])
+    instructions = "\n".join(text_of(each) for each in messages if each.get("role") in ("system", "developer"))
+    record = record_in(instructions, question)
+    if record is not None:
+        return Reply(summary_of(record, instructions))
+    city = city_in(question)
+    if not city or not _LOOKING_BACK.isdisjoint(question.split()):
+        return Reply(_what_it_knows(messages[:start], city))
     results = _results(messages[start:])
     allowed = frozenset[str]() if request.get("tool_choice") == "none" else _tool_names(request)
     weather = results.get("get_weather")
@@ -64,7 +74,7 @@ def count_tokens(request: Json) -> int:
     guard's estimate and the server's usage can be compared.
     """
     messages, tools = _objects(request.get("messages")), _objects(request.get("tools"))
-    names = {call.get("id"): _function(call).get("name") for message in messages for call in _calls(message)}
+    names = _names_of_calls(messages)
     total = 0
     for message in messages:
         total += 4 + _fourth(text_of(message))
@@ -99,22 +109,6 @@ def check_messages(request: Json) -> Sequence[Json]:
     return found
 
 
-def city_in(text: str) -> str:
-    """The name that follows "in" or "for": its words begin with capitals. "" if there is none."""
-    words = text.replace(",", " , ").replace("?", " ? ").replace(".", " . ").split()
-    for position, word in enumerate(words):
-        if word not in ("in", "for"):
-            continue
-        name: list[str] = []
-        for each in words[position + 1 :]:
-            if not (each[0].isupper() or (name and each in _JOINING)):
-                break
-            name.append(each)
-        if name:
-            return " ".join(name)
-    return ""
-
-
 def text_of(message: Json) -> str:
     """The text of a message, given as text or as a list of parts."""
     content = message.get("content")
@@ -126,7 +120,7 @@ def text_of(message: Json) -> str:
 
 def _results(messages: Sequence[Json]) -> dict[str, Json]:
     """The tools that were called in this turn, each with the object that it returned; {} for what is not an object."""
-    names = {call.get("id"): _function(call).get("name") for each in messages for call in _calls(each)}
+    names = _names_of_calls(messages)
     found: dict[str, Json] = {}
     for message in messages:
         name = names.get(message.get("tool_call_id")) if message.get("role") == "tool" else None
@@ -135,11 +129,25 @@ def _results(messages: Sequence[Json]) -> dict[str, Json]:
     return found
 
 
-def _what_it_knows(messages: Sequence[Json]) -> str:
-    cities = dict.fromkeys(city for each in messages if each.get("role") == "user" and (city := city_in(text_of(each))))
-    if not cities:
+def _what_it_knows(messages: Sequence[Json], city: str) -> str:
+    notes = notes_of(_entries(messages))
+    if not notes:
         return "I am a stand-in for a model and know nothing yet. Ask me what to wear in a city."
-    return f"In this conversation I can see {len(cities)} of your cities. They are {', '.join(cities)}."
+    said = f"In this conversation I can see {len(notes)} of your cities. They are {', '.join(notes)}."
+    if not city:
+        return said
+    note = notes.get(city, Note())
+    if not note.temperature:
+        return f"{said} What it was like in {city} is not in it any more."
+    return f"{said} It was {note.temperature} degrees in {city}."
+
+
+def _entries(messages: Sequence[Json]) -> Iterator[tuple[str, str]]:
+    """What the messages say, as a record has it."""
+    names = _names_of_calls(messages)
+    for message in messages:
+        who = str(message.get("role"))
+        yield f"result of {names.get(message.get('tool_call_id'))}" if who == "tool" else who, text_of(message)
 
 
 def _sentences(city: str, weather: Json, advice: Json) -> str:
@@ -151,6 +159,10 @@ def _sentences(city: str, weather: Json, advice: Json) -> str:
 def _tool_names(request: Json) -> frozenset[str]:
     names = (_function(each).get("name") for each in _objects(request.get("tools")))
     return frozenset(name for name in names if isinstance(name, str))
+
+
+def _names_of_calls(messages: Sequence[Json]) -> dict[object, object]:
+    return {call.get("id"): _function(call).get("name") for each in messages for call in _calls(each)}
 
 
 def _calls(message: Json) -> list[Json]:

@@ -20,16 +20,16 @@ _BAR_WIDTH = 20
 _LIVE_WIDTH = 46
 
 
-class CityProgress:
-    """One line for every city when it is done, with what the guard said about it; meanwhile a bar that moves.
+class TurnProgress:
+    """One line for every turn when it is done, with what the layers did and warned of; meanwhile a bar that moves.
 
     ``tell`` takes the events of a ``ProgressReporter``, ``heard`` the words of the answer; where nobody looks on, in
     a pipe, there is no bar. The two come from different threads, and words may be ahead of events: they are only for
     the bar, and what stays on the screen is made of events alone.
     """
 
-    def __init__(self, console: Console, cities: Sequence[str]) -> None:
-        self._cities = cities
+    def __init__(self, console: Console, turns: Sequence[str]) -> None:
+        self._turns = turns
         self._started = 0
         self._tools = 0
         self._answer = ""
@@ -43,7 +43,7 @@ class CityProgress:
             refresh_per_second=20,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=len(cities))
+        self._task = self._bar.add_task("", total=len(turns))
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -78,20 +78,20 @@ class CityProgress:
             self._print(event)
 
     @property
-    def _city(self) -> str:
-        return self._cities[self._started - 1] if 0 < self._started <= len(self._cities) else ""
+    def _turn(self) -> str:
+        return self._turns[self._started - 1] if 0 < self._started <= len(self._turns) else ""
 
     def _describe(self, what: str) -> None:
-        self._bar.update(self._task, description=f"{self._city}: {printable(what)[:_LIVE_WIDTH]}")
+        self._bar.update(self._task, description=f"{self._turn}: {printable(what)[:_LIVE_WIDTH]}")
 
     def _print(self, event: ProgressEvent) -> None:
         calls, tokens = int(event.numbers["rounds"]), int(event.numbers["input_tokens"])
         asked, used = _counted(calls, "model call"), _counted(self._tools, "tool")
         said = event.error or f"{asked}, {used}, {tokens:>5,} tokens in all"
         self._bar.update(self._task, completed=self._started)
-        place = f"{self._started:>3}/{len(self._cities)}  "
+        place = f"{self._started:>3}/{len(self._turns)}  "
         style = "red" if event.error else ""
-        self._bar.console.print(Text.assemble(place, (f"{self._city:<12}", "bold"), (said, style)))
+        self._bar.console.print(Text.assemble(place, (f"{self._turn:<12}", "bold"), (said, style)))
         for remark in self._remarks:
             self._bar.console.print(Padding(remark, (0, 0, 0, 8), expand=False))
 
@@ -101,69 +101,86 @@ def _counted(number: int, word: str) -> str:
 
 
 def _sizes(event: ProgressEvent) -> str:
-    """What an edit left of tokens and messages."""
+    """What an edit left of tokens and messages, and how many tool results it cleared."""
+    numbers = event.numbers
     found = [
-        f"{event.numbers[f'{what}_before']:,} -> {event.numbers[f'{what}_after']:,} {what}"
+        f"{numbers[f'{what}_before']:,} -> {numbers[f'{what}_after']:,} {what}"
         for what in ("tokens", "messages")
-        if f"{what}_before" in event.numbers
+        if numbers.get(f"{what}_before") != numbers.get(f"{what}_after")
     ]
+    if cleared := int(numbers.get("tool_results_cleared", 0)):
+        found.append(f"{_counted(cleared, 'result')} cleared")
     return ", ".join(found)
 
 
-def comparison(ledger: Ledger, cities: Sequence[str], console: Console) -> Table:
-    """A row for every city: each call's tokens, sent and without the guard, and a bar for the last one."""
+def comparison(ledger: Ledger, turns: Sequence[str], console: Console) -> Table:
+    """A row for every turn: each call's tokens, as sent and in full, and a bar for the last one."""
     largest = max((call.whole_tokens for call in ledger.calls), default=1)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_footer=True)
-    table.add_column("city", footer="all calls")
+    table.add_column("turn", footer="all calls")
     table.add_column("sent, call by call", justify="right", footer=f"{ledger.sent_tokens:,}")
-    table.add_column("without the guard", justify="right", footer=f"{ledger.whole_tokens:,}")
+    table.add_column("in full", justify="right", footer=f"{ledger.whole_tokens:,}")
     full, cut = ("#", ".") if console.options.ascii_only else ("█", "░")
-    table.add_column(Text(f"last call: {full} sent, {cut} pruned"), no_wrap=True)
-    for city, calls in zip(cities, ledger.turns(), strict=False):
-        pruned = any(call.was_pruned for call in calls)
+    table.add_column(Text(f"last: {full} sent, {cut} left out"), no_wrap=True)
+    for turn, calls in zip(turns, ledger.turns(), strict=False):
+        edited = any(call.was_edited for call in calls)
         table.add_row(
-            printable(city),
-            Text(" ".join(f"{call.sent_tokens:>5,}" for call in calls), style="cyan" if pruned else ""),
+            printable(turn),
+            Text(" ".join(f"{call.sent_tokens:>5,}" for call in calls), style="cyan" if edited else ""),
             " ".join(f"{call.whole_tokens:>5,}" for call in calls),
             _bar(calls[-1], largest, full, cut) if calls else "",
         )
     return table
 
 
-def verdict(ledger: Ledger, *, window_tokens: int | None, cities: Sequence[str]) -> list[str]:
+def verdict(ledger: Ledger, *, window_tokens: int | None, turns: Sequence[str]) -> list[str]:
     """What it came to, in sentences. ``window_tokens`` is what the model takes at most, where that is known."""
     if not ledger.calls:
         return ["Nothing was sent."]
-    sent, whole = ledger.sent_tokens, ledger.whole_tokens
-    calls = _counted(len(ledger.calls), "call")
-    if sent < whole:
-        share = 100 * (whole - sent) / whole
-        said = [f"Sent: {sent:,} tokens in {calls}, {share:.0f} % less than the {whole:,} without the guard."]
-    else:
-        said = [f"Sent: {sent:,} tokens in {calls}, the same as without the guard."]
+    sent, whole, cost = ledger.sent_tokens, ledger.whole_tokens, ledger.overhead
+    said = [f"Sent: {sent:,} tokens in {_counted(len(ledger.calls), 'call')}, {_compared(sent, whole)} in full."]
+    if ledger.summary_calls:
+        said.append(
+            f"Summaries: {len(ledger.summaries)} in {_counted(ledger.summary_calls, 'call')} of their own, "
+            f"{cost.input_tokens:,} tokens read and {cost.output_tokens:,} written (overhead_usage); with what they "
+            f"read, {_compared(sent + cost.input_tokens, whole)} in full."
+        )
     largest, longest = max(call.sent_tokens for call in ledger.calls), max(call.whole_tokens for call in ledger.calls)
-    said.append(f"Largest call: {largest:,} tokens; without the guard {longest:,}.")
+    said.append(f"Largest call: {largest:,} tokens; in full {longest:,}.")
     refused = refused_call(ledger, window_tokens)
     if refused is not None:
         number, call = refused
         said.append(
-            f"Without the guard the conversation would have ended in {cities[call.turn]}: call {number} has "
+            f"In full the conversation would have ended in {turns[call.turn]}: call {number} has "
             f"{call.whole_tokens:,} tokens, and the stand-in refuses more than {window_tokens:,}."
         )
-    last = ledger.calls[-1]
-    if last.sent_questions < last.whole_questions:
-        said.append(
-            f"The price: in its last call the model saw {last.sent_questions} of {last.whole_questions} questions. "
-            "The assistant itself still has the whole conversation: only what is sent was pruned."
-        )
+    if sent < whole:
+        said.append("The assistant itself still has the whole conversation: only what is sent was edited.")
     return said
 
 
+def still_known(ledger: Ledger, question: str, answer: str) -> list[str]:
+    """What the model could still say at the end, and what of the conversation it had been sent."""
+    call = ledger.calls[-1]
+    return [
+        f"The user: {question}",
+        f"The model: {printable(answer)}",
+        f"It was sent {call.sent_questions} of {call.whole_questions} questions as they were asked"
+        + ("; what came of the others it had from a summary." if ledger.summaries else "."),
+    ]
+
+
 def refused_call(ledger: Ledger, window_tokens: int | None) -> tuple[int, Call] | None:
-    """The first call (from 1) that would not have fitted into the model's window without the guard."""
+    """The first call (from 1) that would not have fitted into the model's window in full."""
     if window_tokens is None:
         return None
     return next(((n, call) for n, call in enumerate(ledger.calls, 1) if call.whole_tokens > window_tokens), None)
+
+
+def _compared(tokens: int, whole: int) -> str:
+    if tokens == whole:
+        return "the same as"
+    return f"{100 * abs(whole - tokens) / whole:.0f} % {'less' if tokens < whole else 'more'} than the {whole:,}"
 
 
 def _bar(call: Call, largest: int, full: str, cut: str) -> Text:

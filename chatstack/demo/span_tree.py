@@ -117,7 +117,7 @@ def _numbers(span: ReadableSpan) -> list[str]:
         if number := _count(span, name):
             found.append(f"{number} {word}{'' if number == 1 else 's'}")
     if (span.attributes or {}).get(semconv.CONVERSATION_COMPACTED) is True:
-        found.append("pruned")
+        found.append("edited")
     return found
 
 
@@ -128,8 +128,10 @@ def _edit_sizes(span: ReadableSpan) -> str:
             (semconv.COMPACTION_TOKENS_BEFORE, semconv.COMPACTION_TOKENS_AFTER, "tokens"),
             (semconv.COMPACTION_MESSAGES_BEFORE, semconv.COMPACTION_MESSAGES_AFTER, "messages"),
         )
-        if before in (span.attributes or {})
+        if _count(span, before) != _count(span, after)
     ]
+    if cleared := _count(span, semconv.COMPACTION_RESULTS_CLEARED):
+        sizes.append(f"{cleared} result{'' if cleared == 1 else 's'} cleared")
     return ", ".join(sizes)
 
 

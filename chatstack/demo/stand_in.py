@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
@@ -134,7 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_error(400, str(error), code="invalid_messages", parameter="messages")
             return
         self._stand_in.requests_served += 1
-        answer = _Answer(reply, model=str(body.get("model") or MODEL), prompt_tokens=used)
+        model, most = str(body.get("model") or MODEL), body.get("max_completion_tokens") or body.get("max_tokens")
+        answer = _Answer(reply, model, prompt_tokens=used, max_tokens=most if isinstance(most, int) else None)
         if body.get("stream"):
             self._send_stream(answer, with_usage=_wants_usage(body))
         else:
@@ -183,9 +185,10 @@ class _Handler(BaseHTTPRequestHandler):
 class _Answer:
     """One reply in the forms of chat completions: whole, or as the chunks of a stream."""
 
-    def __init__(self, reply: Reply, *, model: str, prompt_tokens: int) -> None:
+    def __init__(self, reply: Reply, model: str, *, prompt_tokens: int, max_tokens: int | None) -> None:
         self._arguments = json.dumps(reply.arguments)
-        self._reply = reply
+        self._is_cut = max_tokens is not None and len(reply.text) > 4 * max_tokens
+        self._reply = replace(reply, text=reply.text[: 4 * max_tokens]) if max_tokens is not None else reply
         self._model = model
         self._prompt_tokens = prompt_tokens
         self._id = f"chatcmpl-{uuid.uuid4().hex}"
@@ -214,7 +217,7 @@ class _Answer:
 
     @property
     def _finish(self) -> str:
-        return "tool_calls" if self._reply.call else "stop"
+        return "tool_calls" if self._reply.call else "length" if self._is_cut else "stop"
 
     def _call(self, arguments: str) -> dict[str, object]:
         function = {"name": self._reply.call, "arguments": arguments}

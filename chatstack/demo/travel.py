@@ -9,7 +9,7 @@ from chatstack.tools.tool import Tool, tool
 INSTRUCTIONS = (
     "You are a travel assistant. When somebody asks about a city, first call get_weather for it, then call "
     "get_clothing_advice with the temperature that you got. Then answer in two short sentences: what the weather is, "
-    "and what to wear."
+    "and what to wear. Answer questions about what was said from the conversation, without tools."
 )
 
 # Degrees Celsius at morning, noon and evening, the sky, wind in km/h, chance of rain in percent.
@@ -36,6 +36,10 @@ _ADVICE: tuple[tuple[float, str], ...] = (
     (5, "a warm coat, a scarf, and several layers below"),
 )
 _FREEZING = "a heavy winter coat, gloves, a hat, and thermal layers"
+_HOURS = (0, 3, 6, 9, 12, 15, 18, 21)
+
+LOOKING_BACK = f"Which cities did I ask about, and what was the temperature in {CITIES[0]}?"
+"""What the user asks at the end, when little of the conversation is sent as it was."""
 
 
 def question(city: str) -> str:
@@ -45,20 +49,21 @@ def question(city: str) -> str:
 
 @tool
 def get_weather(city: Annotated[str, "The name of the city, in English"]) -> dict[str, object]:
-    """Today's weather in a city: the temperature now and over the day in degrees Celsius, sky, wind, chance of rain."""
+    """Today's weather in a city: the temperature now and every three hours in degrees Celsius, sky, wind and rain."""
     known = {name.casefold(): name for name in CITIES}
     name = known.get(city.strip().casefold())
     if name is None:
         return {"error": f"no weather for this city; it is known for: {', '.join(CITIES)}"}
     morning, noon, evening, sky, wind, rain = _WEATHER[name]
+    rising, falling = (morning + noon) // 2, (noon + evening) // 2
+    day = (morning - 1, morning - 2, morning, rising, noon, falling, evening, evening - 1)
     return {
         "city": name,
         "temperature": noon,
-        "morning": morning,
-        "evening": evening,
         "sky": sky,
         "wind_kmh": wind,
         "rain_percent": rain,
+        "forecast": [{"hour": hour, "temperature": at} for hour, at in zip(_HOURS, day, strict=True)],
     }
 
 

@@ -43,11 +43,11 @@ class Summarizer(ChatFronts):
     """Replaces the oldest part of a conversation by one summary when it grows over a limit, and folds that summary into
     the next one.
 
-    Goes inside the tool loop and the clearer, outside the guard. The limits are ``max_tokens`` for all of the context
-    and ``max_context_items`` for messages, tool calls and tool results. The newest ``keep_recent_turns`` turns stay, if
-    they leave room; else rounds within them are summarized too, oldest first, down to ``compress_to`` (a share of the
-    limits). System and pinned messages, the first and the latest user message are sent as they are. What is summarized
-    is what the messages said before any layer cleared them.
+    Goes inside the tool loop and the clearer, outside the guard. The limits are ``max_tokens`` of input (messages,
+    instructions, tool schemas) and ``max_context_items``: messages, tool calls and tool results. The newest
+    ``keep_recent_turns`` turns stay, if they leave room; else rounds within them are summarized too, oldest first, down
+    to ``compress_to`` (a share of the limits). System and pinned messages, the first and the latest user message are
+    sent as they are. What is summarized is what the messages said before any layer cleared them.
     ``summary_client`` writes the summaries, else whatever the inner layers lead to. It may take
     ``summary_timeout_seconds`` for each call, and gets as many as it needs to read everything. A summary has at most
     ``max_summary_tokens``, a quarter of ``max_tokens`` unless said otherwise. ``summary_prompt`` replaces ours.

@@ -34,7 +34,7 @@ from chatstack.values.requests import ChatRequest
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow(Strategy):
-    """Keeps a conversation within ``max_tokens`` and ``max_context_items``: compresses, then truncates.
+    """Keeps a conversation within ``max_tokens`` of input and ``max_context_items``: compresses, then truncates.
 
     Use it as a layer (``.use(ContextWindow, max_tokens=4_000)``) inside the tool loop, or hand it to a node
     (``ChatNode(client, context_manager=ContextWindow(...))``). Over a limit, everything older than the newest

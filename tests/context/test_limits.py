@@ -90,18 +90,18 @@ def test_each_limit_says_what_is_too_much() -> None:
     assert Limits(tokens, 1_499).excess(context) == "1,500 items, more than 1,499"
 
 
-def test_tokens_are_those_of_all_that_is_sent_and_of_the_answer() -> None:
+def test_tokens_are_those_of_all_that_is_sent_and_if_wanted_of_the_answer() -> None:
     context = Context.of(
         ChatRequest(tuple(TALK), ChatOptions()),
         fixed_tokens=1_000,
         size_of=CharCounter().count_message,
         reserved_tokens=500,
     )
-    assert Limits(TOKENS + 1_500).excess(context) == ""
-    assert Limits(TOKENS + 1_499).excess(context) != ""
     scaled = msgspec.structs.replace(context, scale=2.0)
-    assert Limits((TOKENS + 1_000) * 2 + 500).excess(scaled) == ""
-    assert Limits((TOKENS + 1_000) * 2 + 499).excess(scaled) != ""
+    for with_reserve, reserved in ((False, 0), (True, 500)):
+        for each, tokens in ((context, TOKENS + 1_000), (scaled, (TOKENS + 1_000) * 2)):
+            assert Limits(tokens + reserved, with_reserve=with_reserve).excess(each) == ""
+            assert Limits(tokens + reserved - 1, with_reserve=with_reserve).excess(each) != ""
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import socket
@@ -12,9 +13,9 @@ import sys
 import pytest
 
 from chatstack.client.stack import ChatStack
-from chatstack.demo.assistant import STAND_IN_TOKENS
+from chatstack.demo.assistant import GUARD_TOKENS, STAND_IN_TOKENS, SUMMARIZE_TOKENS
 from chatstack.demo.stand_in import StandIn
-from chatstack.demo.travel import CITIES, INSTRUCTIONS, TOOLS, get_clothing_advice, get_weather, question
+from chatstack.demo.travel import CITIES, INSTRUCTIONS, LOOKING_BACK, TOOLS, get_clothing_advice, get_weather, question
 from chatstack.errors import ContextOverflowError
 from chatstack.tools.invoker import FunctionInvoker
 from chatstack.values.messages import Message
@@ -22,7 +23,9 @@ from chatstack.values.requests import ChatOptions
 from tests.servers import mock_server
 
 SPANS = "The spans, as a dashboard gets them"
-TOKENS = "Tokens of each model call, sent and without the guard"
+KNOWN = "What is still known at the end"
+TOKENS = "Tokens of each model call, as sent and in full"
+ADDED_UP = "all calls"
 # A proxy that nobody serves: whoever asks it for the way to loopback does not get there.
 NOWHERE = "http://127.0.0.1:9"
 
@@ -60,61 +63,116 @@ def test_nothing_listens_when_it_is_over(shown: str) -> None:
         socket.create_connection(("127.0.0.1", int(found[1])), timeout=5)
 
 
-def test_every_city_is_planned_with_two_tools_in_three_calls(shown: str) -> None:
+def test_every_city_is_planned_with_two_tools_in_three_calls_and_the_last_question_with_none(shown: str) -> None:
     for number, city in enumerate(CITIES, 1):
         assert re.search(
-            rf"^ *{number}/12 +{city} +3 model calls, 2 tools, +[\d,]+ tokens in all$", shown, re.MULTILINE
+            rf"^ *{number}/13 +{city} +3 model calls, 2 tools, +[\d,]+ tokens in all$", shown, re.MULTILINE
         )
+    assert re.search(r"^ *13/13 +at the end +1 model call, 0 tools, +[\d,]+ tokens in all$", shown, re.MULTILINE)
 
 
-def test_the_warnings_are_seen_live_below_their_city(shown: str) -> None:
-    live = section(shown, "The conversation, live", SPANS)
-    near, over = ("! context_window_near_limit: ", "! context_window_exceeded: ")
-    assert sum(line.lstrip().startswith(near) for line in live) >= 1
-    assert sum(line.lstrip().startswith(over) for line in live) >= 1
+def test_each_of_the_three_layers_is_seen_at_work_live_and_the_summary_more_than_once(shown: str) -> None:
+    live = [line.lstrip() for line in section(shown, "The conversation, live", KNOWN)]
+    assert sum(line.startswith("* clear_tool_results: ") for line in live) >= 1
+    assert sum(line.startswith("* summarize: ") for line in live) >= 2
+    assert sum(line.startswith("! context_window_near_limit: ") for line in live) >= 1
 
 
-def test_the_tree_marks_both_warnings_and_the_edit_that_followed(shown: str) -> None:
+def test_nothing_goes_wrong_but_what_it_is_there_to_show(shown: str) -> None:
+    said = {line.lstrip().split(":")[0] for line in section(shown, "The conversation, live", KNOWN) if " ! " in line}
+    assert said == {"! context_window_near_limit"}
+
+
+def test_the_tree_marks_warnings_and_edits_with_what_they_left(shown: str) -> None:
     tree = section(shown, SPANS, TOKENS)
     near = next(i for i, line in enumerate(tree) if "context_guard  ! WARNING context_window_near_limit" in line)
-    over = next(i for i, line in enumerate(tree) if "context_guard  ! WARNING context_window_exceeded" in line)
-    assert near < over
-    assert 1_200 in numbers(tree[over + 1])
-    assert "compact_context truncate  * EDIT" in tree[over + 2]
-    before, after = numbers(tree[over + 3])[:2]
-    assert after < 1_200 < before
-    assert ", pruned" in tree[over + 4]
+    assert GUARD_TOKENS in numbers(tree[near + 1])
+    for edit in ("clear_tool_results", "summarize"):
+        at = next(i for i, line in enumerate(tree) if f"compact_context {edit}  * EDIT" in line)
+        before, after = numbers(tree[at + 1])[:2]
+        assert after < before
+    assert any(", edited" in line for line in tree)
 
 
-def test_less_is_sent_than_would_have_been_and_never_more_than_the_guard_allows(shown: str) -> None:
+def test_the_calls_that_write_a_summary_are_children_of_its_span(shown: str) -> None:
+    tree = section(shown, SPANS, TOKENS)
+    folds = [i for i, line in enumerate(tree) if "compact_context summarize" in line]
+    asked = 0
+    for at in folds:
+        place = tree[at].index("compact_context")
+        below = [line for line in tree[at + 1 :] if "─ " in line]
+        mine = list(itertools.takewhile(re.compile(f"^.{{{place}}}.*─ ").match, below))
+        assert [line.split("─ ")[1].split("  ")[0] for line in mine] == ["chat stand-in"] * len(mine)
+        assert len(mine) >= 1
+        asked += len(mine)
+    folded, calls = numbers(sentence(shown, "Summaries: "))[:2]
+    assert (folded, calls) == (len(folds), asked)
+
+
+def test_at_the_end_all_cities_and_the_first_temperature_are_known_although_little_was_sent_as_it_was(
+    shown: str,
+) -> None:
+    known = " ".join(" ".join(section(shown, KNOWN, "Summary 2 of 2:")).split())
+    assert f"The user: {LOOKING_BACK}" in known
+    assert "12 of your cities. They are Dubai, Mumbai, New York" in known
+    assert "It was 38 degrees in Dubai." in known
+    found = re.search(r"sent (\d+) of (\d+) questions as they were asked; what came of the others", known)
+    assert found is not None
+    assert int(found[1]) < int(found[2]) == 13
+
+
+def test_the_summary_is_shown_once_and_holds_the_facts_of_the_first_city(shown: str) -> None:
+    summary = " ".join(" ".join(section(shown, "Summary 2 of 2:", SPANS)).split())
+    assert "[Summary of earlier messages." in summary
+    assert "- Dubai: 38 degrees, clear sky; wear very light, airy clothes, a hat and sunscreen" in summary
+    assert shown.count("[Summary of earlier messages.") == 1
+
+
+def test_without_the_summary_the_same_question_cannot_be_answered() -> None:
+    """The stand-in has no memory of its own: what it knows at the end, it knows from the request."""
+    asked = [Message.user(question(CITIES[0])), Message.user(LOOKING_BACK)]
+
+    async def ask(server: StandIn) -> str:
+        async with server.client() as provider, ChatStack(provider).open() as client:
+            return (await client.get_response(asked)).text
+
+    with StandIn() as server:
+        said = asyncio.run(ask(server))
+    assert "1 of your cities. They are Dubai." in said
+    assert "What it was like in Dubai is not in it any more." in said
+
+
+def test_less_is_sent_than_in_full_summaries_included_and_never_more_than_the_guard_allows(shown: str) -> None:
     table = section(shown, TOKENS)
-    sent, whole = numbers(next(line for line in table if line.startswith("all calls")))
-    assert 0 < sent < whole
+    sent, whole = numbers(next(line for line in table if line.startswith(ADDED_UP)))
+    _, calls, read, written = numbers(sentence(shown, "Summaries: "))[:4]
+    assert 0 < sent < sent + read < whole
+    assert written > 0 < calls
     largest_sent, largest_whole = numbers(next(line for line in table if line.startswith("Largest call:")))
-    assert largest_sent <= 1_200 < largest_whole
+    assert SUMMARIZE_TOKENS * 0.8 < largest_sent <= GUARD_TOKENS < largest_whole
 
 
 def test_the_table_holds_every_call_and_adds_up(shown: str) -> None:
     table = section(shown, TOKENS)
     rows = [numbers(line.removeprefix(city)) for city in CITIES for line in table if line.startswith(city)]
     assert [len(row) for row in rows] == [6] * 12
-    totals = numbers(next(line for line in table if line.startswith("all calls")))
-    assert [sum(sum(row[:3]) for row in rows), sum(sum(row[3:]) for row in rows)] == totals
+    (last,) = [numbers(line) for line in table if line.startswith("at the end")]
+    totals = numbers(next(line for line in table if line.startswith(ADDED_UP)))
+    assert [sum(sum(row[:3]) for row in rows) + last[0], sum(sum(row[3:]) for row in rows) + last[1]] == totals
 
 
 def test_the_tokens_in_the_table_are_those_that_the_server_reported(shown: str) -> None:
-    live = section(shown, "The conversation, live", SPANS)
-    reported = [numbers(line.split("tools,")[1])[0] for line in live if "model calls" in line]
-    (sent, _) = numbers(next(line for line in section(shown, TOKENS) if line.startswith("all calls")))
+    live = section(shown, "The conversation, live", KNOWN)
+    reported = [numbers(line.split("tools,")[1])[0] for line in live if "model call" in line]
+    (sent, _) = numbers(next(line for line in section(shown, TOKENS) if line.startswith(ADDED_UP)))
     assert sum(reported) == sent
 
 
-def test_without_the_guard_the_stand_in_refuses_the_very_call_that_the_demo_names(shown: str) -> None:
-    said = " ".join(shown.split())
-    claim = re.search(r"would have ended in (.+?): call (\d+) has ([\d,]+) tokens", said)
+def test_in_full_the_stand_in_refuses_the_very_call_that_the_demo_names(shown: str) -> None:
+    claim = re.search(r"would have ended in (.+?): call (\d+) has ([\d,]+) tokens", " ".join(shown.split()))
     assert claim is not None
 
-    async def converse_unguarded(server: StandIn) -> tuple[str, int | None]:
+    async def converse_in_full(server: StandIn) -> tuple[str, int | None]:
         history: list[Message] = []
         async with server.client() as provider, ChatStack(provider).use(FunctionInvoker, tools=TOOLS).open() as client:
             for city in CITIES:
@@ -127,7 +185,7 @@ def test_without_the_guard_the_stand_in_refuses_the_very_call_that_the_demo_name
         return "", None
 
     with StandIn(window_tokens=STAND_IN_TOKENS) as server:
-        city, actual = asyncio.run(converse_unguarded(server))
+        city, actual = asyncio.run(converse_in_full(server))
     assert (city, server.requests_served + 1, actual) == (claim[1], int(claim[2]), numbers(claim[3])[0])
 
 
@@ -148,16 +206,21 @@ def test_quiet_turns_are_folded_unless_all_spans_are_asked_for(shown: str) -> No
 def test_a_terminal_that_knows_only_ascii_gets_ascii() -> None:
     done = chatstack("demo", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "last call: # sent, . pruned" in done.stdout
+    assert "last: # sent, . left out" in done.stdout
 
 
-def test_another_server_by_base_url_runs_the_same_without_a_stand_in() -> None:
+def test_another_server_by_base_url_runs_the_same_without_a_stand_in_and_shows_every_summary() -> None:
     with StandIn() as server:
         done = chatstack("demo", "--model", "some-model", "--base-url", server.base_url, OPENAI_API_KEY="none")
-        assert server.requests_served == 36
+        served = server.requests_served
     assert (done.returncode, done.stderr) == (0, "")
     assert "answers by rules" not in done.stdout
     assert "chat some-model" in done.stdout
+    folded, calls = numbers(sentence(done.stdout, "Summaries: "))[:2]
+    assert served == 37 + calls
+    assert folded >= 2
+    for number in range(1, folded + 1):
+        assert f"Summary {number} of {folded}:" in done.stdout
 
 
 @pytest.mark.server
@@ -173,8 +236,9 @@ def test_every_provider_can_run_it(provider: str, path: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     whose = f"Model: some-model of {provider.partition('-')[0]} at {server.url.removeprefix('http://')}"
     assert whose in " ".join(done.stdout.split())
-    assert asked >= 12
-    assert f"tokens in {asked} calls" in " ".join(done.stdout.split())
+    assert asked >= 13
+    assert "context_irreducible" not in done.stdout
+    assert asked == calls_of_the_user(done.stdout) + calls_for_summaries(done.stdout)
 
 
 def test_a_key_in_the_address_of_a_server_is_not_shown() -> None:
@@ -237,6 +301,23 @@ def test_the_weather_of_every_city_is_known_and_of_others_is_said_not_to_be() ->
 )
 def test_advice_gets_warmer_as_it_gets_colder(temperature: float, word: str) -> None:
     assert word in str(get_clothing_advice(temperature)["clothing_advice"])
+
+
+def sentence(shown: str, begin: str) -> str:
+    """The sentence of the verdict that begins so, lines joined; "" if there is none."""
+    text = " ".join(section(shown, TOKENS))
+    return begin + text.split(begin, 1)[1] if begin in text else ""
+
+
+def calls_of_the_user(shown: str) -> int:
+    found = re.search(r"Sent: [\d,]+ tokens in (\d+) calls", sentence(shown, "Sent: "))
+    assert found is not None
+    return int(found[1])
+
+
+def calls_for_summaries(shown: str) -> int:
+    found = re.search(r"Summaries: \d+ in (\d+) calls? of their own", sentence(shown, "Summaries: "))
+    return int(found[1]) if found is not None else 0
 
 
 def numbers(line: str) -> list[int]:

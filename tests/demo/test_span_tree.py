@@ -49,16 +49,37 @@ def test_a_warning_shows_its_code_and_its_message_and_what_was_done_about_it() -
     assert shown[at + 2].index("compact_context") > shown[at].index("context_guard")
 
 
+def test_an_edit_shows_only_what_it_changed_and_how_many_results_it_cleared() -> None:
+    recorder = SpanRecorder()
+    sizes = {semconv.COMPACTION_MESSAGES_BEFORE: 23, semconv.COMPACTION_MESSAGES_AFTER: 23}
+    cleared = {**sizes, semconv.COMPACTION_RESULTS_CLEARED: 5}
+    recorder.telemetry.edit("clear_tool_results", "too long", cleared, tokens_before=1010, tokens_after=735)
+    assert [line.strip() for line in lines(recorder)[1:]] == [
+        "└── compact_context clear_tool_results  * EDIT",
+        "1,010 -> 735 tokens, 5 results cleared",
+    ]
+
+
+def test_what_a_summary_took_stands_below_its_edit() -> None:
+    recorder = SpanRecorder()
+    span = recorder.telemetry.working("summarize")
+    with trace.use_span(span, end_on_exit=True), recorder.telemetry.tracer.start_as_current_span("chat m"):
+        pass
+    edit, _, call = lines(recorder)[1:]
+    assert edit.endswith("compact_context summarize  * EDIT")
+    assert call.index("chat m") > edit.index("compact_context")
+
+
 def test_warnings_and_edits_are_counted_on_the_turn() -> None:
     recorder = SpanRecorder()
     warned_turn(recorder)
     assert lines(recorder)[1].endswith("1 warning, 1 edit")
 
 
-def test_a_model_call_shows_its_tokens_and_that_it_was_pruned() -> None:
+def test_a_model_call_shows_its_tokens_and_that_it_was_edited() -> None:
     recorder = SpanRecorder()
     warned_turn(recorder)
-    assert lines(recorder)[-1].endswith("1,242 tokens in, 7 out, pruned")
+    assert lines(recorder)[-1].endswith("1,242 tokens in, 7 out, edited")
 
 
 def test_quiet_turns_are_one_line_save_the_first() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import openai
 import pytest
 
-from chatstack.demo.rules import BadRequestError, Reply, city_in, count_tokens, reply_to
+from chatstack.demo.notes import city_in
+from chatstack.demo.rules import BadRequestError, Reply, count_tokens, reply_to
 from chatstack.demo.stand_in import StandIn
 from chatstack.demo.travel import CITIES, TOOLS, get_clothing_advice, get_weather, question
 

@@ -204,15 +204,18 @@ def test_with_one_turn_beside_those_that_stay_it_is_not_a_turn_that_goes() -> No
         assert len(summaries_in(ChatRequest(tuple(sent)))) == 1
 
 
-def test_instructions_tools_and_reserved_output_count() -> None:
+def test_the_room_for_the_answer_does_not_count() -> None:
+    """A provider that reserves more than the limit by itself would else make it fold on every call."""
+    history = talk(9)
+    for options in (ChatOptions(max_tokens=8_192), ChatOptions(extra={"max_completion_tokens": 8_192})):
+        assert Summarized(max_tokens=size(history)).send(history, options=options) == history
+    assert Summarized(max_tokens=size(history) - 1).send(history) != history
+
+
+def test_instructions_and_tools_count() -> None:
     history = talk(9)
     declared = ToolDeclaration("look", "x" * 400)
-    for options in (
-        ChatOptions(instructions="x" * 400),
-        ChatOptions(tools=(declared,)),
-        ChatOptions(max_tokens=100),
-        ChatOptions(extra={"max_completion_tokens": 100}),
-    ):
+    for options in (ChatOptions(instructions="x" * 400), ChatOptions(tools=(declared,))):
         assert Summarized(max_tokens=size(history) + 50).send(history, options=options) != history
     assert Summarized(max_tokens=size(history) + 50).send(history) == history
 
