@@ -54,6 +54,8 @@ HEAVY = (
     "genai_prices",
     "yaml",
     "bpe_openai",
+    "injectq",
+    "dependency_injector",
 )
 
 LONGEST_FILE = 350

@@ -39,12 +39,13 @@ class Truncate(Strategy):
             )
 
     def excess(self, context: Context) -> str:
-        return Limits(self.max_tokens, self.max_context_items).excess(context)
+        return self._limits(1.0).excess(context)
 
     def plan(self, context: Context) -> Plan | None:
-        most = tuple(None if each is None else max(1, int(each * self.truncate_to)) for each in self._limits)
-        return without_oldest(context, self.name, Limits(*self._limits), Limits(*most))
+        return without_oldest(context, self.name, self._limits(1.0), self._limits(self.truncate_to))
 
-    @property
-    def _limits(self) -> tuple[int | None, int | None]:
-        return self.max_tokens, self.max_context_items
+    def _limits(self, share: float) -> Limits:
+        tokens, items = (
+            None if most is None else max(1, int(most * share)) for most in (self.max_tokens, self.max_context_items)
+        )
+        return Limits(tokens, items)

@@ -1,0 +1,283 @@
+"""A recipe in an injectq container: one client for the app, one for each conversation, context managers for nodes.
+
+    container = InjectQ()
+    container.bind_instance(TokenCounter, CharCounter())
+    install(container, stack)
+
+    client = container.get(ChatClient)                  # one for the app; or Inject[ChatClient], Inject[ChatFronts]
+    async with conversation(container) as client: ...   # layers of its own, closed at the end
+
+Layers are not autowired: the recipe makes them, and asks the container for what their type hints name. In a test,
+``install`` a changed recipe into a fresh container, or change one within ``with container.override(...)``.
+Needs the extra ``injectq``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+from injectq import InjectQ
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient
+from chatstack.client.stack import BuiltClient, ChatStack
+from chatstack.client.wiring import Resolver, ask, is_bound, name_of
+from chatstack.context.memory import ContextMemory
+from chatstack.context.strategy import Strategy
+from chatstack.errors import WiringError
+from chatstack.layers.summarizing import SummaryClient
+from chatstack.nodes.managers import BaseContextManager, StackContextManager, StrategyContextManager
+from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.counter import TokenCounter
+
+T = TypeVar("T")
+
+
+def resolver(container: InjectQ) -> Resolver:
+    """What ``ChatStack.build`` and ``open`` take: whatever is bound in the container, and nothing else.
+
+    A class that is not bound is not made up. A stack that is installed here is not given to its own layers, where one
+    asks for a ``ChatClient``. Raises ``WiringError`` for what injectq hands out but is no service: a coroutine, a
+    generator, a function or class that was bound as it is, a value that has been bound over without effect.
+    """
+
+    def resolve(kind: type) -> object:
+        if not container.has(kind) or (kind in (ChatClient, ChatFronts) and container.has(_AppClient)):
+            raise LookupError(kind)
+        _check_one_binding(container, kind)
+        return _checked(container, kind, cast("object", container.get(kind)))
+
+    return resolve
+
+
+def install(container: InjectQ, stack: ChatStack) -> None:
+    """Bind the recipe as ``ChatStack``, and a client of it as ``ChatClient``: made when first asked for, once.
+
+    It is bound as ``ChatFronts`` as well, the type that has ``get_response``. ``get``, ``aget`` and ``Inject`` give the
+    same one, threads included, with what was bound until then. Binding any of that anew later on is an error at the
+    next ``get``, for injectq would go on with the old; ``container.override`` works: with it the client is made anew
+    within the block and after it. What is wrong with a recipe shows as injectq's ``InjectionError`` with our message in
+    it. Raises ``WiringError`` when the client of an earlier recipe has been handed out already.
+    Services, and the provider, are closed by whoever made them. With threads, leave the container ``thread_safe``, as
+    it is by default, and ask by ``get``: ``aget`` is for the tasks of one event loop.
+    """
+    if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WiringError(f"install: stack is {_named(stack)}; pass a ChatStack, not built yet", parameter="stack")
+    _bind_once(container, ChatClient, _AppClient, lambda resolve: _stack(resolve).build(resolve))
+    # The fronts are whatever the client is, an override of it included.
+    _bind_giving(container, ChatFronts, lambda: container.get(ChatClient))
+    # Transient, so that injectq keeps nothing: another recipe bound before the first get is the one that counts.
+    container.bind(ChatStack, stack, scope="transient", allow_concrete=False)
+
+
+def install_context_manager(container: InjectQ, manager: BaseContextManager[Any] | Strategy | ChatStack) -> None:
+    """Bind what nodes get as ``Inject[BaseContextManager]``: a manager, a strategy, or a recipe of context layers.
+
+    The last two are made into a manager when it is first asked for, once, with what the container has for them:
+    ``TokenCounter``, ``ContextMemory``, ``Telemetry``, ``SummaryClient``. Binding one of these anew later on is an
+    error, as for ``install``. Raises ``WiringError`` for anything else, or when another one has been handed out.
+    """
+    if isinstance(manager, type) or not isinstance(manager, BaseContextManager | Strategy | ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WiringError(
+            f"install_context_manager: manager is {_named(manager)}; pass an instance of chatstack's "
+            "BaseContextManager, a Strategy, or a ChatStack of context layers",
+            parameter="manager",
+        )
+    _bind_once(container, BaseContextManager, _AppManager, lambda resolve: _manager(manager, resolve))
+
+
+@asynccontextmanager
+async def conversation(container: InjectQ) -> AsyncGenerator[BuiltClient, None]:
+    """A client with fresh layers, closed at the end; the provider and the services stay open.
+
+    What has been decided for a history is in the recipe's memory, which all conversations share. Injectq's scopes are
+    not used. Raises ``WiringError`` when nothing is installed, or a layer lacks something.
+    """
+    resolve = resolver(container)
+    async with _stack(resolve).open(resolve) as client:
+        yield client
+
+
+class _Made:
+    """Something made for the app, and how all that went into it was bound then."""
+
+    def __init__(self, container: InjectQ, kind: type, make: Callable[[Resolver], object]) -> None:
+        self._container = container
+        self._kind = kind
+        self._bound: dict[type, object] = {}
+        resolve = resolver(container)
+
+        def noted(asked: type) -> object:
+            self._bound[asked] = _binding(container, asked)
+            return resolve(asked)
+
+        self._value = make(noted)
+
+    def value(self) -> object:
+        """What was made. Raises ``WiringError`` when something that went into it has been bound anew."""
+        for kind, bound in self._bound.items():
+            if _binding(self._container, kind) is not bound:
+                raise WiringError(
+                    f"{kind.__name__} was bound after the {self._kind.__name__} of this container had been made, which "
+                    "goes on with what was there before; bind it before the first get, in a fresh container, or use "
+                    f"`with container.override({kind.__name__}, ...)`"
+                )
+        return self._value
+
+
+class _AppClient(_Made):
+    """The key of the client of an app."""
+
+
+class _AppManager(_Made):
+    """The key of the context manager of an app."""
+
+
+class _HandedOut:
+    """The kinds that a container has handed out."""
+
+    def __init__(self) -> None:
+        self.kinds: set[type] = set()
+
+
+def _bind_once(container: InjectQ, kind: type[Any], key: type[_Made], make: Callable[[Resolver], object]) -> None:
+    """Bind a kind to what is made once, in the container's own singletons, under a key of ours.
+
+    A factory would be called each time, and win over every ``override``; a singleton class would be made anew by each
+    ``aget``. So the kind is a transient class, whose instances are what the synchronous ``get`` has for the key.
+    """
+    if not container.has(_HandedOut):
+        container.bind(_HandedOut, _HandedOut(), scope="transient")
+    handed_out: _HandedOut = container.get(_HandedOut)
+    if kind in handed_out.kinds:
+        raise WiringError(
+            f"this container has handed out its {kind.__name__} already, and whoever has it keeps it; install into a "
+            "fresh container, or before the first get, or use `with container.override(ChatStack, ...)`"
+        )
+
+    def value() -> object:
+        made: _Made = container.get(key)
+        handed_out.kinds.add(kind)
+        return made.value()
+
+    container.bind(key, _class_giving(f"The{kind.__name__}OfTheApp", lambda: key(container, kind, make)))
+    _bind_giving(container, kind, value)
+
+
+def _bind_giving(container: InjectQ, kind: type[Any], give: Callable[[], object]) -> None:
+    """Bind a kind to what the function gives, each time. Unlike a factory, it can be overridden."""
+    if kind in container.factories:
+        del container.factories[kind]  # it would win
+    container.bind(kind, _class_giving(kind.__name__, give), scope="transient")
+
+
+def _class_giving(name: str, give: Callable[[], object]) -> type:
+    """A class that gives, when it is called, what the function gives. Injectq calls the classes that are bound."""
+
+    def made(_: type) -> object:
+        return give()
+
+    return type(name, (), {"__new__": made, "__module__": __name__})
+
+
+def _binding(container: InjectQ, kind: type) -> object:
+    """How a kind is bound; None if it is not. Injectq does not tell this in public."""
+    registry = container._registry  # pyright: ignore[reportPrivateUsage]
+    return registry.get_factory(kind) or registry.get_binding(kind)
+
+
+def _check_one_binding(container: InjectQ, kind: type) -> None:
+    """Refuse a kind with a factory and something else: injectq takes the factory, an ``override`` not excepted."""
+    registry = container._registry  # pyright: ignore[reportPrivateUsage]
+    if registry.has_factory(kind) and registry.has_binding(kind):
+        name = kind.__name__
+        raise WiringError(
+            f"{name} has a factory, and is bound, or overridden, as something else, which injectq ignores; remove the "
+            f"factory, `del container.factories[{name}]`, or the other, `del container[{name}]`"
+        )
+
+
+def _checked(container: InjectQ, kind: type, found: object) -> object:
+    """What was found, if it can be the service. Injectq hands out coroutines, generators, functions, old values."""
+    name = kind.__name__
+    if inspect.iscoroutine(found):
+        found.close()
+        raise WiringError(
+            f"the factory of {name} is async, and injectq hands out its coroutine; make the {name} first, and "
+            f"`container.bind_instance({name}, ...)`"
+        )
+    if inspect.isgenerator(found) or inspect.isasyncgen(found):
+        raise WiringError(
+            f"the factory of {name} is a generator, and injectq hands it out as it is; enter it in an exit stack of "
+            f"your app, and `container.bind_instance({name}, ...)`"
+        )
+    if isinstance(found, type) or (_is_function(found) and not _is_callable(kind)):
+        shown = name_of(found)
+        raise WiringError(
+            f"{name} is bound to {shown} itself, which injectq does not call; "
+            f"`container.bind_factory({name}, {shown})`, or bind what it gives"
+        )
+    if _is_stale(container, kind, found):
+        raise WiringError(
+            f"{name} was bound anew after injectq had handed it out, and injectq goes on with the "
+            f"{type(found).__name__} that it had; bind it before the first get, in a fresh container, or use "
+            f"`with container.override({name}, ...)`"
+        )
+    return found
+
+
+def _is_function(value: object) -> bool:
+    return inspect.isroutine(value) or isinstance(value, functools.partial)
+
+
+def _is_callable(kind: type) -> bool:
+    return any("__call__" in each.__dict__ for each in kind.__mro__)
+
+
+def _is_stale(container: InjectQ, kind: type, found: object) -> bool:
+    """Whether that is not what the kind is bound to now."""
+    registry = container._registry  # pyright: ignore[reportPrivateUsage]
+    binding = registry.get_binding(kind)
+    if binding is None or registry.has_factory(kind):
+        return False
+    bound: object = binding.implementation
+    if not isinstance(bound, type):
+        return found is not bound
+    makes_its_own = cast("object", bound.__new__) is object.__new__
+    return makes_its_own and type(found) is not bound
+
+
+def _stack(resolve: Resolver) -> ChatStack:
+    found = ask(resolve, ChatStack)
+    if not is_bound(found):
+        raise WiringError("no ChatStack in this container: call install(container, stack) first", parameter="stack")
+    if not isinstance(found, ChatStack):
+        raise WiringError(f"ChatStack is bound to {_named(found)}; bind a ChatStack, not built yet", parameter="stack")
+    return found
+
+
+def _manager(manager: BaseContextManager[Any] | Strategy | ChatStack, resolve: Resolver) -> BaseContextManager[Any]:
+    if isinstance(manager, ChatStack):
+        return StackContextManager(manager, resolve=resolve)
+    if isinstance(manager, Strategy):
+        return StrategyContextManager(
+            manager,
+            counter=_service(resolve, TokenCounter),  # type: ignore[type-abstract]
+            memory=_service(resolve, ContextMemory),
+            telemetry=_service(resolve, Telemetry),
+            client=_service(resolve, SummaryClient),  # type: ignore[type-abstract]
+        )
+    return manager
+
+
+def _service(resolve: Resolver, kind: type[T]) -> T | None:
+    found = ask(resolve, kind)
+    return cast("T", found) if is_bound(found) else None
+
+
+def _named(value: object) -> str:
+    return f"the class {value.__name__} itself" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -1,0 +1,191 @@
+"""What goes wrong in dependency-injector: here it cannot, or it is said. One test for each trap, named for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+from dependency_injector import containers, providers
+from dependency_injector.wiring import Provide, inject
+
+from chatstack import (
+    BuiltClient,
+    Calibration,
+    ChatNode,
+    ChatStack,
+    ContextMemory,
+    ContextWindowGuard,
+    Summarizer,
+    SummaryClient,
+    TokenCounter,
+    WiringError,
+    find,
+)
+from chatstack.di.dependency_injector import chat_client, conversation
+from chatstack.testing import ScriptedClient
+from tests.di.app import Journal, Journalled, Provider, Words, recipe
+
+MADE_TWICE = (providers.Factory, providers.Singleton, providers.ThreadLocalSingleton, providers.ContextLocalSingleton)
+
+
+@pytest.mark.parametrize("make", [chat_client, conversation])
+@pytest.mark.parametrize("kind", MADE_TWICE)
+def test_a_singleton_is_made_twice_by_threads_and_others_by_design_so_a_stack_from_them_is_refused(
+    make: Any, kind: Any
+) -> None:
+    said = f"stack is a providers.{kind.__name__}, which may make it more than once.*use providers.ThreadSafeSingleton"
+    with pytest.raises(WiringError, match=f"{make.__name__}: {said}"):
+        make(kind(recipe))
+
+
+@pytest.mark.parametrize("kind", MADE_TWICE)
+@pytest.mark.parametrize("service", [ContextMemory, Calibration])
+def test_two_tasks_do_not_share_a_context_local_singleton_so_what_a_stack_shares_is_refused_from_one(
+    kind: Any, service: type
+) -> None:
+    with pytest.raises(WiringError, match=rf"services\[{service.__name__}\] is a providers.{kind.__name__}"):
+        chat_client(providers.Object(recipe()), {service: kind(service)})
+
+
+@pytest.mark.parametrize("kind", [*MADE_TWICE, providers.ThreadSafeSingleton])
+def test_other_services_may_be_made_as_often_as_wanted(kind: Any) -> None:
+    counters = kind(Words)
+    client = chat_client(providers.Object(recipe().without("Journalled")), {TokenCounter: counters}, per_app=True)
+    assert isinstance(find(client(), ContextWindowGuard).counter, Words)  # type: ignore[union-attr]
+    assert client() is client()
+
+
+def test_a_memory_of_the_container_is_the_one_of_every_client() -> None:
+    memory = providers.ThreadSafeSingleton(ContextMemory)
+    stack = providers.Object(recipe().without("Journalled"))
+    client, other = chat_client(stack, {ContextMemory: memory}), chat_client(stack, {ContextMemory: memory})
+    for each in (client(), other()):
+        assert find(each, ContextWindowGuard).memory is memory()  # type: ignore[union-attr]
+
+
+def test_threads_that_ask_at_once_get_one_client() -> None:
+    def slow_counter() -> Words:
+        time.sleep(0.01)
+        return Words()
+
+    class App(containers.DeclarativeContainer):
+        counter = providers.Factory(slow_counter)
+        journal = providers.ThreadSafeSingleton(Journal)
+        stack = providers.ThreadSafeSingleton(recipe)
+        chat = chat_client(stack, {Journal: journal, TokenCounter: counter}, per_app=True)
+
+    app, start, got = App(), threading.Barrier(16), []
+
+    def ask() -> None:
+        start.wait()
+        got.append(app.chat())
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 16
+    assert {id(client) for client in got} == {id(app.chat())}
+    assert len(app.journal().made) == 1
+
+
+def test_a_thread_that_has_a_singleton_made_does_not_lock_out_one_that_has_the_client_made() -> None:
+    class Handler:
+        def __init__(self, client: BuiltClient) -> None:
+            self.client = client
+
+    class App(containers.DeclarativeContainer):
+        journal = providers.ThreadSafeSingleton(Journal)
+        stack = providers.ThreadSafeSingleton(recipe)
+        chat = chat_client(stack, {Journal: journal}, per_app=True)
+        handler = providers.ThreadSafeSingleton(Handler, chat)
+
+    for _ in range(50):
+        app, start, got = App(), threading.Barrier(2), []
+
+        def ask(ask: Any, start: threading.Barrier = start, got: list[object] = got) -> None:
+            start.wait()
+            got.append(ask())
+
+        threads = [threading.Thread(target=ask, args=(each,), daemon=True) for each in (app.handler, app.chat)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=20)
+        assert len(got) == 2
+        assert app.handler().client is app.chat()
+
+
+def test_built_singletons_do_not_see_overrides_but_the_client_of_an_app_does_however_deep() -> None:
+    class App(containers.DeclarativeContainer):
+        cheap = providers.ThreadSafeSingleton(ScriptedClient)
+        summaries = providers.Factory(lambda client: client, cheap)
+        stack = providers.Object(recipe().without("Journalled"))
+        chat = chat_client(stack, {SummaryClient: summaries}, per_app=True)
+        kept = providers.ThreadSafeSingleton(lambda client: client, chat)
+
+    app, fake = App(), ScriptedClient(["fake"])
+    before = app.kept()
+    with app.cheap.override(providers.Object(fake)):
+        assert app.kept() is before
+        assert find(app.chat(), Summarizer).summary_client is fake  # type: ignore[union-attr]
+    assert find(app.chat(), Summarizer).summary_client is app.cheap()  # type: ignore[union-attr]
+
+
+def test_an_unwired_handler_gets_a_marker_for_a_client_and_whoever_takes_it_says_so() -> None:
+    class App(containers.DeclarativeContainer):
+        chat = chat_client(providers.ThreadSafeSingleton(recipe))
+
+    @inject
+    def node(client: Any = Provide[App.chat]) -> ChatNode:
+        return ChatNode(client)
+
+    @inject
+    def stack(client: Any = Provide[App.chat]) -> ChatStack:
+        return ChatStack(client)
+
+    with pytest.raises(WiringError, match=r"client is a dependency_injector.wiring.Provide; pass a chat client"):
+        node()
+    with pytest.raises(WiringError, match="provider is a Provide, which has no send"):
+        stack()
+
+
+def test_a_missing_configuration_key_is_none_and_the_layer_says_so() -> None:
+    class App(containers.DeclarativeContainer):
+        config = providers.Configuration()
+        stack = providers.ThreadSafeSingleton(
+            lambda limit: ChatStack(Provider()).use(ContextWindowGuard, max_context_tokens=limit), config.limit
+        )
+        chat = chat_client(stack)
+
+    with pytest.raises(WiringError, match="max_context_tokens=None must be a whole number"):
+        App().chat()
+
+
+def test_a_provider_in_the_place_of_what_it_provides_is_said() -> None:
+    with pytest.raises(WiringError, match="provider is a Factory, which has no send"):
+        ChatStack(providers.Factory(Provider))  # type: ignore[arg-type]
+    stack = ChatStack(Provider()).use(Summarizer, max_tokens=100, summary_client=providers.Factory(Provider))
+    with pytest.raises(WiringError, match="summary_client='Factory' must be a chat client"):
+        chat_client(providers.Object(stack))()
+
+
+def test_a_layer_is_not_closed_by_the_container_but_by_its_conversation() -> None:
+    class App(containers.DeclarativeContainer):
+        journal = providers.ThreadSafeSingleton(Journal)
+        stack = providers.ThreadSafeSingleton(recipe)
+        talk = conversation(stack, {Journal: journal})
+
+    app = App()
+
+    async def run() -> None:
+        async with app.talk() as client:
+            app.shutdown_resources()
+            assert app.journal().closed == []
+        assert app.journal().closed == [find(client, Journalled)]
+
+    asyncio.run(run())
