@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from chatstack.client.stream import ChatStream as ChatStream
     from chatstack.client.wiring import Layer as Layer
     from chatstack.client.wiring import Resolver as Resolver
-    from chatstack.config import from_config as from_config
+    from chatstack.config.names import Allowed as Allowed
+    from chatstack.config.recipes import from_config as from_config
     from chatstack.context.attempts import SummaryAttempts as SummaryAttempts
     from chatstack.context.condensing import ClearThenDrop as ClearThenDrop
     from chatstack.context.context import Context as Context
@@ -101,7 +102,8 @@ if TYPE_CHECKING:
     from chatstack.values.responses import Usage as Usage
 
 _HOMES = {
-    "chatstack.config": ("from_config",),
+    "chatstack.config.names": ("Allowed",),
+    "chatstack.config.recipes": ("from_config",),
     "chatstack.tokens.counter": (
         "CharCounter",
         "TableCounter",

@@ -46,7 +46,8 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
 
 
 def test_a_command_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert error_of(capsys) == "chatstack: error: no command; there are demo and replay (chatstack --help tells more)"
+    said = "no command; there are demo, inspect, replay and schema (chatstack --help tells more)"
+    assert error_of(capsys) == f"chatstack: error: {said}"
 
 
 def test_an_unknown_command_is_named_without_its_tricks(capsys: pytest.CaptureFixture[str]) -> None:

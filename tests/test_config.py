@@ -9,8 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ToolResultClearer, WiringError, config, find
-from chatstack.config import from_config
+from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ToolResultClearer, WiringError, find
+from chatstack.config import recipes as config
+from chatstack.config.recipes import from_config
 from chatstack.testing import ScriptedClient
 
 
@@ -190,7 +191,7 @@ def test_what_a_layer_wants_from_a_container_is_left_to_the_build() -> None:
 def test_a_list_of_the_wrong_things_is_refused() -> None:
     told = wrong({"layers": [{"use": "Noter", "tags": [1]}]})
 
-    assert told == "config: layers[0].tags: expected str, got int - at $[0]: [1]"
+    assert told == "config: layers[0].tags[0]: expected str, got int: 1"
 
 
 @pytest.mark.usefixtures("more_layers")
@@ -330,6 +331,80 @@ def test_its_spellings_are_taken_with_our_name_of_the_layer_too() -> None:
 def test_what_is_wrong_with_a_clearer_is_told_with_its_place(entry: dict[str, object], told: str) -> None:
     with pytest.raises(WiringError, match=told):
         from_config({"layers": [entry]}, provider=ScriptedClient())
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        (
+            {"use": "ToolResultClearer", "keep": {"messages": "3"}},
+            "config: layers[1].keep.messages: expected int | float, got str: '3'",
+        ),
+        (
+            {"use": "ToolResultClearer", "keep": {"message": 3}},
+            "config: layers[1].keep.message: unknown key; did you mean 'messages'?",
+        ),
+        (
+            {"use": "ToolResultClearer", "keep": {"messages": -1}},
+            "config: layers[1].keep.messages: keep.messages=-1 must be a whole number, at least 0",
+        ),
+        (
+            {"use": "ToolResultClearer", "trigger": {"tokens": 5, "messages": 3}},
+            "config: layers[1].trigger: trigger={'tokens': 5, 'messages': 3} must be exactly one of ",
+        ),
+        (
+            {"use": "ToolResultClearer", "trigger": {}},
+            "config: layers[1].trigger: trigger={} must be exactly one of ",
+        ),
+        (
+            {"use": "ToolResultClearer", "clear_tool_inputs": ["a", 3]},
+            "config: layers[1].clear_tool_inputs[1]: expected str, got int: 3",
+        ),
+        (
+            {"type": "ContextEditingMiddleware", "options": {"trigger": {"token": 5}}},
+            "config: layers[1].options.trigger.token: unknown key; did you mean 'tokens'?",
+        ),
+        (
+            {"use": "Truncate", "max_token": 5},
+            "config: layers[1].max_token: unknown option of Truncate; did you mean 'max_tokens'?",
+        ),
+        (
+            {"use": "Truncate", "max_tokens": 5, "countr": "table"},
+            "config: layers[1].countr: unknown option of Truncate; did you mean 'counter'?",
+        ),
+        ({"use": "OldestFirst", "max_tokens": 5}, "config: layers[1].target_tokens: is missing"),
+        (
+            {"use": "OldestFirst", "max_tokens": 5, "target_token": 3},
+            "config: layers[1].target_token: unknown option of OldestFirst; did you mean 'target_tokens'?",
+        ),
+    ],
+)
+def test_a_wrong_key_or_type_deep_in_a_layer_is_told_with_its_place(layer: dict[str, object], told: str) -> None:
+    assert wrong_layer(**layer).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("FunctionInvoker", "two tool loops in one stack: 'FunctionInvoker' and 'again'; leave one out"),
+        ("ProgressReporter", "two progress reporters in one stack: 'ProgressReporter' and 'again'; leave one out"),
+        ("ModelTracer", "two model tracers in one stack: 'ModelTracer' and 'again'; leave one out"),
+    ],
+)
+def test_what_a_stack_can_have_once_is_told_where_it_comes_twice(kind: str, told: str) -> None:
+    layers = [kind, {"use": "ContextWindowGuard", "max_context_tokens": 9}, {"use": kind, "name": "again"}]
+
+    with pytest.raises(WiringError) as caught:
+        from_config({"layers": layers}, provider=ScriptedClient())
+
+    assert str(caught.value) == f"config: layers[2]: {told}"
+    assert caught.value.layer == "again"
+
+
+def test_a_schema_for_editors_may_be_named_at_the_top() -> None:
+    provider = ScriptedClient()
+
+    assert repr(from_config({"$schema": "pipeline.schema.json"}, provider)) == repr(ChatStack(provider))
 
 
 def test_the_recommended_strategy_can_be_named() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chatstack import ChatStack, ModelTracer, WiringError, find
-from chatstack.config import from_config
+from chatstack.config.recipes import from_config
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.layers.progress import ProgressReporter
 from chatstack.testing import ScriptedClient

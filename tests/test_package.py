@@ -34,7 +34,6 @@ FLOORS = {
     "nodes": 4,
     "config": 4,
     "plugins": 4,
-    "spellings": 4,
     "testing": 4,
     "di": 5,
     "replay": 5,

@@ -23,12 +23,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "chatstack.demo.command",
         "watch a conversation outgrow its context window; needs no key",
     ),
+    "inspect": ("chatstack.cli.inspect", "show the stack that a config file describes, with every option"),
     "replay": ("chatstack.cli.replay", "compare what stacks would send of recorded conversations"),
+    "schema": ("chatstack.cli.schema", "print the JSON schema of config files, for editors"),
 }
 """Each command's module, and what it does in one line."""
 
 _DESCRIPTION = """\
-Layers around any chat client: they shrink conversations, run tools, warn and trace. See them at work here; neither
+Layers around any chat client: they shrink conversations, run tools, warn and trace. See them at work here; no
 command calls a model unless you name one. 'chatstack COMMAND --help' tells more about each.
 """
 _INTERRUPTED = 130
@@ -88,7 +90,8 @@ def _run(arguments: list[str]) -> int:
         return 0
     run = getattr(chosen, "run", None)
     if run is None:
-        parser.error(f"no command; there are {' and '.join(COMMANDS)}")
+        *others, last = COMMANDS
+        parser.error(f"no command; there are {', '.join(others)} and {last}")
     return cast("int", run(chosen))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stack import ChatStack
-from chatstack.config import from_config
+from chatstack.config.recipes import from_config
 from chatstack.context.condensing import ClearThenDrop
 from chatstack.context.left_out import LeavesOut
 from chatstack.errors import InputError

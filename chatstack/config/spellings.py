@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from chatstack.config.values import key_shown, nearest_to
 from chatstack.errors import WiringError
 
-_TYPES: Mapping[str, str] = {"ContextEditingMiddleware": "ToolResultClearer"}
-_OPTIONS: Mapping[str, Mapping[str, str]] = {
+TYPES: Mapping[str, str] = {"ContextEditingMiddleware": "ToolResultClearer"}
+"""Other names of layers, under the key ``type``."""
+OPTIONS: Mapping[str, Mapping[str, str]] = {
     "ToolResultClearer": {
         "excludeTools": "exclude_tools",
         "clearToolInputs": "clear_tool_inputs",
@@ -20,6 +22,11 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
         "maxContextTokens": "max_context_tokens",
     },
 }
+"""Other names of options, by layer, and which of ours they stand for."""
+CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "ToolResultClearer": {"trigger": ("tokens", "messages", "fraction"), "keep": ("tokens", "messages", "fraction")},
+}
+"""Options that are a table of exactly one of some names."""
 
 
 def in_our_spelling(entry: Mapping[str, object], here: str) -> dict[str, object]:
@@ -28,7 +35,7 @@ def in_our_spelling(entry: Mapping[str, object], here: str) -> dict[str, object]
     Raises ``WiringError`` for an option that is there in both spellings.
     """
     layer = entry.get("type")
-    if "use" in entry or not isinstance(layer, str) or layer not in _TYPES:
+    if "use" in entry or not isinstance(layer, str) or layer not in TYPES:
         return _renamed(entry, here)
     unknown = [key for key in entry if key not in ("type", "options", "name")]
     if unknown:
@@ -37,12 +44,12 @@ def in_our_spelling(entry: Mapping[str, object], here: str) -> dict[str, object]
     if not isinstance(options, Mapping):
         raise WiringError(f"{here}.options: expected a table of names and values, got {type(options).__name__}")
     named = {"name": entry["name"]} if "name" in entry else {}
-    return _renamed({"use": _TYPES[layer], **named, **cast("Mapping[str, object]", options)}, f"{here}.options")
+    return _renamed({"use": TYPES[layer], **named, **cast("Mapping[str, object]", options)}, f"{here}.options")
 
 
 def _renamed(entry: Mapping[str, object], here: str) -> dict[str, object]:
     use = entry.get("use")
-    ours: Mapping[str, str] = _OPTIONS.get(use, {}) if isinstance(use, str) else {}
+    ours: Mapping[str, str] = OPTIONS.get(use, {}) if isinstance(use, str) else {}
     found: dict[str, object] = {}
     for key, value in entry.items():
         name = ours.get(key, key)
@@ -50,3 +57,14 @@ def _renamed(entry: Mapping[str, object], here: str) -> dict[str, object]:
             raise WiringError(f"{here}: {key!r} and {name!r} are the same option; leave one out", parameter=name)
         found[name] = value
     return found
+
+
+def check_choices(layer: str, options: Mapping[str, object], here: str) -> None:
+    """Refuse a name that such a table does not know, with the nearest one. Raises ``WiringError``."""
+    for option, names in CHOICES.get(layer, {}).items():
+        value = options.get(option)
+        if isinstance(value, Mapping):
+            for key in cast("Mapping[object, object]", value):
+                if isinstance(key, str) and key not in names:
+                    place = f"{here}.{option}.{key_shown(key)}"
+                    raise WiringError(f"{place}: unknown key; {nearest_to(key, names)}", parameter=f"{option}.{key}")

@@ -1,0 +1,183 @@
+"""``chatstack inspect``: the stack that a config file describes, in its order, with every option."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, cast
+
+from chatstack.cli.terminal import printable
+from chatstack.errors import WiringError
+
+if TYPE_CHECKING:
+    from chatstack.cli import Subparsers
+    from chatstack.client.stack import LayerSpec
+    from chatstack.config.options import Option
+    from chatstack.config.recipes import Recipe
+    from chatstack.plugins import Offer
+
+_COLUMNS = 80
+_INDENT = 3
+_DESCRIPTION = """\
+Shows the stack that a config file (TOML, YAML or JSON) describes: its layers in
+their order, outermost first, and every option with its value. What the file
+sets is marked, with the default beside it. Nothing is asked of a model, and no
+provider is made, so that no key is needed; plugins that the file names are
+imported. A file that is wrong is an error that says where.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add ``inspect`` to the command line."""
+    parser = subparsers.add_parser(
+        "inspect",
+        help="show the stack that a config file describes, with every option",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="the config: .toml, .yaml, .yml or .json")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the stack; 0 if it can be built. Raises ``WiringError`` for a file that is no config."""
+    from chatstack.config.recipes import read
+
+    recipe = read(cast("str", args.file), describe=True)
+    for line in described(recipe):
+        sys.stdout.write(f"{line}\n")
+    return 0
+
+
+def described(recipe: Recipe) -> Iterator[str]:
+    """The stack in lines of at most 80 characters, which hold nothing that a terminal would act upon."""
+    from chatstack.client.wiring import name_of
+
+    specs = recipe.stack.layers
+    yield from _wrapped(f"{recipe.where}: {len(specs)} layer{'' if len(specs) == 1 else 's'}, outermost first")
+    yield "* is what the file sets; all else is as it is by default"
+    for number, (spec, offer) in enumerate(zip(specs, recipe.offers, strict=True), start=1):
+        kind = name_of(spec.source)
+        called = kind if spec.name == kind else f"{spec.name} ({kind})"
+        yield ""
+        yield from _wrapped(f"{number}. {called}{f', plugin {offer.source}' if offer is not None else ''}")
+        yield from _layer(spec, offer)
+    yield ""
+    if recipe.stack.trace_model_calls and not any(name_of(spec.source) == "ModelTracer" for spec in specs):
+        yield f"{len(specs) + 1}. ModelTracer, which build() puts around the provider"
+        yield ""
+    yield from _memory(recipe.content)
+    yield from _wrapped(f"provider: {_provider(recipe)}")
+    yield from _remarks(recipe)
+
+
+def _layer(spec: LayerSpec, offer: Offer | None) -> Iterator[str]:
+    from chatstack.config.options import options_of
+    from chatstack.config.schema import summary
+
+    yield from _wrapped(summary(spec.source), _INDENT, hanging=0)
+    known = {option.name: option for option in options_of(spec.source)}
+    rows = [(name, option) for name, option in known.items() if name in spec.options or not _is_hidden(option)]
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, option in rows:
+        is_set = name in spec.options
+        value = _value(spec.options[name], spec.source, option, offer) if is_set else _unset(option)
+        default = f"  (default {_default(option)})" if is_set and _default(option) else ""
+        start = f"{' ' * _INDENT}{'*' if is_set else ' '} {name.ljust(width)}  "
+        yield printable(f"{start}{_cut(value, _COLUMNS - len(start) - len(default))}{default}")
+    for name in spec.options:
+        if name not in known:
+            yield from _wrapped(f"* {name}  (set)", _INDENT)
+
+
+def _is_hidden(option: Option) -> bool:
+    """What all layers of a stack share, where nobody has to give it, is no option of a file."""
+    from chatstack.config.options import REQUIRED
+
+    return option.form == "service" and option.default is not REQUIRED
+
+
+def _value(value: object, source: object, option: Option, offer: Offer | None) -> str:
+    """A value that the file sets, unless it may be a secret: what a layer keeps out of its repr, or text for a factory
+    that has none."""
+    has_fields = hasattr(source, "__dataclass_fields__")
+    if option.is_secret or (offer is not None and not has_fields and not isinstance(value, bool | int | float)):
+        return "(set, not shown)"
+    return _spelt(value)
+
+
+def _unset(option: Option) -> str:
+    from chatstack.config.options import REQUIRED
+
+    if option.form == "code":
+        return "none  (given in code)"
+    if option.form == "service":
+        kind: object = option.hint
+        return f"from the container: {getattr(kind, '__name__', kind)}"
+    return "(not set)" if option.default is REQUIRED else _spelt(option.default)
+
+
+def _default(option: Option) -> str:
+    """The default, if there is one that is short enough to stand beside a value."""
+    from chatstack.config.options import REQUIRED
+
+    text = "" if option.default is REQUIRED or option.form == "code" else _spelt(option.default)
+    return text if len(text) <= 24 else ""
+
+
+def _spelt(value: object) -> str:
+    """A value as a file spells it."""
+    if value is None:
+        return "none"
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def _memory(content: Mapping[str, object]) -> Iterator[str]:
+    """What the file says about the memory; of a store, only its name, for an address may hold a password."""
+    section = content.get("memory")
+    if not isinstance(section, Mapping):
+        return
+    options = dict(cast("Mapping[str, object]", section))
+    store = options.pop("store", None)
+    told = [f"{name} {_spelt(value)}" for name, value in options.items()]
+    if store is not None:
+        name = cast("Mapping[str, object]", store).get("use") if isinstance(store, Mapping) else store
+        told.insert(0, f"store {name}")
+    yield from _wrapped(f"memory: {', '.join(told)}")
+
+
+def _provider(recipe: Recipe) -> str:
+    if recipe.content.get("provider") is None:
+        return "none in the file; it is passed in code: from_config(file, provider)"
+    return f"{recipe.stack.provider!r}; where it is, and its key, come from the environment"
+
+
+def _remarks(recipe: Recipe) -> Iterator[str]:
+    """What building the stack would say: an order that is hardly meant, or what the container has to give."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            recipe.stack.build()
+        except WiringError as error:  # all else has been tried by now
+            yield ""
+            yield from _wrapped(f"to be given by a container, or in code: {error}")
+    for each in caught:
+        yield ""
+        yield from _wrapped(f"warning: {each.message}")
+
+
+def _wrapped(text: str, indent: int = 0, hanging: int = 2) -> Iterator[str]:
+    space = " " * indent
+    yield from textwrap.wrap(printable(text), _COLUMNS, initial_indent=space, subsequent_indent=space + " " * hanging)
+
+
+def _cut(text: str, columns: int) -> str:
+    text = printable(text)
+    return text if len(text) <= columns else f"{text[: columns - 3]}..."

@@ -1,0 +1,126 @@
+"""Files that hold a config: JSON, TOML and YAML as plain data, whatever else those formats could do left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from chatstack.config.values import MESSAGE_CHARS, Config, cut, kind_of, table
+from chatstack.errors import WiringError
+
+_LARGEST = 1_000_000
+"""Characters, of a file or of what the aliases in it stand for."""
+
+
+def opened(config: object) -> tuple[str, Config]:
+    """What to call a config in errors, and what it says. Raises ``WiringError`` for a file that holds none."""
+    if isinstance(config, Mapping):
+        return "config", table(cast("object", config), "config")
+    path: object = os.fspath(cast("os.PathLike[str]", config)) if isinstance(config, os.PathLike) else config
+    if not isinstance(path, str):
+        raise WiringError(f"from_config: expected a mapping or the path of a file, got {kind_of(path)}")
+    return path, _read(Path(path))
+
+
+def _read(path: Path) -> Config:
+    readers: dict[str, Callable[[str], object]] = {
+        ".json": _json,
+        ".toml": tomllib.loads,
+        ".yaml": _yaml,
+        ".yml": _yaml,
+    }
+    text = _text(path)
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise WiringError(f"{path}: expected a file that ends in {', '.join(readers)}")
+    if not text.strip():
+        raise WiringError(f"{path}: is empty")
+    try:
+        return table(reader(text), str(path))
+    except RecursionError as error:
+        raise WiringError(f"{path}: nested too deeply") from error
+    except ValueError as error:  # what the JSON and TOML readers raise
+        told = cut(str(error), MESSAGE_CHARS)
+        raise WiringError(f"{path}: not valid {path.suffix[1:].upper()}: {told}") from error
+
+
+def _text(path: Path) -> str:
+    """What the file says. Only a regular file is opened: opening a pipe waits until somebody writes to it."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise WiringError(f"{path}: not a file")
+        if found.st_size > _LARGEST:
+            raise WiringError(f"{path}: {found.st_size:,} bytes; a config has {_LARGEST:,} at most")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise WiringError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise WiringError(f"{path}: not UTF-8 text: byte {error.start + 1} is wrong") from error
+    except ValueError as error:  # a null character in the path
+        raise WiringError(f"{path}: cannot be read: {error}") from error
+
+
+def _json(text: str) -> object:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        if twice := _first_twice(name for name, _ in pairs):
+            raise ValueError(twice)
+        return dict(pairs)
+
+    return cast("object", json.loads(text, object_pairs_hook=unique))
+
+
+def _yaml(text: str) -> object:
+    try:
+        import yaml
+    except ImportError as error:
+        raise WiringError("reading YAML needs an extra: pip install 'chatstack-core[yaml]'") from error
+
+    class Reader(yaml.SafeLoader):
+        """Plain data, and no key twice: of two triggers, the reader would silently take the last."""
+
+        def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
+            node = super().compose_mapping_node(anchor)
+            if twice := _first_twice(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                raise yaml.constructor.ConstructorError(None, None, twice, node.start_mark)
+            return node
+
+    try:
+        found = cast("object", yaml.load(text, Loader=Reader))
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
+        raise ValueError(f"{line}{error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    _check_size(found)
+    return found
+
+
+def _first_twice(names: Iterable[str]) -> str:
+    """What to say of the first name that comes twice; "" if none does."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return f"{cut(name)!r} is there twice"
+        seen.add(name)
+    return ""
+
+
+def _check_size(value: object) -> None:
+    """Refuse aliases of aliases: a few lines of them stand for more than any layer could look at, or show."""
+    waiting, size = [value], 0
+    while waiting:
+        each = waiting.pop()
+        size += 1 + (len(each) if isinstance(each, (str, bytes)) else 0)
+        if size > _LARGEST:
+            raise ValueError(f"larger than {_LARGEST:,} characters once its aliases are written out")
+        if isinstance(each, dict):
+            waiting.extend(cast("dict[object, object]", each))
+            waiting.extend(cast("dict[object, object]", each).values())
+        elif isinstance(each, (list, tuple, set)):
+            waiting.extend(cast("list[object]", each))

@@ -1,0 +1,170 @@
+"""Values of a config: how one is checked against a type hint, and how one is shown in an error."""
+
+from __future__ import annotations
+
+import os
+import re
+import reprlib
+import types
+import typing
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, TypeAlias, cast
+from uuid import UUID
+
+import msgspec
+
+from chatstack.client.wiring import nearest
+from chatstack.errors import WiringError
+
+Config: TypeAlias = Mapping[str, object]
+
+_VALUE_CHARS = 80
+"""How much of a value an error shows."""
+MESSAGE_CHARS = 400
+"""How much of what somebody else says about it: a layer, a reader."""
+_DATA = (bool, int, float, str, type(None))
+_SIMPLE: tuple[type, ...] = (*_DATA, PurePath, Enum, msgspec.Struct, date, time, timedelta, Decimal, UUID)
+_CONTAINERS: tuple[object, ...] = (Mapping, Sequence, Collection, Iterable, dict, list, tuple, set, frozenset)
+
+
+def converted(value: object, hint: object, here: str, *, layer: str = "", parameter: str = "") -> object:
+    """The value as a type hint wants it: lists as tuples where it says so, and no text for a number.
+
+    Raises ``WiringError``, with the place of the very value that is wrong, and for text where code is wanted.
+    """
+    if value is not None and not is_plain(hint) and _is_data(value):
+        raise WiringError(
+            f"{here}: wants an object that no config can hold, got {shown(value)}; "
+            f"give it in code: stack.override({layer!r}, {parameter}=...)",
+            layer=layer,
+            parameter=parameter,
+        )
+    try:
+        return cast("object", msgspec.convert(value, type=without_paths(hint), dec_hook=_made))
+    except msgspec.ValidationError as error:
+        if isinstance(value, Mapping):
+            for name, each in cast("Mapping[object, object]", value).items():
+                if (inside := _value_hint(hint)) is not None:
+                    converted(each, inside, f"{here}.{key_shown(str(name))}", layer=layer, parameter=parameter)
+        text, at, path = str(error).replace("`", "").partition(" - at $")  # it quotes text, however long
+        if (index := re.fullmatch(r"\[(\d+)\]", path)) and isinstance(value, list | tuple):
+            here, value = f"{here}{path}", cast("Sequence[object]", value)[int(index[1])]
+        elif at:
+            text = f"{text}{at}{path}"
+        said, wrong = cut(text), cast("Any", value)
+        raise WiringError(
+            f"{here}: {said[:1].lower()}{said[1:]}: {shown(wrong)}", layer=layer, parameter=parameter
+        ) from error
+    except TypeError:  # a hint that msgspec has no rule for: the layer itself checks such a value
+        return value
+
+
+def is_plain(hint: object) -> bool:
+    """Whether values of that type can be written in a file: text, numbers, switches, lists and tables of those."""
+    arguments = typing.get_args(hint)
+    kind: object = typing.get_origin(hint) or hint
+    if kind is typing.Literal:
+        return True
+    if kind is typing.Union or kind is types.UnionType:
+        return any(is_plain(each) for each in arguments if each is not type(None))
+    if kind in _CONTAINERS:
+        return all(each is ... or is_plain(each) for each in arguments)
+    if typing.is_typeddict(kind) or not isinstance(kind, type):
+        return True  # a new type, a variable: nothing speaks against it
+    return kind is object or issubclass(kind, _SIMPLE)
+
+
+def without_paths(hint: object) -> object:
+    """The hint without ``os.PathLike``, which msgspec does not know beside text, and which no file holds."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return hint
+    kept = [each for each in typing.get_args(hint) if (typing.get_origin(each) or each) is not os.PathLike]
+    return typing.Union[tuple(kept)] if kept else hint  # noqa: UP007 - made from a list
+
+
+def _made(kind: type, value: object) -> object:
+    """For types that msgspec does not know: a path of text, and objects that are one already."""
+    if issubclass(kind, PurePath) and isinstance(value, str):
+        return kind(value)
+    if isinstance(value, kind):
+        return value
+    raise NotImplementedError
+
+
+def _value_hint(hint: object) -> object:
+    """What the values of a mapping are to be; None if the hint is no mapping's."""
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        found = [inside for each in arguments if (inside := _value_hint(each)) is not None]
+        return found[0] if len(found) == 1 else None
+    return arguments[1] if typing.get_origin(hint) in (Mapping, dict) and len(arguments) == 2 else None
+
+
+def _is_data(value: object) -> bool:
+    """Whether it is what a file can hold, and says anything."""
+    if isinstance(value, Mapping):
+        return True
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        return bool(items) and all(isinstance(each, (*_DATA, list, tuple, Mapping)) for each in items)
+    return isinstance(value, _DATA)
+
+
+def table(value: object, where: str) -> Config:
+    """The value, if it is a table whose keys are text. Raises ``WiringError``."""
+    if not isinstance(value, Mapping):
+        raise WiringError(f"{where}: expected a table of names and values, got {kind_of(value)}")
+    for key in cast("Mapping[object, object]", value):
+        if not isinstance(key, str):
+            raise WiringError(f"{where}: {shown(key)} is not a name; keys are text")
+    return cast("Config", value)
+
+
+def check_keys(content: Config, known: Sequence[str], where: str) -> None:
+    """Refuse a key that is not among the known ones, with the nearest of them. Raises ``WiringError``."""
+    for key in content:
+        if key not in known:
+            raise WiringError(f"{where}: unknown key {shown(key)}; {nearest_to(key, known)}", parameter=str(key))
+
+
+def kind_of(value: object) -> str:
+    """The type of a value, in words."""
+    name = type(value).__name__
+    return "nothing" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+class _Shortened(reprlib.Repr):
+    """A repr that looks only at what it shows, however large the value is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxstring = self.maxother = _VALUE_CHARS
+
+    def repr_int(self, x: int, level: int) -> str:
+        """A number as it is, unless it is one that Python would refuse to write."""
+        return repr(x) if x.bit_length() <= 8 * _VALUE_CHARS else f"a number of {x.bit_length():,} bits"
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: its repr, in at most 80 characters."""
+    return cut(_Shortened().repr(value))
+
+
+def key_shown(name: str) -> str:
+    """A key as it stands in the place of an error: as it is, unless a line could not hold it."""
+    return cut(name) if name.isprintable() else shown(name)
+
+
+def nearest_to(name: object, known: Iterable[str]) -> str:
+    """A hint for a misspelt name; what is no name, or far too long for one, is not compared."""
+    return nearest(name if isinstance(name, str) and len(name) <= _VALUE_CHARS else "", known)
+
+
+def cut(text: str, characters: int = _VALUE_CHARS) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= characters else f"{text[: characters - 3]}..."
