@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.turnstile import Turnstile
@@ -18,6 +18,8 @@ _CLIENT_RESTS_SECONDS = 5.0
 _HISTORY_RESTS_SECONDS = 15.0
 _LONGEST_SECONDS = 600.0
 _LONG_WAIT_SECONDS = 5.0
+_PATIENCE = 2
+"""So many callers in a row may give up before the history rests."""
 _MOST_CLIENTS = 64
 _MOST_HISTORIES = 10_000
 
@@ -25,7 +27,7 @@ _MOST_HISTORIES = 10_000
 class Leave(NamedTuple):
     """Leave to try once; how it ended has to be told."""
 
-    history: Outage
+    account: _Account
     history_ticket: int
     client: Outage
     client_ticket: int
@@ -33,7 +35,8 @@ class Leave(NamedTuple):
     def succeeded(self) -> None:
         """There is a summary."""
         self.client.over(self.client_ticket)
-        self.history.over(self.history_ticket)
+        self.account.outage.over(self.history_ticket)
+        self.account.given_up, self.account.was_told = 0, False
 
     def failed(self, *, is_outage: bool) -> float:
         """There is none. How many seconds nobody tries again for this history."""
@@ -41,16 +44,21 @@ class Leave(NamedTuple):
             self.client.failed(self.client_ticket)
         else:  # it did answer
             self.client.over(self.client_ticket)
-        return self.history.failed(self.history_ticket)[0]
+        self.account.given_up = 0
+        return self.account.outage.failed(self.history_ticket)[0]
 
     def gave_up(self, waited_seconds: float) -> None:
-        """The caller was cancelled before anything was known: the next one may try, unless that took long already. A
-        client that hangs longer than its callers wait would else be waited for on every call."""
+        """The caller was cancelled before anything was known: the next one may try.
+
+        But not again and again, nor after a long wait: a client that takes longer than its callers wait would end every
+        one of their turns, and the next strategy never got its own.
+        """
         self.client.gave_up(self.client_ticket)
-        if waited_seconds >= _LONG_WAIT_SECONDS:
-            self.history.failed(self.history_ticket)
+        self.account.given_up += 1
+        if waited_seconds >= _LONG_WAIT_SECONDS or self.account.given_up >= _PATIENCE:
+            self.account.outage.failed(self.history_ticket)
         else:
-            self.history.gave_up(self.history_ticket)
+            self.account.outage.gave_up(self.history_ticket)
 
 
 class SummaryAttempts:
@@ -65,10 +73,10 @@ class SummaryAttempts:
 
     def __init__(self) -> None:
         self._turnstile = Turnstile()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a dropped answer may be collected anywhere
         self._clients: OrderedDict[int, tuple[object, Outage]] = OrderedDict()
         self._is_owing = False
-        self._histories: OrderedDict[tuple[str, str | bytes], _Account] = OrderedDict()
+        self._histories: OrderedDict[tuple[str, _Place], _Account] = OrderedDict()
 
     def alone(self, key: Hashable) -> AbstractAsyncContextManager[None]:
         """Wait until nobody else summarizes that; what they decided should be looked up then."""
@@ -81,15 +89,20 @@ class SummaryAttempts:
 
     def leave(self, client: ChatClient, owner: str, opened: Opened, clock: Callable[[], float]) -> Leave | None:
         """Leave to ask this client about this history, or None while one of them rests after a failure."""
-        of_history, of_client = self._opened_account(owner, opened, clock).outage, self._of_client(client, clock)
-        mine = of_history.ticket()
+        account, of_client = self._opened_account(owner, opened, clock), self._of_client(client, clock)
+        mine = account.outage.ticket()
         if mine is None:
             return None
         its = of_client.ticket()
         if its is None:
-            of_history.gave_up(mine)
+            account.outage.gave_up(mine)
             return None
-        return Leave(of_history, mine, of_client, its)
+        return Leave(account, mine, of_client, its)
+
+    def was_told(self, owner: str, opened: Opened) -> bool:
+        """Whether somebody has told that there is no summary of this history."""
+        account = self._account(owner, opened)
+        return account is not None and account.was_told
 
     def is_news(self, owner: str, opened: Opened, clock: Callable[[], float]) -> bool:
         """Whether nobody has told yet that there is no summary of this history."""
@@ -128,15 +141,12 @@ class SummaryAttempts:
         follows may be a reminder that does not come again."""
         if not self._histories:  # nothing has ever gone wrong, so no digest is needed
             return None
-        conversation_id = opened.context.request.conversation_id
+        places = _places(opened)
         with self._lock:
-            if conversation_id is not None:
-                return self._histories.get((owner, conversation_id))
-            places = _places(opened)
             for place in places:
                 known = self._histories.get((owner, place))
-                if known is not None:  # and by its other branches, too
-                    self._histories[owner, places[0]] = known
+                if known is not None:  # its other branches may come back to that place
+                    self._keep((owner, places[0]), known)
                     return known
         return None
 
@@ -144,12 +154,15 @@ class SummaryAttempts:
         known = self._account(owner, opened)
         if known is None:
             known = _Account(Outage(_HISTORY_RESTS_SECONDS, clock, longest_seconds=_LONGEST_SECONDS))
-            key = opened.context.request.conversation_id or _places(opened)[0]
             with self._lock:
-                known = self._histories.setdefault((owner, key), known)
-                while len(self._histories) > _MOST_HISTORIES:
-                    self._histories.popitem(last=False)
+                self._keep((owner, _places(opened)[0]), known)
         return known
+
+    def _keep(self, key: tuple[str, _Place], account: _Account) -> None:
+        self._histories[key] = account
+        self._histories.move_to_end(key)
+        while len(self._histories) > _MOST_HISTORIES:
+            self._histories.popitem(last=False)
 
     def __repr__(self) -> str:
         return "SummaryAttempts()"
@@ -158,16 +171,25 @@ class SummaryAttempts:
 class _Account:
     """What is known of attempts for one history."""
 
-    __slots__ = ("outage", "owed", "was_told")
+    __slots__ = ("given_up", "outage", "owed", "was_told")
 
     def __init__(self, outage: Outage) -> None:
         self.outage = outage
         self.owed = Usage()
+        self.given_up = 0
+        """How many callers in a row did not wait for a summary."""
         self.was_told = False
 
 
-def _places(opened: Opened) -> list[bytes]:
-    """Where a history may be known from, the longest beginning first."""
-    seen = opened.seen
+_Place: TypeAlias = tuple[str | None, bytes]
+
+
+def _places(opened: Opened) -> list[_Place]:
+    """Where a history may be known from: by its id and how it began, or by its beginnings, the longest first."""
+    seen, conversation_id = opened.seen, opened.context.request.conversation_id
+    if not seen.length:
+        return [(conversation_id, b"")]
+    if conversation_id is not None:
+        return [(conversation_id, seen.links[0])]
     latest = min(seen.history.latest_assistant, seen.length - 1)
-    return list(reversed(seen.links[: max(latest, 0) + 1]))
+    return [(None, link) for link in reversed(seen.links[: max(latest, 0) + 1])]

@@ -83,8 +83,8 @@ class History:
         self.anchors: dict[str, tuple[object, Anchor]] = {}
         """What the provider reported for it, under the terms on which it was sent."""
         self.answered: LastAnswer | None = None
-        self._waits: dict[str, int] = {}
-        """How many tokens it had when an edit was not worth it."""
+        self._waits: dict[str, tuple[int, ...]] = {}
+        """Where the user's latest word stood when an edit was not worth it, and the sizes of the context then."""
         self.left_out: tuple[Record, Record | None, int] | None = None
         """What a layer further in has left out, of what was decided further out, and how many tokens less that is."""
         self.asked: dict[str, int] = {}
@@ -102,14 +102,17 @@ class History:
                 self.latest_user = position
         self.messages = messages
 
-    def wait(self, owner: str, tokens: int) -> None:
-        """An edit was not worth it: that layer need not look again before the context has grown by a 32nd."""
-        self._waits[owner] = tokens
+    def wait(self, owner: str, *sizes: int) -> None:
+        """An edit was not worth it: that layer need not look again before the user has spoken, or one of the context's
+        sizes has grown by a 32nd."""
+        self._waits[owner] = (self.latest_user, *sizes)
 
-    def is_waiting(self, owner: str, tokens: int) -> bool:
-        """Whether it has not grown as much yet; one that has shrunk is another."""
-        since = self._waits.get(owner)
-        return since is not None and since <= tokens < since + since // _PATIENCE
+    def is_waiting(self, owner: str, *sizes: int) -> bool:
+        """Whether neither has come yet; a context that has shrunk is another."""
+        latest_user, *since = self._waits.get(owner, (-2,))
+        return latest_user == self.latest_user and all(
+            before <= now <= before + before // _PATIENCE for before, now in zip(since, sizes, strict=True)
+        )
 
     def links(self, length: int) -> Sequence[bytes]:
         """Digests: the one at ``i`` stands for the first ``i + 1`` messages. At least as many as asked for."""

@@ -55,6 +55,10 @@ class Strategy(ABC):
         """Whether its layer asks a model through the client that it wraps, so that there has to be one."""
         return False
 
+    def for_messages_alone(self) -> Strategy:
+        """What is left of it where only the messages of a request are asked about, and its options stay as they are."""
+        return self
+
     def as_layer(self) -> Layer:
         """The layer that applies it: what ``ChatStack.use(strategy)`` puts into the stack."""
         return functools.partial(StrategyApplier, strategy=self)

@@ -87,6 +87,7 @@ class SummaryWriter:
         waiting = deque(Entry(who, without_lone_surrogates(text)) for who, text in entries)
         window, text, wrote, refusals = await self.windows.of(self.client, model), previous, "", 0
         limit: int | None = None
+        told: int | None = None
         while True:
             piece, rest = self._piece(waiting, self._room(window, limit, text, spent))
             request = summary_request(
@@ -95,11 +96,15 @@ class SummaryWriter:
             try:
                 text, wrote = await self._written(request, spent)
             except ContextOverflowError as refusal:
-                refusals += 1
-                if refusals > _REFUSALS:
+                refusals, told = refusals + 1, refusal.limit
+                smaller = self._smaller(piece, refusal)
+                if refusals > _REFUSALS or (limit is not None and smaller >= limit):
                     raise NotWrittenError("the summary client takes no request", "overflow", spent.usage) from refusal
-                waiting, limit = piece + rest, self._smaller(piece, refusal)
+                waiting, limit = piece + rest, smaller
                 continue
+            if told is not None:  # a limit that was told, and has proved true
+                self.windows.learn(self.client, model, told)
+                told = None
             waiting = rest
             if not waiting:
                 return Written(text, spent.usage, wrote)

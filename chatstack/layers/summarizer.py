@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
@@ -50,7 +50,8 @@ class Summarizer(ChatFronts):
     sent as they are. What is summarized is what the messages said before any layer cleared them.
     ``summary_client`` writes the summaries, else whatever the inner layers lead to. It may take
     ``summary_timeout_seconds`` for each call, and gets as many as it needs to read everything. A summary has at most
-    ``max_summary_tokens``, a quarter of ``max_tokens`` unless said otherwise. ``summary_prompt`` replaces ours.
+    ``max_summary_tokens`` (thinking included), a quarter of ``max_tokens`` unless said otherwise. ``summary_prompt``
+    replaces ours.
     A summary that fails, is empty, cut off or no smaller changes nothing: the request goes on as it came, for the next
     layer to make it fit, ``summarizer_failed`` is warned of, and it is tried again after a while. What summaries cost
     is in ``response.overhead_usage``.
@@ -64,7 +65,7 @@ class Summarizer(ChatFronts):
     keep_recent_turns: int = 3
     compress_to: float = 0.6
     summary_client: SummaryClient | None = None
-    summary_prompt: str = SUMMARY_PROMPT
+    summary_prompt: str = field(default=SUMMARY_PROMPT, repr=False)
     summary_timeout_seconds: float = 60.0
     max_summary_tokens: int | None = None
     counter: TokenCounter | None = None
@@ -126,7 +127,15 @@ class Summarizer(ChatFronts):
             self.attempts.owe(editing.owner, opened, spent.usage, self.memory.clock)
             raise
         overhead = spent.usage + self.attempts.settle(editing.owner, opened)
-        return stream if overhead == Usage() else _with_overhead(stream, overhead)
+        if overhead == Usage():
+            return stream
+
+        def owe() -> None:
+            self.attempts.owe(editing.owner, opened, overhead, self.memory.clock)
+
+        told = ChatStream(_ToldFirst(stream, overhead, owe), owns=stream)
+        told.sent = stream.sent
+        return told
 
     async def left_out(self, opened: Opened) -> Record | None:
         """What has been folded of this history: a layer further out need not weigh it any more."""
@@ -134,7 +143,7 @@ class Summarizer(ChatFronts):
 
     async def _compressed(self, context: Context, opened: Opened, spent: Spent) -> Context:
         """The context with a new summary, if one is worth it and can be had."""
-        if context.is_unstable:  # an edit that nobody can keep is paid for on every call
+        if context.is_unstable or not opened.seen.length:  # an edit that nobody can keep is paid for on every call
             return context
         if self.attempts.rests(self._writer.client, self._editing.owner, opened, self.memory.clock):
             self._say_resting(context, opened)
@@ -150,13 +159,13 @@ class Summarizer(ChatFronts):
     def _cut(self, context: Context, opened: Opened) -> Cut | None:
         """What to fold. Where there is nothing, that is said, and not looked for again for every message."""
         history, owner = opened.seen.history, self._editing.owner
-        if history.is_waiting(owner, context.tokens):
+        if history.is_waiting(owner, context.tokens, context.items):
             return None
         cut = self._strategy.cut(context)
         if cut is None:
-            history.wait(owner, context.tokens)
+            history.wait(owner, context.tokens, context.items)
             if self._editing.is_news("ineffective", opened):
-                why = "too little is left that may be summarized"
+                why = f"{self._strategy.limits.excess(context)}, and too little of it may be summarized now"
                 say_ineffective(self.telemetry, self._strategy.name, context, why)
         return cut
 
@@ -223,8 +232,9 @@ class Summarizer(ChatFronts):
             leave.failed(is_outage=False)
         else:
             leave.succeeded()
-            if opened.replayed is not None:
-                await self._kept.keep(opened.seen, opened.context, opened.replayed, covers)
+            record = opened.replayed
+            if record is not None and max(record.drop, default=0) < covers:  # else it is somebody else's, about more
+                await self._kept.keep(opened.seen, opened.context, record, covers)
         return after
 
     def _summary(self, written: Written, context: Context, cut: Cut) -> Message:
@@ -256,8 +266,11 @@ class Summarizer(ChatFronts):
         )
 
     def _say_resting(self, context: Context, opened: Opened) -> None:
-        if self.attempts.is_news(self._editing.owner, opened, self.memory.clock):
-            self._say_failed("the last one went wrong, and it is not tried again yet", "resting", context, None)
+        owner, clock = self._editing.owner, self.memory.clock
+        if self.attempts.was_told(owner, opened) or self._strategy.cut(context) is None:
+            return
+        if self.attempts.is_news(owner, opened, clock):
+            self._say_failed("one went wrong a moment ago, and none is tried yet", "resting", context, None)
 
 
 def _covered_by(cut: Cut, context: Context, opened: Opened) -> int:
@@ -266,14 +279,32 @@ def _covered_by(cut: Cut, context: Context, opened: Opened) -> int:
     return bisect_left(opened.seen.positions, origin)
 
 
-def _with_overhead(stream: ChatStream, usage: Usage) -> ChatStream:
-    """The same answer, and with it what the summary cost."""
-    told = ChatStream(_told_first(stream, usage), owns=stream)
-    told.sent = stream.sent
-    return told
+class _ToldFirst:
+    """The same answer, and with it what summaries have cost; if it does not get to its end, that is owed again."""
 
+    def __init__(self, stream: ChatStream, usage: Usage, owe: Callable[[], None]) -> None:
+        self._stream = stream
+        self._usage: Usage | None = usage
+        self._owe: Callable[[], None] | None = owe
 
-async def _told_first(stream: ChatStream, usage: Usage) -> AsyncGenerator[ChatUpdate, None]:
-    yield ChatUpdate(overhead_usage=usage)
-    async for update in stream:
-        yield update
+    async def __anext__(self) -> ChatUpdate:
+        if self._usage is not None:
+            usage, self._usage = self._usage, None
+            return ChatUpdate(overhead_usage=usage)
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._owe = None
+            raise
+
+    async def aclose(self) -> None:
+        self._give_back()
+        await self._stream.aclose()
+
+    def __del__(self) -> None:
+        self._give_back()
+
+    def _give_back(self) -> None:
+        owe, self._owe = self._owe, None
+        if owe is not None:
+            owe()

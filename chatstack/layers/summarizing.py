@@ -47,11 +47,14 @@ def check_summarizing(owner: str, given: Summarizing) -> None:
     """Check the options of a summarizer. Raises ``WiringError`` that names the layer, the parameter and the value."""
     check_limit(owner, "max_tokens", given.max_tokens)
     check_limit(owner, "max_context_items", given.max_context_items)
-    check_limit(owner, "max_summary_tokens", given.max_summary_tokens)
+    check_limit(owner, "max_summary_tokens", given.max_summary_tokens, least=16)
 
     def wrong(parameter: str, value: object, wanted: str) -> WiringError:
         return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)
 
+    most, limit = given.max_summary_tokens, given.max_tokens
+    if most is not None and limit is not None and most >= limit:
+        raise wrong("max_summary_tokens", most, f"less than max_tokens={limit}: a summary is to be smaller than that")
     turns: object = given.keep_recent_turns
     if type(turns) is not int or turns < 1:
         raise wrong("keep_recent_turns", turns, "a whole number, at least 1: the turn that runs is one of them")

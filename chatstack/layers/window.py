@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from chatstack import semconv
@@ -45,6 +45,7 @@ class ContextWindow(Strategy):
     ``keep_recent_turns`` turns are.
     From ``max_tool_calls_per_turn`` calls since the last user message on, tools are declared but not allowed; where the
     tool loop has a limit of its own, the smaller one wins. None is no limit.
+    A context manager cannot allow or forbid tools: there, that limit is the tool loop's business.
     Without a ``summary_client`` the model that answers also writes the summaries.
     Source: seed ``videosdk-context-window``.
     """
@@ -56,7 +57,7 @@ class ContextWindow(Strategy):
     summary_client: SummaryClient | None = None
     _: KW_ONLY
     compress_to: float = 0.6
-    summary_prompt: str = SUMMARY_PROMPT
+    summary_prompt: str = field(default=SUMMARY_PROMPT, repr=False)
     summary_timeout_seconds: float = 60.0
     max_summary_tokens: int | None = None
     name = "context_window"
@@ -85,6 +86,9 @@ class ContextWindow(Strategy):
 
     def excess(self, context: Context) -> str:
         return self.truncation.excess(context)
+
+    def for_messages_alone(self) -> ContextWindow:
+        return replace(self, max_tool_calls_per_turn=None)
 
     def as_layer(self) -> Layer:
         return functools.partial(WindowKeeper, strategy=self)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, cast
 
-from chatstack.client.protocol import ChatClient, ProviderInfo
+from chatstack.client.protocol import ChatClient, ProviderInfo, chain
 from chatstack.client.stack import ChatStack
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
@@ -31,10 +32,12 @@ class Applied:
         self._name = name
         self._options = options or ChatOptions()
         self._client = replace(stack, trace_model_calls=False).build(resolve)
-        # This layer alone is known to wait for nothing but a store; another one may ask a model.
-        self._must_wait = any(
-            type(layer) is not StrategyApplier or layer.memory.shared is not None for layer in self._client.layers
-        )
+        self._must_wait = not all(map(_waits_for_nothing, self._client.layers))
+
+    @property
+    def layers(self) -> list[tuple[str, object]]:
+        """The layers that are applied, by their names."""
+        return list(zip(self._client.names, self._client.layers, strict=True))
 
     async def to(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """The messages as they would be sent: the very same tuple, if there is nothing to do."""
@@ -59,10 +62,26 @@ class Applied:
         return None
 
 
+def _waits_for_nothing(layer: object) -> bool:
+    """Whether that is known of a layer: another one may ask a model, or, for the window, the API."""
+    return (
+        type(layer) is StrategyApplier
+        and layer.memory.shared is None
+        and not (layer.strategy.needs_window and next(_behind(layer), None) is not None)
+    )
+
+
+def _behind(layer: StrategyApplier) -> Iterator[object]:
+    """What is behind the outlet."""
+    outlets = (each for each in chain(layer) if isinstance(each, Outlet))
+    return (each.inner for each in outlets if each.inner is not None)
+
+
 class Outlet:
     """Where the request would leave the stack: says what was sent, and answers nothing.
 
-    Behind it is the client that a layer may ask for something of its own, if there is one.
+    Behind it is the client that a layer may ask for something of its own, if there is one; whoever looks for that asks
+    below all context layers, of which this is one.
     """
 
     __slots__ = ("info", "inner")

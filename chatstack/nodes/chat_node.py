@@ -25,8 +25,9 @@ class ChatNode:
     What is sent is trimmed, for that call only, by a context manager or a strategy; without one, the client's own
     layers see to it. A trimmed state never leaves the node, and the one that came in stays as it is, whatever a manager
     does to its own copy. What a manager raises surfaces: nothing is ever sent untrimmed for it.
-    A strategy is applied around the client by its layer, which gets its services from ``resolve``, as in
-    ``ChatStack.build``. ``options`` and ``timeout_seconds`` are those of every call.
+    A strategy is applied around the client, so it sees a turn's first request: what a tool loop in the client adds
+    within the turn, only layers inside that loop see. It is applied by its layer, which gets its services from
+    ``resolve``, as in ``ChatStack.build``. ``options`` and ``timeout_seconds`` are those of every call.
     Source: seed ``agentflow-context-manager``.
     """
 

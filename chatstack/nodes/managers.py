@@ -172,8 +172,9 @@ class StrategyContextManager(_Trimming):
             )
         model = (self.options.model if self.options is not None else None) or ""
         info = ProviderInfo(name="nodes", model=model, window_tokens=self.window_tokens)
+        strategy = self.strategy.for_messages_alone()
         stack = ChatStack(Outlet(info, self.client), memory=self.memory)
-        stack = stack.use(self.strategy) if self.counter is None else stack.use(self.strategy, counter=self.counter)
+        stack = stack.use(strategy) if self.counter is None else stack.use(strategy, counter=self.counter)
         applied = Applied(stack, kind, options=self.options, resolve=_resolver_of(self.telemetry))
         object.__setattr__(self, "_applied", applied)
 
@@ -184,7 +185,7 @@ class StackContextManager(_Trimming):
 
     The recipe's provider answers nothing here; it is only asked for summaries, counts and its window, where a layer
     does. ``options`` are those of the calls to come. Decisions are kept in the recipe's memory. What a summary costs is
-    in its span, as a state has no place for it. Only ``atrim_context``: layers may have to wait.
+    in its span, as a state has no place for it. ``trim_context`` raises ``WiringError`` where a layer may have to wait.
     """
 
     stack: ChatStack
@@ -202,8 +203,9 @@ class StackContextManager(_Trimming):
             )
         provider = self.stack.provider
         info = provider_info(provider) or _NOBODY
-        built = replace(self.stack, trace_model_calls=False).build(self.resolve)
-        for layer, called in zip(built.layers, built.names, strict=True):
+        stack = replace(self.stack, provider=Outlet(info, provider))
+        applied = Applied(stack, "StackContextManager", options=self.options, resolve=self.resolve)
+        for called, layer in applied.layers:
             if getattr(layer, "kind", "") != "context":
                 raise WiringError(
                     f"StackContextManager: layer {called!r} is no context layer, and a manager only decides what is "
@@ -211,8 +213,6 @@ class StackContextManager(_Trimming):
                     layer=called,
                     parameter="stack",
                 )
-        stack = replace(self.stack, provider=Outlet(info, provider))
-        applied = Applied(stack, "StackContextManager", options=self.options, resolve=self.resolve)
         object.__setattr__(self, "_applied", applied)
 
 

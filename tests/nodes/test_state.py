@@ -127,7 +127,9 @@ class Unique(Bare):
         return self
 
 
-@pytest.mark.parametrize("state", [Tuple(tuple(OLD)), Computed(), ComputedModel(), Unique(OLD, 1)], ids=repr)
+@pytest.mark.parametrize(
+    "state", [Tuple(tuple(OLD)), Computed(), ComputedModel(), Unique(OLD, 1)], ids=lambda state: type(state).__name__
+)
 def test_a_class_that_cannot_be_copied_like_that_is_told_what_to_override(state: Any) -> None:
     """Above all, no untrimmed state comes back as if it had been trimmed."""
     name = type(state).__name__

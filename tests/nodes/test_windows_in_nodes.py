@@ -11,7 +11,9 @@ import pytest
 from chatstack import (
     AgentState,
     ChatNode,
+    ChatOptions,
     ChatStack,
+    ClearThenDrop,
     ContextMemory,
     ContextWindow,
     ContextWindowGuard,
@@ -25,6 +27,7 @@ from chatstack import (
     Summarizer,
     Telemetry,
     ToolCall,
+    ToolDeclaration,
     ToolResultClearer,
     WiringError,
     tool,
@@ -236,3 +239,19 @@ def test_only_context_layers_can_be_a_manager() -> None:
 def test_a_built_client_is_no_stack() -> None:
     with pytest.raises(WiringError, match="stack is a BuiltClient; pass a ChatStack, not built yet"):
         StackContextManager(layers(writer()).build())  # type: ignore[arg-type]
+
+
+def test_a_manager_says_nothing_of_tools_that_it_cannot_forbid() -> None:
+    capture = TelemetryCapture()
+    options = ChatOptions(tools=(ToolDeclaration("look"),))
+    manager = StrategyContextManager(
+        window(writer(), max_tool_calls_per_turn=2), telemetry=capture.telemetry, options=options
+    )
+    asyncio.run(manager.atrim_context(AgentState(rounds(5))))
+    assert list(capture.warnings) == []
+
+
+def test_a_strategy_that_may_ask_for_the_window_must_be_awaited() -> None:
+    stack = ChatStack(ScriptedClient()).use(ClearThenDrop())
+    with pytest.raises(WiringError, match="trim_context cannot wait"):
+        StackContextManager(stack).trim_context(AgentState(turns(1)))

@@ -179,7 +179,9 @@ def test_without_the_tokenizer_the_error_names_the_extra(monkeypatch: pytest.Mon
         TokenizerCounter()
 
 
-@pytest.mark.parametrize("counter", [CharCounter(), TableCounter(), OneEach()], ids=repr)
+@pytest.mark.parametrize(
+    "counter", [CharCounter(), TableCounter(), OneEach()], ids=lambda counter: type(counter).__name__
+)
 def test_nothing_counts_less_than_zero(counter: TokenCounter) -> None:
     parts = (Text(""), ToolCall("", "", ""), ToolResult("", "", ""), File(), Reasoning(""), ProviderItem("", ""))
     assert min(counter.count_part(part) for part in parts) >= 0
