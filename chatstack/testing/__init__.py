@@ -22,12 +22,14 @@ is checked with a script for the model, and, where it says something, with a cap
         assert capture.tree() == [("chat script", [])]
 
 ``ScriptedClient`` plays texts, messages, errors, and lists of deltas, tool calls and errors. The contract and the
-capture need the OpenTelemetry SDK: ``pip install 'chatstack-core[otel]'``.
+capture need the OpenTelemetry SDK: ``pip install 'chatstack-core[otel]'``. ``StoreContract`` is the same for a store of
+decisions: write ``make``, which gives one.
 """
 
 from chatstack.testing.capture import CapturedLog, CapturedSpan, MetricPoint, TelemetryCapture
 from chatstack.testing.contract import LayerContract
 from chatstack.testing.scripted import Answer, ScriptedClient
+from chatstack.testing.store_contract import StoreContract
 
 __all__ = [
     "Answer",
@@ -36,5 +38,6 @@ __all__ = [
     "LayerContract",
     "MetricPoint",
     "ScriptedClient",
+    "StoreContract",
     "TelemetryCapture",
 ]
