@@ -33,6 +33,7 @@ from chatstack.client.stack import BuiltClient
 from chatstack.context.strategy import StrategyApplier
 from chatstack.demo.ledger import RequestScale
 from chatstack.layers.window import WindowKeeper
+from chatstack.nodes.overheard import Overheard
 from chatstack.telemetry.events import ProgressKind
 from chatstack.testing import LayerContract, ScriptedClient
 from chatstack.testing.conversations import ANSWERS, CANARY, HISTORIES, TOOLS
@@ -137,6 +138,13 @@ class TestStrategyApplier(LayerContract):
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
         return StrategyApplier(inner, strategy=OldestFirst(LIMIT, LIMIT // 2), telemetry=telemetry)
+
+
+class TestOverheard(LayerContract):
+    covers = (Overheard,)
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return Overheard(inner)
 
 
 class TestRequestScale(LayerContract):

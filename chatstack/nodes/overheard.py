@@ -1,0 +1,52 @@
+"""A client that tells somebody what is sent and what comes back, while a node waits for the whole answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient
+from chatstack.client.stream import ChatStream
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate
+
+
+class Listener(Protocol):
+    """Who is told. What it raises ends the call."""
+
+    async def asked(self, request: ChatRequest) -> None: ...
+
+    async def heard(self, update: ChatUpdate) -> None: ...
+
+
+listener_now: ContextVar[Listener | None] = ContextVar("listener_now", default=None)
+"""Who is listening to the calls of this task."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overheard(ChatFronts):
+    """Hands everything on; with a listener, the answer is streamed and each update is told before it goes up."""
+
+    inner: ChatClient
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        listener = listener_now.get()
+        if listener is None:
+            return await self.inner.send(request)
+        request = request.but(stream=True)
+        await listener.asked(request)
+        stream = await self.inner.send(request)
+        told = ChatStream(_telling(stream, listener), owns=stream)
+        told.sent = stream.sent
+        return told
+
+
+async def _telling(stream: ChatStream, listener: Listener) -> AsyncGenerator[ChatUpdate, None]:
+    async with aclosing(stream):
+        async for update in stream:
+            await listener.heard(update)
+            yield update

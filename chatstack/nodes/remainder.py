@@ -1,0 +1,128 @@
+"""What one side of a conversion has and the other has no field for: taken as a difference, put back where it fits.
+
+A value is converted plainly, and back; what that round trip would lose is the remainder. So nothing has to be listed
+field by field, and whatever a later version of a library adds rides along as well. A remainder is JSON data.
+
+Inside of lists, and where a value takes the place of another one, a remainder names the digest of the plain value that
+it belongs to. A message that somebody has changed meanwhile keeps the change: what rode along for the old one is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, TypeAlias, cast
+
+from chatstack.errors import InputError
+
+Json: TypeAlias = Any
+"""Whatever JSON can say: the values of both sides are compared as such."""
+
+
+def remainder(wanted: Json, plain: Json) -> dict[str, Json]:
+    """What has to be done to ``plain`` to make it ``wanted``; empty if they are the same."""
+    if same(wanted, plain):
+        return {}
+    named, others_named = as_object(wanted), as_object(plain)
+    if named is not None and others_named is not None:
+        return _fields(named, others_named)
+    items, others = as_list(wanted), as_list(plain)
+    if items is not None and others is not None and len(items) == len(others):
+        pairs = enumerate(zip(items, others, strict=True))
+        return {"at": {str(place): _placed(one, other) for place, (one, other) in pairs if not same(one, other)}}
+    return {"is": wanted, "of": digest(plain)}
+
+
+def completed(plain: Json, rest: Json) -> Json:
+    """``plain`` with that remainder, as far as it still belongs to it. A remainder of another form is left out."""
+    known = as_object(rest)
+    if not known:
+        return plain
+    if "of" in known and known["of"] != digest(plain):
+        return plain
+    if "is" in known:
+        return known["is"]
+    fields, items = as_object(plain), as_list(plain)
+    if fields is not None:
+        return _completed_fields(fields, known)
+    if items is not None:
+        places = as_object(known.get("at")) or {}
+        return [completed(each, places.get(str(place))) for place, each in enumerate(items)]
+    return plain
+
+
+def same(one: Json, other: Json) -> bool:
+    """Equal, and of the same types all through: 1, 1.0 and True are three values."""
+    return type(one) is type(other) and one == other and (type(one) in _PLAIN or _written(one) == _written(other))
+
+
+def digest(value: Json) -> str:
+    """A short digest of a JSON value."""
+    return hashlib.blake2b(_written(value).encode(), digest_size=6).hexdigest()
+
+
+def json_text(value: Json, where: str) -> str:
+    """JSON text that gives the very same value back. Raises ``InputError`` naming the place for what has none."""
+    try:
+        text = json.dumps(value, separators=(",", ":"))
+        kept = same(json.loads(text), value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{where}: holds what JSON cannot say ({error}); convert it with keep_rest=False") from error
+    if not kept:
+        raise InputError(f"{where}: holds what JSON does not give back as it was; convert it with keep_rest=False")
+    return text
+
+
+_PLAIN = (str, int, bool, type(None))
+
+
+def _written(value: Json) -> str:
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+def as_object(value: object) -> dict[str, Json] | None:
+    """The value if it is an object, its names taken to be text."""
+    return cast("dict[str, Json]", cast("object", value)) if isinstance(value, dict) else None
+
+
+def as_list(value: object) -> list[Json] | None:
+    """The value if it is a list."""
+    return cast("list[Json]", cast("object", value)) if isinstance(value, list) else None
+
+
+def _placed(wanted: Json, plain: Json) -> dict[str, Json]:
+    """The remainder of one item of a list, which always names what it belongs to."""
+    return {**remainder(wanted, plain), "of": digest(plain)}
+
+
+def _fields(wanted: dict[str, Json], plain: dict[str, Json]) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    put = {
+        name: value
+        for name, value in wanted.items()
+        if name not in plain or not (same(value, plain[name]) or _can_be_told_inside(value, plain[name]))
+    }
+    inside = {
+        name: remainder(value, plain[name])
+        for name, value in wanted.items()
+        if name in plain and name not in put and not same(value, plain[name])
+    }
+    gone = [name for name in plain if name not in wanted]
+    for key, value in (("set", put), ("in", inside), ("drop", gone)):
+        if value:
+            found[key] = value
+    return found
+
+
+def _can_be_told_inside(one: Json, other: Json) -> bool:
+    """Whether the difference is told part by part: long lists and objects, where most of it is the same."""
+    return (isinstance(one, dict) and isinstance(other, dict)) or isinstance(one, list) or isinstance(other, list)
+
+
+def _completed_fields(plain: dict[str, Json], rest: dict[str, Json]) -> dict[str, Json]:
+    gone = as_list(rest.get("drop")) or ()
+    whole = {name: value for name, value in plain.items() if name not in gone}
+    for name, inner in (as_object(rest.get("in")) or {}).items():
+        if name in whole:
+            whole[name] = completed(whole[name], inner)
+    return whole | (as_object(rest.get("set")) or {})

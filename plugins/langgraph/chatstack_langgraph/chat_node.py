@@ -1,0 +1,146 @@
+"""The node of a LangGraph graph that asks a chatstack client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
+from typing import Any, cast
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import get_async_callback_manager_for_config
+from pydantic import BaseModel
+
+from chatstack import (
+    AgentState,
+    BaseContextManager,
+    ChatClient,
+    ChatNode,
+    ChatOptions,
+    ChatResponse,
+    InputError,
+    Resolver,
+    Strategy,
+    WiringError,
+)
+from chatstack.nodes.overheard import Overheard, listener_now
+from chatstack_langgraph.callbacks import CallbackListener
+from chatstack_langgraph.messages import from_langchain, to_langchain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphChatNode:
+    """A node for ``builder.add_node("chat", GraphChatNode(client))``: asks the client, and adds what the turn added.
+
+    The state's ``messages_key`` holds LangChain messages under a reducer that adds, such as ``add_messages``. What is
+    sent is trimmed, for that call only, by a context manager, a strategy or the client's own layers; the state and the
+    checkpointer keep every message. A context manager gets a ``chatstack.AgentState`` with the messages, and the rest
+    of the graph's state in ``extra``. What it raises surfaces.
+
+    The conversation's id is the graph's ``thread_id``. Tokens go to ``stream_mode="messages"`` and to the callbacks of
+    the run as they arrive. The node is asynchronous: use ``ainvoke`` and ``astream``.
+    """
+
+    client: ChatClient
+    _: KW_ONLY
+    trim_context: bool = True
+    context_manager: BaseContextManager[Any] | Strategy | None = None
+    options: ChatOptions | None = None
+    timeout_seconds: float | None = None
+    resolve: Resolver | None = field(default=None, repr=False)
+    messages_key: str = "messages"
+    _node: ChatNode = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.client, type) or not callable(getattr(self.client, "send", None)):
+            raise WiringError(
+                f"GraphChatNode: client is a {type(self.client).__name__}; pass a chat client, which has send()",
+                layer="GraphChatNode",
+                parameter="client",
+            )
+        node = ChatNode(
+            Overheard(self.client),
+            trim_context=self.trim_context,
+            context_manager=self.context_manager,
+            options=self.options,
+            timeout_seconds=self.timeout_seconds,
+            resolve=self.resolve,
+        )
+        object.__setattr__(self, "_node", node)
+
+    async def __call__(self, state: Any, config: RunnableConfig) -> dict[str, list[BaseMessage]]:
+        """What the turn added, for the reducer. Raises what the client and the context manager raise."""
+        values = _values_of(state)
+        if self.messages_key not in values:
+            raise InputError(
+                f"{type(state).__name__}: has no {self.messages_key!r}; pass messages_key=..., one of "
+                f"{', '.join(map(repr, values))}"
+            )
+        messages = from_langchain(_listed(values.pop(self.messages_key), self.messages_key), keep_rest=False)
+        callbacks = get_async_callback_manager_for_config(config)
+        listener = CallbackListener(callbacks, type(self.client).__name__) if callbacks.handlers else None
+        asked = AgentState(messages, values)
+        return {self.messages_key: await self._answer(asked, _thread_of(config), listener)}
+
+    async def _answer(
+        self, state: AgentState, conversation_id: str | None, listener: CallbackListener | None
+    ) -> list[BaseMessage]:
+        token = listener_now.set(listener)
+        try:
+            response = await self._node.answer(state, conversation_id=conversation_id)
+        except BaseException as error:
+            if listener is not None:
+                await listener.failed(error)
+            raise
+        finally:
+            listener_now.reset(token)
+        added = _with_usage(to_langchain(response.messages), response)
+        if listener is not None:
+            for place, message in enumerate(added):
+                message.id = listener.id_of(place)
+            await listener.ended(added)
+        return added
+
+
+def _values_of(state: object) -> dict[str, Any]:
+    """The fields of a state: a mapping, a pydantic model or a dataclass, as LangGraph takes them."""
+    if isinstance(state, Mapping):
+        return dict(cast("Mapping[str, Any]", state))
+    if isinstance(state, BaseModel):
+        return {name: getattr(state, name) for name in type(state).model_fields}
+    if is_dataclass(state) and not isinstance(state, type):
+        return {each.name: getattr(state, each.name) for each in fields(state)}
+    raise InputError(f"{type(state).__name__}: is no state of a graph; expected a mapping, a dataclass or a model")
+
+
+def _listed(found: object, key: str) -> Sequence[BaseMessage]:
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        return cast("Sequence[BaseMessage]", found)
+    raise InputError(f"{key}: expected a list of messages, got {type(found).__name__}; use the reducer add_messages")
+
+
+def _thread_of(config: RunnableConfig) -> str | None:
+    thread: object = config.get("configurable", {}).get("thread_id")
+    return str(thread) if thread is not None and thread != "" else None
+
+
+def _with_usage(messages: list[BaseMessage], response: ChatResponse) -> list[BaseMessage]:
+    """The tokens of the whole turn, at its last answer: sums over a history come out right."""
+    answers = [each for each in messages if isinstance(each, AIMessage)]
+    if answers:
+        last, usage = answers[-1], response.usage
+        if usage.total_tokens:
+            last.usage_metadata = UsageMetadata(
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                total_tokens=usage.total_tokens,
+                input_token_details={
+                    "cache_read": usage.cache_read_tokens,
+                    "cache_creation": usage.cache_write_tokens,
+                },
+                output_token_details={"reasoning": usage.reasoning_tokens},
+            )
+        told = {"model_name": response.model, "finish_reason": response.finish_reason, "id": response.id}
+        last.response_metadata = {name: value for name, value in told.items() if value}
+    return messages
