@@ -37,9 +37,9 @@ class Limits(msgspec.Struct, frozen=True):
         )
 
 
-def check_limit(owner: str, name: str, value: object, *, least: int = 1) -> None:
+def check_limit(owner: str, name: str, value: object) -> None:
     """Refuse what is no limit. Raises ``WiringError``."""
-    if value is not None and (type(value) is not int or value < least):
+    if value is not None and (type(value) is not int or value < 1):
         raise WiringError(
-            f"{owner}: {name}={value!r} must be a whole number, at least {least}, or None", layer=owner, parameter=name
+            f"{owner}: {name}={value!r} must be a whole number, at least 1, or None", layer=owner, parameter=name
         )

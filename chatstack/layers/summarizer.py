@@ -65,7 +65,7 @@ class Summarizer(ChatFronts):
     keep_recent_turns: int = 3
     compress_to: float = 0.6
     summary_client: SummaryClient | None = None
-    summary_prompt: str = field(default=SUMMARY_PROMPT, repr=False)
+    summary_prompt: str = SUMMARY_PROMPT
     summary_timeout_seconds: float = 60.0
     max_summary_tokens: int | None = None
     counter: TokenCounter | None = None

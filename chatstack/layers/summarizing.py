@@ -47,7 +47,7 @@ def check_summarizing(owner: str, given: Summarizing) -> None:
     """Check the options of a summarizer. Raises ``WiringError`` that names the layer, the parameter and the value."""
     check_limit(owner, "max_tokens", given.max_tokens)
     check_limit(owner, "max_context_items", given.max_context_items)
-    check_limit(owner, "max_summary_tokens", given.max_summary_tokens, least=16)
+    check_limit(owner, "max_summary_tokens", given.max_summary_tokens)
 
     def wrong(parameter: str, value: object, wanted: str) -> WiringError:
         return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)

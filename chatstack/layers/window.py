@@ -9,6 +9,7 @@ from typing import ClassVar
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
+from chatstack.client.stack import layer_repr
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer
 from chatstack.context.attempts import SummaryAttempts
@@ -32,7 +33,7 @@ from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ContextWindow(Strategy):
     """Keeps a conversation within ``max_tokens`` of input and ``max_context_items``: compresses, then truncates.
 
@@ -57,7 +58,7 @@ class ContextWindow(Strategy):
     summary_client: SummaryClient | None = None
     _: KW_ONLY
     compress_to: float = 0.6
-    summary_prompt: str = field(default=SUMMARY_PROMPT, repr=False)
+    summary_prompt: str = SUMMARY_PROMPT
     summary_timeout_seconds: float = 60.0
     max_summary_tokens: int | None = None
     name = "context_window"
@@ -65,6 +66,10 @@ class ContextWindow(Strategy):
     def __post_init__(self) -> None:
         check_summarizing("ContextWindow", self)
         check_limit("ContextWindow", "max_tool_calls_per_turn", self.max_tool_calls_per_turn)
+
+    def __repr__(self) -> str:
+        """What differs from the defaults: the prompt alone is longer than all the rest."""
+        return layer_repr(self)
 
     @property
     def has_limits(self) -> bool:

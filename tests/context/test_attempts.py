@@ -232,10 +232,11 @@ def test_a_history_that_has_grown_is_still_the_same() -> None:
     assert trying.must_leave(opened(*messages)).failed(is_outage=False) == 30
 
 
-def test_a_conversation_is_known_by_its_id_whatever_is_in_it() -> None:
+def test_a_conversation_is_known_by_its_id_and_how_it_began() -> None:
     trying = Trying()
     trying.must_leave(opened(Message.user("a"), conversation_id="c-42")).failed(is_outage=False)
-    assert trying.leave(opened(Message.user("quite another"), conversation_id="c-42")) is None
+    assert trying.leave(opened(Message.user("a"), Message.assistant("b"), conversation_id="c-42")) is None
+    assert trying.leave(opened(Message.user("quite another"), conversation_id="c-42")) is not None
     assert trying.leave(opened(Message.user("a"), conversation_id="c-43")) is not None
 
 

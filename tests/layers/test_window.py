@@ -109,8 +109,8 @@ def test_the_options_of_the_seed_can_be_given_in_its_order() -> None:
 
 
 def test_the_repr_shows_the_options() -> None:
-    shown = "ContextWindow(max_tokens=4000, max_context_items=20, keep_recent_turns=2, max_tool_calls_per_turn=10"
-    assert repr(ContextWindow(4_000, 20, 2)).startswith(shown)
+    shown = "ContextWindow(max_tokens=4000, max_context_items=20, keep_recent_turns=2"
+    assert repr(ContextWindow(4_000, 20, 2)) == f"{shown})"
     built = repr(Windowed(max_tokens=4_000, max_context_items=20, keep_recent_turns=2).client)
     assert built.startswith(f"WindowKeeper(strategy={shown}")
     stack = ChatStack(ScriptedClient()).use(ContextWindow, max_tokens=4_000)
