@@ -146,9 +146,3 @@ def test_anything_else_is_refused_by_the_name_of_layer_and_parameter(value: obje
         check_limit("Truncate", "max_tokens", value)
     assert (caught.value.layer, caught.value.parameter) == ("Truncate", "max_tokens")
     assert str(caught.value) == f"Truncate: max_tokens={value!r} must be a whole number, at least 1, or None"
-
-
-def test_the_least_that_is_a_limit_can_be_another() -> None:
-    check_limit("Truncate", "max_tokens", 0, least=0)
-    with pytest.raises(WiringError, match="at least 0"):
-        check_limit("Truncate", "max_tokens", -1, least=0)
