@@ -63,7 +63,10 @@ def assert_all_is_there(held: list[GraphMessage], model: ScriptedClient) -> None
     assert [message for message in messages if message.role == "assistant"] == [
         each if isinstance(each, Message) else Message.assistant(each) for each in ANSWERS
     ]
-    assert [result.is_error for message in messages for result in message.results] == [False, False, True] * 3
+    failed = [result.is_error for message in messages for result in message.results]
+    # The framework's own tool node runs calls together, and adds their results as they come.
+    assert [sorted(failed[at : at + 3]) for at in (0, 3, 6)] == [[False, False, True]] * 3
+    assert len(failed) == 9
     for request in model.requests:
         assert_whole_pairs(request.messages)
     assert len(sent_to(model)) < len(messages) - 1
