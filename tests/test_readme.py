@@ -34,7 +34,7 @@ def run(code: str, base_url: str, folder: Path | None = None) -> str:
 
 
 def test_there_is_code_in_the_readme() -> None:
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 7
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
@@ -57,8 +57,18 @@ def test_the_override_of_the_container_example_reaches_the_layer() -> None:
     assert "strict=True" in printed
 
 
+def test_the_example_of_a_node_keeps_the_state_whole() -> None:
+    assert run(BLOCKS[2], "http://127.0.0.1:9") == "6 messages in the state, 3 in what the model was sent\n"
+
+
+def test_the_example_of_a_warning_shows_it_on_its_span_and_on_the_root() -> None:
+    printed = run(BLOCKS[3], "http://127.0.0.1:9")
+    assert "context_guard about 97 tokens, 97% of 100\n" in printed
+    assert "('context_window_near_limit',)" in printed
+
+
 def test_the_example_of_summaries_folds_once_and_keeps_the_task_and_two_turns(tmp_path: Path) -> None:
-    printed = run(BLOCKS[3], "http://127.0.0.1:9", tmp_path).splitlines()
+    printed = run(BLOCKS[5], "http://127.0.0.1:9", tmp_path).splitlines()
     assert [line.split(",")[0] for line in printed if "folded" in line] == ["Quito: folded"]
     said = [line for line in printed if line.startswith(("user", "assistant"))]
     assert [line.split()[0] for line in said] == ["user", "assistant", *["user", "assistant"] * 2, "user"]
@@ -74,7 +84,7 @@ def test_the_example_of_summaries_folds_once_and_keeps_the_task_and_two_turns(tm
 
 
 def test_the_clearing_example_clears_and_names_the_handles(tmp_path: Path) -> None:
-    printed = run(BLOCKS[2], "http://127.0.0.1:9", tmp_path)
+    printed = run(BLOCKS[4], "http://127.0.0.1:9", tmp_path)
     assert len(re.findall(r"read_page: [\d,]+ tokens cleared; recall\(handle='[0-9a-f]{10}'", printed)) == 3
     assert len(re.findall(r"\['page [34]: turn the valve", printed)) == 2
     assert (tmp_path / "decisions.sqlite").exists()
