@@ -225,24 +225,6 @@ def test_a_key_that_is_there_twice_is_refused_and_not_silently_the_last(tmp_path
         from_config(path, provider=ScriptedClient())
 
 
-def test_merged_tables_of_yaml_may_be_overridden(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text(
-        "layers:\n"
-        "- &first {use: ContextWindowGuard, max_context_tokens: 9, strict: true}\n"
-        "- &second {<<: *first, name: second, max_context_tokens: 8}\n"
-        "- {<<: *second, name: third, strict: false}\n"
-    )
-
-    stack = from_config(path, provider=ScriptedClient())
-
-    assert [dict(each.options) for each in stack.layers] == [
-        {"max_context_tokens": 9, "strict": True},
-        {"max_context_tokens": 8, "strict": True},
-        {"max_context_tokens": 8, "strict": False},
-    ]
-
-
 def test_an_error_holds_no_line_break_or_escape_of_the_config() -> None:
     hostile = "a\nb\x1b[31m\u202e"
     for layer in (
@@ -255,3 +237,37 @@ def test_an_error_holds_no_line_break_or_escape_of_the_config() -> None:
     ):
         told = refused(json.loads(json.dumps({"provider": OPENAI, "layers": [layer]})), Allowed(providers=["openai"]))
         assert told.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", "a: &a {x: 1}\nb: &b {<<: [*a, *a]}\nlayers: []\n"),
+        ("a.toml", ".".join(["a"] * 2_000) + " = 1\n"),
+        ("a.toml", "[" + ".".join(["a"] * 2_000) + "]\n"),
+        ("a.yaml", "layers: " + ":".join(["1"] * 2_000) + "\n"),
+    ],
+    ids=["merged tables", "a dotted key", "a dotted table", "a number of many colons"],
+)
+def test_what_readers_take_quadratic_time_for_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(WiringError, match="not valid"):
+        from_config(str(tmp_path / name), ScriptedClient(), allowed=Allowed())
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        ({"use": "Truncate", "max_tokens": 5, "telemetry": None}, r"layers\[0\].telemetry: wants an object"),
+        ({"use": "Truncate", "max_tokens": "\ud800"}, r"layers\[0\].max_tokens: holds half a character"),
+        ({"use": "Truncate", "max_tokens": 10**400}, r"layers\[0\].max_tokens: a number of 1,329 bits is too large"),
+        (
+            {"type": "ContextEditingMiddleware", "options": {"use": "FunctionInvoker"}},
+            r"layers\[0\].options: unknown option 'use'",
+        ),
+        ({"type": "ContextEditingMiddleware", "options": {1: 2}}, r"layers\[0\].options: 1 is not a name"),
+    ],
+)
+def test_odd_values_are_refused_with_their_place(layer: dict[str, object], told: str) -> None:
+    with pytest.raises(WiringError, match=told):
+        from_config({"layers": [layer]}, ScriptedClient())

@@ -14,6 +14,7 @@ from chatstack.config.values import MESSAGE_CHARS, Config, cut, kind_of, table
 from chatstack.errors import WiringError
 
 _LARGEST = 1_000_000
+_LONGEST_CHAIN = 1_000
 """Characters, of a file or of what the aliases in it stand for."""
 
 
@@ -30,7 +31,7 @@ def opened(config: object) -> tuple[str, Config]:
 def _read(path: Path) -> Config:
     readers: dict[str, Callable[[str], object]] = {
         ".json": _json,
-        ".toml": tomllib.loads,
+        ".toml": _toml,
         ".yaml": _yaml,
         ".yml": _yaml,
     }
@@ -66,6 +67,18 @@ def _text(path: Path) -> str:
         raise WiringError(f"{path}: cannot be read: {error}") from error
 
 
+def _check_cheap(text: str) -> None:
+    """Refuse what takes the readers quadratic time: keys of a thousand dots, numbers of a thousand colons."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if max(line.count("."), line.count(":")) > _LONGEST_CHAIN:
+            raise ValueError(f"line {number}: more than {_LONGEST_CHAIN:,} dots or colons")
+
+
+def _toml(text: str) -> object:
+    _check_cheap(text)
+    return tomllib.loads(text)
+
+
 def _json(text: str) -> object:
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         if twice := _first_twice(name for name, _ in pairs):
@@ -76,6 +89,7 @@ def _json(text: str) -> object:
 
 
 def _yaml(text: str) -> object:
+    _check_cheap(text)
     try:
         import yaml
     except ImportError as error:
@@ -86,6 +100,9 @@ def _yaml(text: str) -> object:
 
         def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
             node = super().compose_mapping_node(anchor)
+            if any(key.value == "<<" for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                # Merged tables of merged tables: a few lines of them take longer than anybody waits.
+                raise yaml.constructor.ConstructorError(None, None, "'<<' is not read here", node.start_mark)
             if twice := _first_twice(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 raise yaml.constructor.ConstructorError(None, None, twice, node.start_mark)
             return node

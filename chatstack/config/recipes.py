@@ -254,7 +254,7 @@ def _try(spec: LayerSpec, provider: ChatClient, here: str, offer: plugins.Offer 
         told = "is missing" if missing else _bare(error)
         place = f"{here}.{error.parameter}" if error.parameter else here
         raise WiringError(f"{place}: {told}{by(offer)}", layer=spec.name, parameter=error.parameter) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if offer is None and not isinstance(error, TypeError | ValueError):
             raise
         told = plugins.told(error) if offer is not None else cut(str(error), MESSAGE_CHARS)

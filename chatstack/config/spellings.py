@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from chatstack.config.values import key_shown, nearest_to
+from chatstack.config.values import key_shown, nearest_to, shown
 from chatstack.errors import WiringError
 
 TYPES: Mapping[str, str] = {"ContextEditingMiddleware": "ToolResultClearer"}
@@ -39,10 +39,15 @@ def in_our_spelling(entry: Mapping[str, object], here: str) -> dict[str, object]
         return _renamed(entry, here)
     unknown = [key for key in entry if key not in ("type", "options", "name")]
     if unknown:
-        raise WiringError(f"{here}: unknown key {unknown[0]!r}; beside 'type' there are 'options' and 'name'")
+        raise WiringError(f"{here}: unknown key {shown(unknown[0])}; beside 'type' there are 'options' and 'name'")
     options = entry.get("options", {})
     if not isinstance(options, Mapping):
         raise WiringError(f"{here}.options: expected a table of names and values, got {type(options).__name__}")
+    for key in cast("Mapping[object, object]", options):
+        if not isinstance(key, str):
+            raise WiringError(f"{here}.options: {shown(key)} is not a name; keys are text")
+        if key in ("use", "name", "type"):
+            raise WiringError(f"{here}.options: unknown option {key!r}; that stands beside 'options'", parameter=key)
     named = {"name": entry["name"]} if "name" in entry else {}
     return _renamed({"use": TYPES[layer], **named, **cast("Mapping[str, object]", options)}, f"{here}.options")
 

@@ -19,6 +19,9 @@ import msgspec
 
 from chatstack.client.wiring import nearest
 from chatstack.errors import WiringError
+from chatstack.values.surrogates import lone_surrogate_in
+
+_LARGEST_BITS = 63
 
 Config: TypeAlias = Mapping[str, object]
 
@@ -43,6 +46,11 @@ def converted(value: object, hint: object, here: str, *, layer: str = "", parame
             layer=layer,
             parameter=parameter,
         )
+    if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
+        told = f"a number of {value.bit_length():,} bits is too large"
+        raise WiringError(f"{here}: {told}", layer=layer, parameter=parameter)
+    if isinstance(value, str) and lone_surrogate_in(value) is not None:
+        raise WiringError(f"{here}: holds half a character, which cannot be sent", layer=layer, parameter=parameter)
     try:
         return cast("object", msgspec.convert(value, type=without_paths(hint), dec_hook=_made))
     except msgspec.ValidationError as error:
@@ -58,6 +66,10 @@ def converted(value: object, hint: object, here: str, *, layer: str = "", parame
         said, wrong = cut(text), cast("Any", value)
         raise WiringError(
             f"{here}: {said[:1].lower()}{said[1:]}: {shown(wrong)}", layer=layer, parameter=parameter
+        ) from error
+    except NotImplementedError as error:
+        raise WiringError(
+            f"{here}: wants an object that no config can hold, got {shown(value)}", layer=layer, parameter=parameter
         ) from error
     except TypeError:  # a hint that msgspec has no rule for: the layer itself checks such a value
         return value

@@ -43,10 +43,14 @@ def chat_client(
     """A provider of clients: a new one for each call, or, ``per_app``, always the same one, threads included.
 
     New ones share what the recipe shares, its memory above all. The one of an app is made anew when something that it
-    was made from has been overridden, or is no longer; ``reset_singletons()`` of the container does so, too.
+    was made from has been overridden, or is no longer; ``reset_singletons()`` of the container does so, too. A
+    singleton in between that has been made already (the recipe, with the provider in it) stays as it is, as everywhere
+    in this library: override the recipe or the service itself, or reset the singletons, also after
+    ``shutdown_resources()``.
     Where the stack or a service is asynchronous, the provider gives a future, as every provider does: ``await chat()``;
     after ``app.chat.enable_async_mode()`` it does so whatever they are. Clients are closed by who asked for them.
-    Raises ``WiringError`` for a stack, or a service that a stack shares, from a provider that would make it twice.
+    Raises ``WiringError`` for a stack, or a service that a stack shares, from a ``Factory`` or another provider that is
+    known to make it twice.
     """
     made = _built(stack, services, "chat_client")
     if not per_app:
@@ -156,13 +160,12 @@ class _Overrides:
 
 def _current(kept: providers.ThreadSafeSingleton[BuiltClient], before: _Overrides) -> BuiltClient:
     """The client of the app, made anew if it was made with other overrides."""
-    related = cast("Iterator[providers.Provider[object]]", kept.traverse())
-    state = frozenset((each, _overriding(each)) for each in related)
     with before.lock:
-        is_old = before.state is not None and before.state != state
+        related = cast("Iterator[providers.Provider[object]]", kept.traverse())
+        state = frozenset((each, _overriding(each)) for each in related)
+        if before.state is not None and before.state != state:
+            kept.reset()
         before.state = state
-    if is_old:
-        kept.reset()
     client = kept()
     return cast("BuiltClient", asyncio.shield(client)) if asyncio.isfuture(client) else client
 

@@ -73,6 +73,20 @@ def json_text(value: Json, where: str) -> str:
     return text
 
 
+def is_deep(value: Json, *, most: int = 100) -> bool:
+    """Whether lists and objects stand in one another more than that often: checkpoints give up on such values."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+        ]
+        if not level:
+            return False
+    return True
+
+
 _PLAIN = (str, int, bool, type(None))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatstack import InputError
-from chatstack.nodes.remainder import completed, json_text, remainder, same
+from chatstack.nodes.remainder import completed, is_deep, json_text, remainder, same
 
 PROPERTY = settings(max_examples=150, derandomize=True, database=None, deadline=None)
 TEXTS = st.one_of(st.sampled_from(["", "sun", "日 ☀", "{}", " "]), st.text(max_size=8))
@@ -63,3 +63,11 @@ def test_of_a_long_value_with_one_field_more_only_that_field_is_told() -> None:
 def test_what_json_does_not_give_back_is_refused_by_place(value: Any) -> None:
     with pytest.raises(InputError, match=r"^here: "):
         json_text(value, "here")
+
+
+@pytest.mark.parametrize(("depth", "expected"), [(0, False), (99, False), (101, True), (300, True)])
+def test_what_is_nested_too_deeply_for_a_checkpoint_is_told(depth: int, expected: bool) -> None:
+    value: Any = "x"
+    for at in range(depth):
+        value = [value] if at % 2 else {"in": value}
+    assert is_deep(value) is expected

@@ -12,6 +12,7 @@ import math
 from typing import Any, NoReturn, TypeAlias, cast
 
 from chatstack import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall
+from chatstack.nodes.remainder import is_deep
 
 Block: TypeAlias = dict[str, Any]
 
@@ -220,7 +221,7 @@ def _loaded(text: str) -> object:
             json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):  # half a character, too
         return text
-    return found
+    return text if is_deep(found) else found
 
 
 def _whole(digits: str) -> int:

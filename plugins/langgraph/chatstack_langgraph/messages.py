@@ -89,13 +89,18 @@ def _ours(pieces: list[BaseMessage], where: str, keep_rest: bool) -> Message:
 
 
 def _completed(plain: Message, rest: object) -> Message:
-    """The message with what was kept of it; as it is plainly, where that does not make a message."""
+    """The message with what was kept of it; as it is plainly, where that does not make a message.
+
+    Metadata may come from outside, so nobody becomes the system by it, and no user the assistant.
+    """
     if not isinstance(rest, dict):
         return plain
     try:
-        return msgspec.convert(completed(_json_of(plain), rest), Message)
+        whole = msgspec.convert(completed(_json_of(plain), rest), Message)
     except (msgspec.ValidationError, InputError):
         return plain
+    forged = ("system", "assistant") if plain.role == "user" else ("system",)
+    return plain if whole.role != plain.role and whole.role in forged else whole
 
 
 def _json_of(value: Message) -> dict[str, Any]:

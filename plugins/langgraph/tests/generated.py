@@ -88,8 +88,8 @@ OURS = st.builds(
     st.booleans(),
     st.sampled_from(["", "", "summary", "repair"]),
     _EXTRAS,
-)
-"""Messages of any parts in any role."""
+).filter(lambda message: message.role != "system" or not message.results)
+"""Messages of any parts in any role; a tool result of the system would come back as a tool's."""
 
 _JSON: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(allow_nan=False, allow_infinity=False), TEXTS),

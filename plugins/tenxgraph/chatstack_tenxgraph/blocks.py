@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from chatstack import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
-from chatstack.nodes.remainder import as_list, as_object
+from chatstack.nodes.remainder import as_list, as_object, is_deep
 
 type Block = dict[str, Any]
 
@@ -65,9 +65,12 @@ def part_of(block: Block, *, result_name: str = "") -> Part:
 def arguments_object(text: str) -> dict[str, Any] | None:
     """A call's arguments as an object; None for text that is none, as of a call that was cut off."""
     try:
-        return as_object(json.loads(text.strip() or "{}", parse_constant=_refuse))
-    except (ValueError, RecursionError):
+        found = as_object(json.loads(text.strip() or "{}", parse_constant=_refuse))
+        if "\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):  # half a character, too
         return None
+    return None if is_deep(found) else found
 
 
 def arguments_text(given: object) -> str:

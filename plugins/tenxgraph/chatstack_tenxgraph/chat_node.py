@@ -40,7 +40,8 @@ class GraphChatNode:
     What it raises surfaces: it is the cause of the graph's ``NodeError``.
 
     ``context_manager`` and ``client`` may be ``Inject[...]`` defaults of the node function that makes this; they stand
-    for what the container that is active then has, and for nothing where it has nothing.
+    for what the container that is active then has, and for nothing where it has nothing. Where several graphs run in
+    one process, decorate that function with ``@injected(container)``: else all of them get what one container has.
 
     The conversation's id is the config's ``thread_id``. ``app.astream`` yields deltas as they arrive.
     """

@@ -74,7 +74,15 @@ def _kind_of(proxy: object) -> type:
 
 def _service(container: InjectQ, kind: type, node: Callable[..., object], name: str) -> object:
     if container.has(kind):
-        return cast("object", container.get(kind))
+        found = cast("object", container.get(kind))
+        if not inspect.iscoroutine(found):
+            return found
+        found.close()
+        raise WiringError(
+            f"the factory of {kind.__name__} is async, and injectq hands out its coroutine; make the {kind.__name__} "
+            f"first, and container.bind_instance({kind.__name__}, ...)",
+            parameter=name,
+        )
     if _may_be_none(node, name):
         return None
     called = getattr(node, "__name__", repr(node))

@@ -115,13 +115,18 @@ def _call_of(call: object) -> ToolCall | None:
 
 
 def _completed(plain: Message, rest: object) -> Message:
-    """The message with what was kept of it; as it is plainly, where that does not make a message."""
+    """The message with what was kept of it; as it is plainly, where that does not make a message.
+
+    Metadata may come from outside, so nobody becomes the system by it, and no user the assistant.
+    """
     if not isinstance(rest, dict):
         return plain
     try:
-        return msgspec.convert(completed(_json_of(plain), rest), Message)
+        whole = msgspec.convert(completed(_json_of(plain), rest), Message)
     except (msgspec.ValidationError, InputError):
         return plain
+    forged = ("system", "assistant") if plain.role == "user" else ("system",)
+    return plain if whole.role != plain.role and whole.role in forged else whole
 
 
 def _with_rest(message: Message, rest: dict[str, Any], where: str) -> Message:
