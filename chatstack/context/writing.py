@@ -101,6 +101,8 @@ class SummaryWriter:
                 if refusals > _REFUSALS or (limit is not None and smaller >= limit):
                     raise NotWrittenError("the summary client takes no request", "overflow", spent.usage) from refusal
                 waiting, limit = piece + rest, smaller
+                if told is not None and told >= _LEAST_ROOM + 3 * self.max_tokens:  # less than that is hardly a window
+                    window = told if window is None else min(window, told)
                 continue
             if told is not None:  # a limit that was told, and has proved true
                 self.windows.learn(self.client, model, told)
