@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.turnstile import Turnstile
+from chatstack.context.bounded import Bounded
 from chatstack.context.opened import Opened
 from chatstack.context.outages import Outage
 from chatstack.values.responses import Usage
@@ -74,9 +74,10 @@ class SummaryAttempts:
     def __init__(self) -> None:
         self._turnstile = Turnstile()
         self._lock = threading.RLock()  # a dropped answer may be collected anywhere
-        self._clients: OrderedDict[int, tuple[object, Outage]] = OrderedDict()
-        self._is_owing = False
-        self._histories: OrderedDict[tuple[str, _Place], _Account] = OrderedDict()
+        self._clients = Bounded[int, tuple[object, Outage]](_MOST_CLIENTS)
+        self._histories = Bounded[tuple[str, _Place], _Account](_MOST_HISTORIES)
+        self._owing = 0
+        """How many histories something is owed for."""
 
     def alone(self, key: Hashable) -> AbstractAsyncContextManager[None]:
         """Wait until nobody else summarizes that; what they decided should be looked up then."""
@@ -113,15 +114,19 @@ class SummaryAttempts:
     def owe(self, owner: str, opened: Opened, usage: Usage, clock: Callable[[], float]) -> None:
         """Keep what was spent on a call that nobody answered."""
         if usage != Usage():
-            self._opened_account(owner, opened, clock).owed += usage
-            self._is_owing = True
+            account = self._opened_account(owner, opened, clock)
+            with self._lock:
+                self._owing += account.owed == Usage()
+                account.owed += usage
 
     def settle(self, owner: str, opened: Opened) -> Usage:
         """What is owed for this history; from now on nothing is."""
-        account = self._account(owner, opened) if self._is_owing else None  # mostly nothing is, and nobody need look
+        account = self._account(owner, opened) if self._owing else None  # mostly nothing is, and nobody need look
         if account is None:
             return Usage()
-        owed, account.owed = account.owed, Usage()
+        with self._lock:
+            owed, account.owed = account.owed, Usage()
+            self._owing -= owed != Usage()
         return owed
 
     def _of_client(self, client: ChatClient, clock: Callable[[], float]) -> Outage:
@@ -129,11 +134,9 @@ class SummaryAttempts:
         with self._lock:
             known = self._clients.get(id(provider))
             if known is None:
-                if len(self._clients) >= _MOST_CLIENTS:
-                    self._clients.popitem(last=False)
                 # With the provider itself: as long as it is kept here, its id is nobody else's.
-                known = self._clients[id(provider)] = (provider, Outage(_CLIENT_RESTS_SECONDS, clock))
-            self._clients.move_to_end(id(provider))
+                known = (provider, Outage(_CLIENT_RESTS_SECONDS, clock))
+                self._clients.put(id(provider), known)
             return known[1]
 
     def _account(self, owner: str, opened: Opened) -> _Account | None:
@@ -146,7 +149,7 @@ class SummaryAttempts:
             for place in places:
                 known = self._histories.get((owner, place))
                 if known is not None:  # its other branches may come back to that place
-                    self._keep((owner, places[0]), known)
+                    self._histories.put((owner, places[0]), known)
                     return known
         return None
 
@@ -155,14 +158,8 @@ class SummaryAttempts:
         if known is None:
             known = _Account(Outage(_HISTORY_RESTS_SECONDS, clock, longest_seconds=_LONGEST_SECONDS))
             with self._lock:
-                self._keep((owner, _places(opened)[0]), known)
+                self._histories.put((owner, _places(opened)[0]), known)
         return known
-
-    def _keep(self, key: tuple[str, _Place], account: _Account) -> None:
-        self._histories[key] = account
-        self._histories.move_to_end(key)
-        while len(self._histories) > _MOST_HISTORIES:
-            self._histories.popitem(last=False)
 
     def __repr__(self) -> str:
         return "SummaryAttempts()"

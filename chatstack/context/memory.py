@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Generic, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import ClassVar, cast
 
 from msgspec.structs import force_setattr
 
+from chatstack.context.bounded import Bounded
 from chatstack.context.digests import digest
 from chatstack.context.history import Recognised, Recogniser
 from chatstack.context.records import Decision, Record, covered
@@ -19,10 +19,6 @@ from chatstack.errors import WiringError
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
-
-K = TypeVar("K")
-V = TypeVar("V")
-
 
 MOST_TERMS = 64
 """A history keeps what it was found by last under that many terms (layers, limits, tools); else it looks again."""
@@ -70,14 +66,14 @@ class ContextMemory:
         """Seconds, from anywhere: by it a provider's cache is known to have run out."""
         self._max_entries = max_entries
         self._lock = threading.Lock()
-        self._records: _Bounded[tuple[str, bytes], Record] = _Bounded(max_entries)
+        self._records: Bounded[tuple[str, bytes], Record] = Bounded(max_entries)
         self._deciders: set[str] = set()
         """Who has decided anything: nobody else needs a digest."""
         self._edition = 0
-        self._editions: _Bounded[bytes, int] = _Bounded(max_entries)
+        self._editions: Bounded[bytes, int] = Bounded(max_entries)
         """What the edition was when something was last decided for a conversation that begins with that link."""
-        self._levels: _Bounded[tuple[str, str | bytes], int] = _Bounded(max_entries)
-        self._sizes: list[tuple[TokenCounter, _Bounded[object, int]]] = []
+        self._levels: Bounded[tuple[str, str | bytes], int] = Bounded(max_entries)
+        self._sizes: list[tuple[TokenCounter, Bounded[object, int]]] = []
         self._recogniser = Recogniser(_key_of(scope), max_messages)
 
     def recognise(self, messages: Sequence[Message]) -> Recognised:
@@ -265,13 +261,13 @@ class ContextMemory:
                     return found
         return 0
 
-    def _sizes_by(self, counter: TokenCounter) -> _Bounded[object, int]:
+    def _sizes_by(self, counter: TokenCounter) -> Bounded[object, int]:
         for known, sizes in self._sizes:
             if known is counter:
                 return sizes
         with self._lock:
             del self._sizes[:-7]
-            sizes = _Bounded[object, int](self._max_entries)
+            sizes = Bounded[object, int](self._max_entries)
             self._sizes.append((counter, sizes))
             return sizes
 
@@ -282,32 +278,3 @@ class ContextMemory:
 
 def _key_of(scope: str) -> bytes:
     return hashlib.blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=32).digest() if scope else b""
-
-
-class _Bounded(OrderedDict[K, V], Generic[K, V]):
-    """A mapping that forgets what was not used for longest."""
-
-    def __init__(self, max_entries: int) -> None:
-        super().__init__()
-        self._max_entries = max_entries
-
-    def get(self, key: K) -> V | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        found = super().get(key)
-        if found is not None:
-            self.move_to_end(key)
-        return found
-
-    def touch(self, key: K) -> None:
-        """It was used again, whether or not it is still there."""
-        if key in self:
-            self.move_to_end(key)
-
-    def put(self, key: K, value: V) -> None:
-        self[key] = value
-        self.move_to_end(key)
-        while len(self) > self._max_entries:
-            self.popitem(last=False)
-
-    def drop(self, keys: Iterable[K]) -> None:
-        for key in list(keys):
-            del self[key]
