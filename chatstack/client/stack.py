@@ -221,10 +221,16 @@ def layer_repr(layer: object) -> str:
     return f"{type(layer).__name__}({', '.join(shown)})"
 
 
+AT_MOST_ONE: Mapping[str, str] = MappingProxyType(
+    {"tool_loop": "tool loops", "reporter": "progress reporters", "tracer": "model tracers"}
+)
+"""The kinds of layers of which a stack has one at most, and what several of them are called."""
+
+
 def _check_order(names: list[str], layers: list[object]) -> None:
     """One tool loop, one reporter; context layers inside the tool loop."""
     kinds = [getattr(layer, "kind", "") for layer in layers]
-    for kind, word in (("tool_loop", "tool loops"), ("reporter", "progress reporters"), ("tracer", "model tracers")):
+    for kind, word in AT_MOST_ONE.items():
         found = [name for name, each in zip(names, kinds, strict=True) if each == kind]
         if len(found) > 1:
             raise WiringError(f"two {word} in one stack: {' and '.join(found)}; leave one out", layer=found[1])

@@ -34,7 +34,7 @@ from typing import TypeAlias, cast
 from chatstack import plugins
 from chatstack.client.protocol import ChatClient
 from chatstack.client.services import SharedServices, SupportsLayer
-from chatstack.client.stack import ChatStack, LayerSource, LayerSpec
+from chatstack.client.stack import AT_MOST_ONE, ChatStack, LayerSource, LayerSpec
 from chatstack.client.wiring import option_names, service_type, wire
 from chatstack.config.files import opened
 from chatstack.config.names import Allowed as Allowed
@@ -87,12 +87,6 @@ STORES: Mapping[str, tuple[str, str]] = {"sqlite": ("chatstack.stores.sqlite", "
 
 KEYS = ("provider", "memory", "layers", "trace_model_calls", "$schema")
 """What a config has at its top; ``$schema`` is for editors."""
-
-_ONCE: Mapping[str, str] = {
-    "tool_loop": "two tool loops",
-    "reporter": "two progress reporters",
-    "tracer": "two model tracers",
-}
 
 
 def from_config(
@@ -229,11 +223,11 @@ class _Builder:
     def _check_once(self, spec: LayerSpec, layer: object, here: str) -> None:
         """Refuse a second tool loop, reporter or tracer, with its place."""
         kind = getattr(layer, "kind", "")
-        if kind in _ONCE:
+        if kind in AT_MOST_ONE:
             if kind in self._once:
+                both = f"{self._once[kind]!r} and {spec.name!r}"
                 raise WiringError(
-                    f"{here}: {_ONCE[kind]} in one stack: {self._once[kind]!r} and {spec.name!r}; leave one out",
-                    layer=spec.name,
+                    f"{here}: two {AT_MOST_ONE[kind]} in one stack: {both}; leave one out", layer=spec.name
                 )
             self._once[kind] = spec.name
 

@@ -37,6 +37,14 @@ class Limits(msgspec.Struct, frozen=True):
         )
 
 
+def check_share(owner: str, name: str, value: object, of: str) -> None:
+    """Refuse what is no share of that. Raises ``WiringError``."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
+        raise WiringError(
+            f"{owner}: {name}={value!r} must be a share of {of}: greater than 0, at most 1", layer=owner, parameter=name
+        )
+
+
 def check_limit(owner: str, name: str, value: object) -> None:
     """Refuse what is no limit. Raises ``WiringError``."""
     if value is not None and (type(value) is not int or value < 1):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chatstack.context.context import Context
-from chatstack.context.limits import Limits, check_limit
+from chatstack.context.limits import Limits, check_limit, check_share
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import without_oldest
 from chatstack.context.strategy import Strategy
-from chatstack.errors import WiringError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +29,7 @@ class Truncate(Strategy):
     def __post_init__(self) -> None:
         check_limit("Truncate", "max_tokens", self.max_tokens)
         check_limit("Truncate", "max_context_items", self.max_context_items)
-        share: object = self.truncate_to
-        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WiringError(
-                f"Truncate: truncate_to={share!r} must be a share of the limits: greater than 0, at most 1",
-                layer="Truncate",
-                parameter="truncate_to",
-            )
+        check_share("Truncate", "truncate_to", self.truncate_to, "the limits")
 
     def excess(self, context: Context) -> str:
         return self._limits(1.0).excess(context)

@@ -14,6 +14,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
+from chatstack.context.limits import check_share
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.pruning import OldestFirst
@@ -74,9 +75,7 @@ class ContextWindowGuard(ChatFronts):
         if limit != "auto" and (type(limit) is not int or limit <= 0):
             raise _wrong("max_context_tokens", limit, 'a whole number of tokens greater than 0, or "auto"')
         for name in ("warning_threshold", "prune_to"):
-            share: object = getattr(self, name)
-            if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:
-                raise _wrong(name, share, "a share of the window: greater than 0, at most 1")
+            check_share("ContextWindowGuard", name, getattr(self, name), "the window")
         characters: object = self.chars_per_token
         if type(characters) not in (int, float) or not 0.1 <= self.chars_per_token <= 100:
             raise _wrong("chars_per_token", characters, "a number from 0.1 to 100")

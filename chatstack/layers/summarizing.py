@@ -6,7 +6,7 @@ import math
 from typing import Protocol, cast
 
 from chatstack.client.protocol import ChatClient, chain
-from chatstack.context.limits import check_limit
+from chatstack.context.limits import check_limit, check_share
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
@@ -58,9 +58,7 @@ def check_summarizing(owner: str, given: Summarizing) -> None:
     turns: object = given.keep_recent_turns
     if type(turns) is not int or turns < 1:
         raise wrong("keep_recent_turns", turns, "a whole number, at least 1: the turn that runs is one of them")
-    share: object = given.compress_to
-    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong("compress_to", share, "a share of the limits: greater than 0, at most 1")
+    check_share(owner, "compress_to", given.compress_to, "the limits")
     seconds: object = given.summary_timeout_seconds
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < math.inf:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong("summary_timeout_seconds", seconds, "a number of seconds greater than 0")
