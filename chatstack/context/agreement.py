@@ -21,14 +21,38 @@ class Agreement:
 
     memory: ContextMemory
     telemetry: Telemetry
-    shared: SharedDecisions
 
-    async def looked_up(self, terms: str, seen: Recognised, context: Context, known: Decision) -> Decision:
-        """The decision that covers most of this history, here or in the store."""
+    async def recalled(self, terms: str, seen: Recognised, context: Context) -> Decision:
+        """The decision that covers most of this history, here or in the store, if there is one; ``context`` is as it
+        came in."""
+        known = self.memory.recall(terms, seen)
+        if self.memory.shared is None:
+            return known
+        return await self._looked_up(self.memory.shared, terms, seen, context, known)
+
+    async def latched(
+        self,
+        terms: str,
+        seen: Recognised,
+        context: Context,
+        mine: Record,
+        *,
+        replaces: Record | None = None,
+        covers: int | None = None,
+    ) -> Record:
+        """The record that holds from now on: ours, unless somebody else was first, here or in another process."""
+        kept = self.memory.latch(terms, seen, mine, replaces=replaces, covers=covers)
+        if kept is not mine or self.memory.shared is None:
+            return kept
+        return await self._settled(self.memory.shared, terms, seen, context, mine, replaces, covers)
+
+    async def _looked_up(
+        self, shared: SharedDecisions, terms: str, seen: Recognised, context: Context, known: Decision
+    ) -> Decision:
         messages, asked = seen.history.messages[: seen.length], seen.history.asked
         # What was asked for once is not asked for again: else every call would ask for the whole history.
         beyond = max(0, known.covers - 1, asked.get(terms, 0))
-        found = await self.shared.find(terms, seen.links, messages, beyond=beyond)
+        found = await shared.find(terms, seen.links, messages, beyond=beyond)
         self._say(found.problem)
         if found.answered:
             if len(asked) >= MOST_TERMS:
@@ -39,20 +63,19 @@ class Agreement:
             return known
         return self.memory.adopt(terms, seen, found.record, found.covers)
 
-    async def settled(
+    async def _settled(
         self,
+        shared: SharedDecisions,
         terms: str,
         seen: Recognised,
         context: Context,
         mine: Record,
         replaces: Record | None,
-        *,
-        covers: int | None = None,
+        covers: int | None,
     ) -> Record:
-        """The record that holds from now on: ours, unless another process was first."""
         messages = seen.history.messages[: seen.length]
         messages = messages[: covers or covered(mine, messages)]
-        kept = await self.shared.put(terms, seen.links, mine, messages, replaces)
+        kept = await shared.put(terms, seen.links, mine, messages, replaces)
         self._say(kept.problem)
         if kept.record is mine or not self._holds(kept.record, seen, context):
             return mine

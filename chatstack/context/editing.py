@@ -55,6 +55,7 @@ class ContextEditing:
     calibration: Calibration = field(default_factory=Calibration)
     model: str = ""
     by_original: bool = False
+    _agreement: Agreement = field(init=False)
 
     @classmethod
     def around(
@@ -95,6 +96,8 @@ class ContextEditing:
                 parameter="counter",
             )
 
+        object.__setattr__(self, "_agreement", Agreement(self.memory, self.telemetry))
+
     def open(self, request: ChatRequest) -> Opened:
         """Repair a request first, then weigh it."""
         opened = self._opened(request)
@@ -131,7 +134,7 @@ class ContextEditing:
             context = msgspec.structs.replace(context, is_unstable=True)
         terms = self._terms(opened)
         if seen.length:
-            decision = await self._recalled(terms, opened)
+            decision = await self._agreement.recalled(terms, seen, opened.context)
             opened.found = decision.record
             # What was not the latest word of the user when this was decided may be now: what followed may be gone.
             if decision.record is not None and seen.history.latest_user not in decision.record.touched:
@@ -142,15 +145,7 @@ class ContextEditing:
     async def decided(self, opened: Opened) -> Record | None:
         """What was decided here for a history that another layer has opened."""
         terms = self._terms(Opened(opened.context, opened.seen, opened.model))
-        return (await self._recalled(terms, opened)).record
-
-    async def _recalled(self, terms: str, opened: Opened) -> Decision:
-        """What is known of a history, here or in the store."""
-        decision = self.memory.recall(terms, opened.seen)
-        if self.memory.shared is None:
-            return decision
-        agreement = Agreement(self.memory, self.telemetry, self.memory.shared)
-        return await agreement.looked_up(terms, opened.seen, opened.context, decision)
+        return (await self._agreement.recalled(terms, opened.seen, opened.context)).record
 
     async def apply(self, plan: Plan | None, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
         """The context after a strategy's plan: checked, kept and said; as it was if there is nothing to do.
@@ -169,11 +164,7 @@ class ContextEditing:
         if seen.length:
             left = list(zip(after.messages, after.origins, strict=True))
             mine = record_of(seen.positions, opened.context.messages, left)
-            terms = self._terms(opened)
-            kept = self.memory.latch(terms, seen, mine, replaces=opened.found)
-            if kept is mine and self.memory.shared is not None:
-                agreement = Agreement(self.memory, self.telemetry, self.memory.shared)
-                kept = await agreement.settled(terms, seen, opened.context, mine, opened.found)
+            kept = await self._agreement.latched(self._terms(opened), seen, opened.context, mine, replaces=opened.found)
             if kept is not mine:
                 if span is not None:
                     span.set_attribute(semconv.COMPACTION_REASON, "somebody else decided first")

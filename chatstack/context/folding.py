@@ -143,14 +143,13 @@ class _Layout:
         self.tokens = strategy.limits.tokens(context)
         self.users = [at for at, message in enumerate(context.messages) if is_users(message)]
         recent = frozenset(self.users[-strategy.keep_recent_turns :])
+        earlier = {at for at, message in enumerate(context.messages) if message.mark == "summary"}
         # A summary that is there goes into the next one, so that stands behind it.
-        last = max((at for at, each in enumerate(context.messages) if each.mark == "summary"), default=-1)
-        self.borders = [border for border in _borders(context) if border > last]
+        self.borders = [border for border in _borders(context) if border > max(earlier, default=-1)]
         going = [unit for unit in context.units if _may_go(unit, context)]
         self._words = [unit for unit in going if not recent.isdisjoint(unit.positions)]
         """Where the user speaks, in a turn that is to stay."""
         self._others = [unit for unit in going if recent.isdisjoint(unit.positions)]
-        earlier = {at for at, message in enumerate(context.messages) if message.mark == "summary"}
         others = {at for unit in self._others for at in unit.positions}
         self._sums_of_words = self._sums(at for unit in self._words for at in unit.positions)
         self._sums_of_new = self._sums(others - earlier)

@@ -46,6 +46,12 @@ one, merged with what came since. Entries marked "stays" remain in the conversat
 understood, not to be repeated. Answer with the new summary alone, in at most {words} words."""
 
 _OPENING = re.compile(re.escape(OPENING) + r"\s*")
+_NO_SUMMARY = {
+    "length": ("it was cut off at its length", "truncated"),
+    "refused": ("the model refused", "refused"),
+    "paused": ("the model paused", "paused"),
+}
+"""Ends that make no summary: the reason, and its kind."""
 _WORDS_PER_TOKEN = 0.5
 _DELIMITER_BYTES = 8
 
@@ -96,12 +102,8 @@ def summary_in(answer: ChatResponse) -> str:
     """The text of a summary, without any opening line. Raises ``SummaryError`` for an answer that is none."""
     if any(message.calls for message in answer.messages):
         raise SummaryError("the model called a tool instead", "tool_call")
-    if answer.finish_reason == "length":
-        raise SummaryError("it was cut off at its length", "truncated")
-    if answer.finish_reason == "refused":
-        raise SummaryError("the model refused", "refused")
-    if answer.finish_reason == "paused":
-        raise SummaryError("the model paused", "paused")
+    if answer.finish_reason in _NO_SUMMARY:
+        raise SummaryError(*_NO_SUMMARY[answer.finish_reason])
     said = "\n".join(message.text for message in answer.messages if message.role == "assistant")
     text = without_opening(without_lone_surrogates(said)).strip()
     if not text:

@@ -14,6 +14,7 @@ from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
+from chatstack.context.agreement import Agreement
 from chatstack.context.attempts import Leave, SummaryAttempts
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
@@ -111,7 +112,7 @@ class Summarizer(ChatFronts):
         object.__setattr__(
             self, "_writer", SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
         )
-        object.__setattr__(self, "_kept", KeptSummaries(self.memory, self.telemetry, f"summary({version})"))
+        object.__setattr__(self, "_kept", KeptSummaries(Agreement(self.memory, self.telemetry), f"summary({version})"))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         editing, spent = self._editing, Spent()
@@ -152,12 +153,18 @@ class Summarizer(ChatFronts):
         if cut is None:
             return context
         async with self.attempts.alone((self._editing.owner, opened.seen.links[_covered_by(cut, context, opened) - 1])):
-            context = await self._reused(await self._editing.replay(opened), opened)
-            cut = self._cut(context, opened) if self._strategy.is_due(context) else None
+            context = await self._editing.replay(opened)
+            cut = self._cut(context, opened)
+            reused = context if cut is None else await self._reused(context, cut, opened)
+            if reused is not context:
+                context, cut = reused, self._cut(reused, opened)
             return context if cut is None else await self._summarized(context, cut, opened, spent)
 
     def _cut(self, context: Context, opened: Opened) -> Cut | None:
-        """What to fold. Where there is nothing, that is said, and not looked for again for every message."""
+        """What to fold, if anything has to be. Where nothing can, that is said, and not looked for again for every
+        message."""
+        if not self._strategy.is_due(context):
+            return None
         history, owner = opened.seen.history, self._editing.owner
         if history.is_waiting(owner, context.tokens, context.items):
             return None
@@ -169,11 +176,8 @@ class Summarizer(ChatFronts):
                 say_ineffective(self.telemetry, self._strategy.name, context, why)
         return cut
 
-    async def _reused(self, context: Context, opened: Opened) -> Context:
+    async def _reused(self, context: Context, cut: Cut, opened: Opened) -> Context:
         """The context with a summary that was written for a beginning of this history, if that helps."""
-        cut = self._strategy.cut(context) if self._strategy.is_due(context) else None
-        if cut is None:
-            return context
         known = await self._kept.find(opened.seen, opened.context)
         record = known.record
         if record is None or not 0 < known.covers <= _covered_by(cut, context, opened):

@@ -28,16 +28,9 @@ from chatstack import (
 from chatstack.client.stack import BuiltClient
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.testing.scripted import Answer
+from tests.context.test_outages import Clock
 
 WORDS = "word " * 60
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Talk:
