@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from chatstack.nodes.state import AgentState as AgentState
     from chatstack.telemetry.emission import Telemetry as Telemetry
     from chatstack.telemetry.events import ProgressEvent as ProgressEvent
+    from chatstack.telemetry.feed import ProgressEvents as ProgressEvents
+    from chatstack.telemetry.feed import ProgressFeed as ProgressFeed
     from chatstack.telemetry.tracer import ModelTracer as ModelTracer
     from chatstack.tokens.calibration import Calibration as Calibration
     from chatstack.tokens.counter import CharCounter as CharCounter
@@ -174,6 +176,7 @@ _HOMES = {
     ),
     "chatstack.telemetry.emission": ("Telemetry",),
     "chatstack.telemetry.events": ("ProgressEvent",),
+    "chatstack.telemetry.feed": ("ProgressEvents", "ProgressFeed"),
     "chatstack.telemetry.tracer": ("ModelTracer",),
     "chatstack.values.messages": ("Annotation", "Message"),
     "chatstack.values.parts": (

@@ -41,6 +41,15 @@ TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 TOOL_DESCRIPTION: Final = "gen_ai.tool.description"
 
+# GenAI conventions, only where the text of messages is captured
+SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
+TOOL_CALL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+TOOL_CALL_RESULT: Final = "gen_ai.tool.call.result"
+DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
+
 ERROR_TYPE: Final = "error.type"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
@@ -71,9 +80,11 @@ TOOLS_CALLS: Final = "chatstack.tools.calls"
 TOOLS_LIMIT: Final = "chatstack.tools.limit"
 
 WARNING_EVENT: Final = "chatstack.warning"
+EDIT_EVENT: Final = "chatstack.edit"
 
 # Display hints of dashboards that read more than the conventions
 OPENINFERENCE_KIND: Final = "openinference.span.kind"
+OPENINFERENCE_INPUT: Final = "input.value"
 OPENINFERENCE_OUTPUT: Final = "output.value"
 LANGFUSE_LEVEL: Final = "langfuse.observation.level"
 LANGFUSE_MESSAGE: Final = "langfuse.observation.status_message"
@@ -85,6 +96,7 @@ WarningCode: TypeAlias = Literal[
     "context_irreducible",
     "context_layers_bypassed",
     "edit_ineffective",
+    "layer_order",
     "messages_repaired",
     "plan_rejected",
     "prefix_unstable",
@@ -105,9 +117,11 @@ _SHARES: Final = (0.1, 0.25, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 CHAT_DURATION: Final = ("gen_ai.client.operation.duration", "s", _SECONDS)
 CHAT_FIRST_CHUNK: Final = ("gen_ai.client.operation.time_to_first_chunk", "s", _SECONDS)
+CHAT_NEXT_CHUNK: Final = ("gen_ai.client.operation.time_per_output_chunk", "s", _SECONDS)
 CHAT_TOKENS: Final = ("gen_ai.client.token.usage", "{token}", _TOKENS)
 TOOL_DURATION: Final = ("gen_ai.execute_tool.duration", "s", _SECONDS)
 AGENT_DURATION: Final = ("gen_ai.invoke_agent.duration", "s", _AGENT_SECONDS)
 UTILIZATION: Final = ("chatstack.context.utilization", "1", _SHARES)
 WARNING_METRIC: Final = ("chatstack.warnings", "{warning}")
+EDIT_METRIC: Final = ("chatstack.edits", "{edit}")
 TOKENS_REMOVED_METRIC: Final = ("chatstack.compaction.tokens_removed", "{token}")

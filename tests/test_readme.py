@@ -63,7 +63,7 @@ def test_the_example_of_a_node_keeps_the_state_whole() -> None:
 
 def test_the_example_of_a_warning_shows_it_on_its_span_and_on_the_root() -> None:
     printed = run(BLOCKS[3], "http://127.0.0.1:9")
-    assert "context_guard about 97 tokens, 97% of 100\n" in printed
+    assert "context_guard 97% of the limit: about 97 of 100 tokens\n" in printed
     assert "('context_window_near_limit',)" in printed
 
 

@@ -26,6 +26,8 @@ class UpdateSource(Protocol):
 class StreamWatch(Protocol):
     """Looks on while a stream is read: ``enter`` and ``leave`` around every step, ``ended`` exactly once.
 
+    One that has a method ``saw`` too is told of every update; where the whole answer is awaited, nobody sees any.
+
     ``ended`` gets what had arrived in whole messages, and what ended it: None for the regular end, GeneratorExit
     for a stream that was closed or dropped early.
     """
@@ -133,15 +135,19 @@ class WatchedSource:
     yield, and what runs lazily below (later rounds, tools) still runs inside it.
     """
 
-    __slots__ = ("_inner", "_is_over", "_watch")
+    __slots__ = ("_inner", "_is_over", "_saw", "_watch")
 
     def __init__(self, inner: ChatStream, watch: StreamWatch) -> None:
         self._inner = inner
         self._watch = watch
+        self._saw: Callable[[ChatUpdate], None] | None = getattr(watch, "saw", None)
         self._is_over = False
 
     async def __anext__(self) -> ChatUpdate:
-        return await self._step(self._inner.__anext__, False)
+        update = await self._step(self._inner.__anext__, False)
+        if self._saw is not None:
+            self._saw(update)
+        return update
 
     async def whole(self) -> ChatResponse:
         """Read all of it at once, in one step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType, TracebackType
@@ -16,6 +16,7 @@ from chatstack.client.services import SharedServices, StackService, SupportsLaye
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer, Resolver, check_options, name_of, nearest, option_names, wire
 from chatstack.errors import WiringError
+from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
 from chatstack.values.requests import ChatRequest
 
@@ -143,7 +144,9 @@ class ChatStack:
             made.append(client)
         made.reverse()
         names = [spec.name for spec in specs]
-        _check_order(names, made)
+        for misplaced in _misplaced(names, made):
+            cast("Telemetry", resolver(Telemetry)).warn("layer_order", misplaced, {}, span_name="build_stack")
+            warnings.warn(misplaced, LayerOrderWarning, stacklevel=2)
         return BuiltClient(client, tuple(made), tuple(names), self.provider)
 
     @asynccontextmanager
@@ -227,8 +230,8 @@ AT_MOST_ONE: Mapping[str, str] = MappingProxyType(
 """The kinds of layers of which a stack has one at most, and what several of them are called."""
 
 
-def _check_order(names: list[str], layers: list[object]) -> None:
-    """One tool loop, one reporter; context layers inside the tool loop."""
+def _misplaced(names: list[str], layers: list[object]) -> Iterator[str]:
+    """What is said of context layers outside the tool loop. One tool loop, one reporter at most."""
     kinds = [getattr(layer, "kind", "") for layer in layers]
     for kind, word in AT_MOST_ONE.items():
         found = [name for name, each in zip(names, kinds, strict=True) if each == kind]
@@ -238,9 +241,7 @@ def _check_order(names: list[str], layers: list[object]) -> None:
         return
     loop = kinds.index("tool_loop")
     for name in (name for name, kind in zip(names[:loop], kinds, strict=False) if kind == "context"):
-        warnings.warn(
+        yield (
             f"layer {name!r} is outside the tool loop {names[loop]!r}: it sees a turn's first request only, "
-            f"so a long loop can still overflow; move it behind {names[loop]!r}",
-            LayerOrderWarning,
-            stacklevel=3,
+            f"so a long loop can still overflow; move it behind {names[loop]!r}"
         )

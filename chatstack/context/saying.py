@@ -5,7 +5,8 @@ from __future__ import annotations
 from chatstack import semconv
 from chatstack.context.context import Context
 from chatstack.context.plans import Plan
-from chatstack.telemetry.emission import Telemetry, Value
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.spans import Value
 from chatstack.values.parts import ToolResult
 
 

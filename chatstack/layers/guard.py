@@ -20,7 +20,8 @@ from chatstack.context.opened import Opened
 from chatstack.context.pruning import OldestFirst
 from chatstack.context.saying import say_window_unknown
 from chatstack.errors import ContextOverflowError, WiringError
-from chatstack.telemetry.emission import Telemetry, Value
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.spans import Value
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
 from chatstack.tokens.windows import Windows
@@ -127,7 +128,7 @@ class ContextWindowGuard(ChatFronts):
         if self.prune_on_overflow:
             opened.limit = limit
         context = await self._editing.replay(opened)
-        self.telemetry.utilization.record(context.tokens / limit)
+        self.telemetry.weighed(context.tokens, limit)
         reached = level_of(context.tokens, limit, self.warning_threshold)
         was_near = request.conversation_id is not None or context.is_edited or opened.seen.history.levels
         if reached is Level.FINE and not was_near:  # as far as that is known, so there is nothing to take back
@@ -147,7 +148,7 @@ class ContextWindowGuard(ChatFronts):
     async def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
         """Above the limit: say so, prune if that is wanted, and say what cannot be helped."""
         action = "prune" if self.prune_on_overflow else "reject" if self.strict else "warn"
-        message = f"about {context.tokens:,} tokens, the limit is {limit:,}"
+        message = _share(context, limit)
         before = context
         if news:
             numbers = self._numbers(context, limit, action)
@@ -197,7 +198,7 @@ class ContextWindowGuard(ChatFronts):
             before = context
             with self.telemetry.warning(
                 "context_window_exceeded",
-                f"the provider refused about {context.tokens:,} tokens as too long, {limit:,} at most are sent next",
+                f"refused as too long: about {context.tokens:,} tokens; {limit:,} at most are sent next",
                 self._numbers(context, limit, "prune"),
             ):
                 context = await self._pruned(opened, context, limit)
@@ -244,18 +245,17 @@ class ContextWindowGuard(ChatFronts):
         return not any(getattr(each, "kind", "") == "context" for each in chain(self.inner))
 
     def _say_near(self, context: Context, limit: int) -> None:
-        share = context.tokens / limit
         self.telemetry.warn(
             "context_window_near_limit",
-            f"about {context.tokens:,} tokens, {share:.0%} of {limit:,}",
+            _share(context, limit),
             self._numbers(context, limit, "warn"),
         )
 
     def _say_irreducible(self, context: Context, limit: int) -> None:
         self.telemetry.warn(
             "context_irreducible",
-            f"about {context.tokens:,} tokens, {context.tokens - limit:,} above the limit of {limit:,}, "
-            f"and nothing more may be removed; largest: {largest(context)}",
+            f"cannot be made to fit: about {context.tokens:,} tokens, {context.tokens - limit:,} above the limit of "
+            f"{limit:,}, and nothing more may be removed; largest: {largest(context)}",
             self._numbers(context, limit, "reject" if self.strict else "warn"),
             error="ContextOverflowError" if self.strict else "",
         )
@@ -273,6 +273,11 @@ class ContextWindowGuard(ChatFronts):
             semconv.CONTEXT_THRESHOLD: self.warning_threshold,
             semconv.CONTEXT_TOKEN_SOURCE: self._editing.counter.source,
         }
+
+
+def _share(context: Context, limit: int) -> str:
+    """How full it is, in words: what matters comes first, as lists show no more than that."""
+    return f"{context.tokens / limit:.0%} of the limit: about {context.tokens:,} of {limit:,} tokens"
 
 
 def _limit_in(refusal: ContextOverflowError, context: Context) -> int | None:

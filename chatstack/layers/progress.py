@@ -15,9 +15,12 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.errors import WiringError
+from chatstack.telemetry.content import as_attributes, content_of
 from chatstack.telemetry.delivery import ProgressDelivery
-from chatstack.telemetry.emission import SpanWatch, Telemetry, end_span, error_type, internal_span
+from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.events import ProgressEvent
+from chatstack.telemetry.feed import ProgressFeed
+from chatstack.telemetry.spans import SpanWatch, end_span, start_span
 from chatstack.telemetry.turns import Turn, attached, with_turn
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
@@ -27,15 +30,17 @@ from chatstack.values.responses import ChatResponse, Usage
 class ProgressReporter(ChatFronts):
     """Opens the turn's ``invoke_agent`` span, onto which warnings and edits roll up, and reports progress.
 
-    Goes outermost. ``on_progress`` is called with every ``ProgressEvent``, in order, from a thread of its own: a slow
-    or failing listener never hurts a call; what it misses is counted, and warned of as ``progress_dropped``. Closing
-    the built client waits (5 seconds at most) until everything has been delivered.
+    Goes outermost. ``on_progress`` is called with every ``ProgressEvent``, in order, from a thread of its own; ``feed``
+    gives the same events to any number of async iterators. A slow or failing listener never hurts a call; what it
+    misses is counted, and warned of as ``progress_dropped``. Closing the built client waits (5 seconds at most) until
+    everything has been delivered to ``on_progress``.
     """
 
     inner: ChatClient
     _: KW_ONLY
     on_progress: Callable[[ProgressEvent], object] | None = field(default=None, repr=False)
     agent_name: str = "chat"
+    feed: ProgressFeed = field(default_factory=ProgressFeed, repr=False)
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _delivery: ProgressDelivery | None = field(init=False, repr=False)
 
@@ -52,21 +57,12 @@ class ProgressReporter(ChatFronts):
         object.__setattr__(self, "_delivery", None if listener is None else ProgressDelivery(listener))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        delivery = self._delivery
-        if delivery is None and self.telemetry.is_silent:
+        is_followed = self.feed.is_followed(request.conversation_id)
+        if self._delivery is None and not is_followed and self.telemetry.is_silent:
             return await self.inner.send(request)
-        span = internal_span(
-            self.telemetry.tracer,
-            f"invoke_agent {self.agent_name}",
-            {
-                semconv.OPERATION_NAME: "invoke_agent",
-                semconv.AGENT_NAME: self.agent_name,
-                **({semconv.CONVERSATION_ID: request.conversation_id} if request.conversation_id else {}),
-            },
-        )
-        turn = Turn(span, request.conversation_id, None if delivery is None else delivery.put)
-        context = with_turn(turn, set_span_in_context(span))
-        run = _TurnRun(self.telemetry, turn, self.agent_name, delivery)
+        run = _TurnRun(self, request, is_heard=is_followed or self._delivery is not None)
+        turn = run.turn
+        context = with_turn(turn, set_span_in_context(turn.root))
         turn.tell("turn_started", self.agent_name, numbers={"messages": len(request.messages)})
         try:
             with attached(context):
@@ -76,60 +72,93 @@ class ProgressReporter(ChatFronts):
             raise
         return ChatStream.watched(stream, SpanWatch(context, run.ended))
 
+    def hears(self, event: ProgressEvent) -> None:
+        """Pass an event on to whoever listens; returns at once."""
+        if self._delivery is not None:
+            self._delivery.put(event)
+        self.feed.put(event)
+
+    def warn_of_drops(self, conversation_id: str | None) -> None:
+        """Say how many events were lost since this was last asked."""
+        dropped = self.feed.take_dropped(conversation_id)
+        if self._delivery is not None:
+            dropped += self._delivery.take_dropped()
+        if dropped:
+            self.telemetry.warn(
+                "progress_dropped",
+                f"{dropped} progress events were not delivered: the listener is too slow, or raised",
+                {semconv.PROGRESS_DROPPED: dropped},
+                span_name="progress",
+            )
+
     async def aclose(self) -> None:
         """Wait for what is still to be delivered, and say what could not be."""
         if self._delivery is not None:
             if not await self._delivery.flush():
                 self._delivery.give_up()
-            _warn_of_drops(self.telemetry, self._delivery.take_dropped())
+            self.warn_of_drops(None)
 
 
 class _TurnRun:
     """What is known of a turn until its span ends."""
 
-    __slots__ = ("_agent_name", "_delivery", "_started", "_telemetry", "_turn")
+    __slots__ = ("_reporter", "_request", "_started", "turn")
 
-    def __init__(self, telemetry: Telemetry, turn: Turn, agent_name: str, delivery: ProgressDelivery | None) -> None:
-        self._telemetry = telemetry
-        self._turn = turn
-        self._agent_name = agent_name
-        self._delivery = delivery
+    def __init__(self, reporter: ProgressReporter, request: ChatRequest, *, is_heard: bool) -> None:
+        self._reporter = reporter
+        self._request = request
         self._started = time.perf_counter()
+        about = {semconv.OPERATION_NAME: "invoke_agent", semconv.AGENT_NAME: reporter.agent_name}
+        if request.conversation_id is not None:
+            about[semconv.CONVERSATION_ID] = request.conversation_id
+        if "openinference" in reporter.telemetry.display_hints:
+            about[semconv.OPENINFERENCE_INPUT] = self._shown_input()
+        span = start_span(reporter.telemetry.tracer, f"invoke_agent {reporter.agent_name}", about)
+        self.turn = Turn(span, request.conversation_id, reporter.hears if is_heard else None)
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
+        """Say what came of it, and end the span."""
+        reporter, turn, span = self._reporter, self.turn, self.turn.root
         usage = answer.usage if answer is not None else Usage()
-        turn, span = self._turn, self._turn.root
-        if self._delivery is not None:
-            # In the turn's own context: this may run in a finalizer, far from it.
-            with attached(with_turn(turn, set_span_in_context(span))):
-                _warn_of_drops(self._telemetry, self._delivery.take_dropped())
-        if usage.total_tokens and span.is_recording():
-            span.set_attribute(semconv.USAGE_INPUT, usage.input_tokens)
-            span.set_attribute(semconv.USAGE_OUTPUT, usage.output_tokens)
+        # In the turn's own context: this may run in a finalizer, far from it.
+        with attached(with_turn(turn, set_span_in_context(span))):
+            reporter.warn_of_drops(turn.conversation_id)
+        if span.is_recording():
+            span.set_attributes(self._numbers_of(usage))
+            if reporter.telemetry.captures_on_spans:
+                span.set_attributes(as_attributes(content_of(self._request, answer)))
+                if answer is not None and "openinference" in reporter.telemetry.display_hints:
+                    span.set_attribute(semconv.OPENINFERENCE_OUTPUT, answer.text)
         kind = end_span(span, error)
         seconds = time.perf_counter() - self._started
-        labels = {semconv.AGENT_NAME: self._agent_name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-        self._telemetry.agent_duration.record(seconds, labels)
+        labels = {semconv.AGENT_NAME: reporter.agent_name} | ({semconv.ERROR_TYPE: kind} if kind else {})
+        reporter.telemetry.agent_duration.record(seconds, labels)
         numbers = {
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
             "rounds": answer.rounds if answer is not None else 0,
-            "warnings": len(turn.warnings),
-            "edits": turn.edits,
+            "warnings": turn.warning_count,
+            "edits": turn.edit_count,
             "seconds": seconds,
         }
-        turn.tell("turn_ended", self._agent_name, error=error_type(error), numbers=numbers)
+        turn.tell("turn_ended", reporter.agent_name, error=kind, numbers=numbers)
+
+    def _shown_input(self) -> str:
+        """What tells turns apart in a list of traces: whose it is, and how long; what was asked, if text is captured."""
+        messages = self._request.messages
+        if self._reporter.telemetry.captures_on_spans:
+            return next((message.text for message in reversed(messages) if message.role == "user"), "")
+        length = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
+        return f"{self._request.conversation_id}, {length}" if self._request.conversation_id else length
+
+    def _numbers_of(self, usage: Usage) -> dict[str, int | float]:
+        known: dict[str, int | float] = {}
+        if usage.total_tokens:
+            known |= {semconv.USAGE_INPUT: usage.input_tokens, semconv.USAGE_OUTPUT: usage.output_tokens}
+        if self.turn.utilization:
+            known[semconv.CONTEXT_UTILIZATION] = round(self.turn.utilization, 4)
+        return known
 
 
 def _is_async(listener: object) -> bool:
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__)
-
-
-def _warn_of_drops(telemetry: Telemetry, dropped: int) -> None:
-    if dropped:
-        telemetry.warn(
-            "progress_dropped",
-            f"{dropped} progress events were not delivered: the listener is too slow, or raised",
-            {semconv.PROGRESS_DROPPED: dropped},
-            span_name="progress",
-        )

@@ -29,7 +29,8 @@ from chatstack.context.summaries import SUMMARY_PROMPT, summary_message, version
 from chatstack.context.writing import NotWrittenError, Spent, SummaryWriter, Written
 from chatstack.errors import WiringError
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
-from chatstack.telemetry.emission import Telemetry, end_span
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.spans import end_span
 from chatstack.telemetry.turns import attached, beside
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
@@ -205,7 +206,7 @@ class Summarizer(ChatFronts):
             leave.gave_up(self.memory.clock() - started)
             end_span(span, error)
             raise
-        span.end()
+        end_span(span, None)
         return context
 
     async def _attempt(

@@ -18,7 +18,8 @@ from chatstack.replay.measuring import Gauge, WireCounter
 from chatstack.replay.policies import Policy
 from chatstack.replay.prices import Price, price_of
 from chatstack.replay.recordings import BrokenLine, Recording
-from chatstack.telemetry.emission import Attributes, Telemetry
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.spans import Attributes
 from chatstack.values.messages import Message
 from chatstack.values.parts import Text
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool

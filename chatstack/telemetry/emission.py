@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar, Literal, TypeAlias
 
 from opentelemetry import _logs, metrics, trace
 from opentelemetry import context as otel
 from opentelemetry._logs import LogRecord, SeverityNumber
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
+from opentelemetry.util.types import AnyValue
 
 from chatstack import semconv
 from chatstack.semconv import WarningCode
+from chatstack.telemetry.content import Content, ContentCapture, capture_of
 from chatstack.telemetry.providers import global_meter_provider, global_tracer_provider
-from chatstack.telemetry.turns import current_turn
-from chatstack.values.responses import ChatResponse
+from chatstack.telemetry.spans import Attributes, Value, start_span
+from chatstack.telemetry.turns import Turn, current_turn
 
-Value: TypeAlias = str | bool | int | float
-Attributes: TypeAlias = Mapping[str, Value]
 DisplayHint: TypeAlias = Literal["openinference", "langfuse", "logfire"]
 ALL_HINTS: frozenset[DisplayHint] = frozenset({"openinference", "langfuse", "logfire"})
 
@@ -30,7 +29,8 @@ class Telemetry:
 
     Providers that are not given are the process's global ones. ``span_events`` also puts each warning as an event on
     its span; ``display_hints`` adds the attributes by which dashboards colour it; ``warning_status="error"`` makes
-    warned spans red, at the price of counting as errors.
+    warned spans red, at the price of counting as errors. ``capture_content`` says where the text of messages is
+    recorded; unless it is given, ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` says so, and nowhere without.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -44,6 +44,7 @@ class Telemetry:
         span_events: bool = True,
         display_hints: frozenset[DisplayHint] = ALL_HINTS,
         warning_status: Literal["unset", "error"] = "unset",
+        capture_content: ContentCapture | None = None,
     ) -> None:
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
@@ -56,22 +57,34 @@ class Telemetry:
 
         self.chat_duration = histogram(*semconv.CHAT_DURATION)
         self.chat_first_chunk = histogram(*semconv.CHAT_FIRST_CHUNK)
+        self.chat_next_chunk = histogram(*semconv.CHAT_NEXT_CHUNK)
         self.chat_tokens = histogram(*semconv.CHAT_TOKENS)
         self.tool_duration = histogram(*semconv.TOOL_DURATION)
         self.agent_duration = histogram(*semconv.AGENT_DURATION)
-        self.utilization = histogram(*semconv.UTILIZATION)
+        self._utilization = histogram(*semconv.UTILIZATION)
         self._warnings = meter.create_counter(*semconv.WARNING_METRIC)
+        self._edits = meter.create_counter(*semconv.EDIT_METRIC)
         self._tokens_removed = meter.create_counter(*semconv.TOKENS_REMOVED_METRIC)
         self.span_events = span_events
         self.display_hints = display_hints
         self.warning_status = warning_status
+        capture = capture_of(capture_content)
+        self.captures_on_spans = capture in ("span_only", "span_and_event")
+        self.captures_in_events = capture in ("event_only", "span_and_event")
 
     @property
     def is_silent(self) -> bool:
         """Whether spans and metrics go nowhere, because no SDK is configured: then nothing is spent on them."""
-        return _does_nothing(self._tracer_provider or global_tracer_provider()) and _does_nothing(
-            self._meter_provider or global_meter_provider()
+        return (
+            _does_nothing(self._tracer_provider or global_tracer_provider())
+            and not self.measures
+            and not self.captures_in_events
         )
+
+    @property
+    def measures(self) -> bool:
+        """Whether metrics go anywhere."""
+        return not _does_nothing(self._meter_provider or global_meter_provider())
 
     def warn(
         self,
@@ -102,40 +115,36 @@ class Telemetry:
         span: Span | None = None,
     ) -> Generator[Span]:
         """The same, with a span that stays open, and current, for what is done about it. Not across an await."""
-        kind = "GUARDRAIL" if span_name == "context_guard" else "CHAIN"
+        turn = current_turn()
+        attributes = _within(turn, attributes)
         said = {
             **attributes,
             semconv.SEVERITY: "WARN",
             semconv.WARNING_CODE: code,
             semconv.WARNING_MESSAGE: message,
-            **self._hints(kind, message),
+            **self._levels(message),
         }
+        if "openinference" in self.display_hints:
+            said[semconv.OPENINFERENCE_KIND] = "GUARDRAIL" if span_name == "context_guard" else "CHAIN"
+            said[semconv.OPENINFERENCE_OUTPUT] = f"WARN {message} ({code})"
         with self._warned_span(span, span_name, said) as span:
             if self.span_events:
                 span.add_event(semconv.WARNING_EVENT, {semconv.WARNING_CODE: code, semconv.WARNING_MESSAGE: message})
             if error or self.warning_status == "error":
                 span.set_attribute(semconv.ERROR_TYPE, error or code)
                 span.set_status(Status(StatusCode.ERROR, error or code))
-            self._logger.emit(
-                LogRecord(
-                    event_name=semconv.WARNING_EVENT,
-                    severity_number=SeverityNumber.WARN,
-                    severity_text="WARN",
-                    body=message,
-                    attributes={semconv.WARNING_CODE: code, **attributes},
-                    context=otel.get_current(),
-                )
-            )
+            self._log(semconv.WARNING_EVENT, SeverityNumber.WARN, message, {semconv.WARNING_CODE: code, **attributes})
             self._warnings.add(1, {semconv.WARNING_CODE: code})
-            turn = current_turn()
             if turn is not None:
-                turn.warned(code)
+                turn.warned(code, message)
+                self._roll_up(turn)
                 turn.tell("warning", code, message=message, error=error, numbers=_numbers(attributes))
             yield span
 
     def working(self, strategy: str) -> Span:
         """A span for an edit that takes time. Whoever opens it tells what came of it, and ends it."""
-        return internal_span(self.tracer, f"compact_context {strategy}", {semconv.COMPACTION_STRATEGY: strategy})
+        attributes = _within(current_turn(), {semconv.COMPACTION_STRATEGY: strategy})
+        return start_span(self.tracer, f"compact_context {strategy}", attributes)
 
     def edit(
         self,
@@ -148,26 +157,73 @@ class Telemetry:
         span: Span | None = None,
     ) -> None:
         """Say that the request was edited: information, not a warning. ``span`` is ``working``'s, if it has one."""
+        turn = current_turn()
         said = {
-            **attributes,
+            **_within(turn, attributes),
             semconv.COMPACTION_STRATEGY: strategy,
             semconv.COMPACTION_TOKENS_BEFORE: tokens_before,
             semconv.COMPACTION_TOKENS_AFTER: tokens_after,
             semconv.SEVERITY: "INFO",
         }
+        shown = said
         if "openinference" in self.display_hints:
-            said[semconv.OPENINFERENCE_KIND] = "CHAIN"
-            said[semconv.OPENINFERENCE_OUTPUT] = message
+            shown = {**said, semconv.OPENINFERENCE_KIND: "CHAIN", semconv.OPENINFERENCE_OUTPUT: message}
         if span is None:
-            self.tracer.start_span(f"compact_context {strategy}", attributes=said).end()
+            span = self.tracer.start_span(f"compact_context {strategy}", attributes=shown)
+            span.end()
         else:
-            span.set_attributes(said)
+            span.set_attributes(shown)
+        self._log(semconv.EDIT_EVENT, SeverityNumber.INFO, message, said, set_span_in_context(span))
+        self._edits.add(1, {semconv.COMPACTION_STRATEGY: strategy})
         self._tokens_removed.add(max(0, tokens_before - tokens_after), {semconv.COMPACTION_STRATEGY: strategy})
-        turn = current_turn()
         if turn is not None:
-            turn.edited()
+            turn.edited(strategy, f"{tokens_before:,} -> {tokens_after:,} tokens")
+            self._roll_up(turn)
             numbers = {"tokens_before": tokens_before, "tokens_after": tokens_after, **_numbers(attributes)}
             turn.tell("edit", strategy, message=message, numbers=numbers)
+
+    def weighed(self, tokens: int, limit: int) -> None:
+        """Say how full the context is that is about to be sent, before anything is done about it."""
+        utilization = tokens / limit
+        self._utilization.record(utilization)
+        turn = current_turn()
+        if turn is not None:
+            turn.utilization = max(turn.utilization, utilization)
+            if turn.listener is not None:
+                numbers = {"input_tokens": tokens, "window_tokens": limit, "utilization": round(utilization, 4)}
+                turn.tell("context_weighed", "", numbers=numbers)
+
+    def details(self, attributes: Attributes, content: Content, span: Span) -> None:
+        """The log event of a model call, with what was said in it."""
+        self._log(semconv.DETAILS_EVENT, None, None, {**attributes, **content}, set_span_in_context(span))
+
+    def _log(
+        self,
+        event: str,
+        severity: SeverityNumber | None,
+        body: str | None,
+        attributes: Mapping[str, AnyValue],
+        context: otel.Context | None = None,
+    ) -> None:
+        self._logger.emit(
+            LogRecord(
+                event_name=event,
+                severity_number=severity,
+                severity_text=severity.name if severity is not None else None,
+                body=body,
+                attributes=attributes,
+                context=context or otel.get_current(),
+            )
+        )
+
+    def _roll_up(self, turn: Turn) -> None:
+        """Let the root show what happened in its turn: lists of traces show nothing else."""
+        if not turn.root.is_recording():
+            return
+        if "openinference" in self.display_hints and not self.captures_on_spans:  # else the answer is shown there
+            turn.root.set_attribute(semconv.OPENINFERENCE_OUTPUT, turn.story)
+        if turn.warnings:
+            turn.root.set_attributes(self._levels("; ".join(turn.warnings.values())))
 
     def _warned_span(self, span: Span | None, name: str, said: Attributes) -> AbstractContextManager[Span]:
         if span is None:
@@ -177,38 +233,15 @@ class Telemetry:
         span.set_attributes(said)
         return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
-    def _hints(self, kind: str, message: str) -> dict[str, Value]:
-        hints: dict[str, Value] = {}
-        if "openinference" in self.display_hints:
-            hints[semconv.OPENINFERENCE_KIND] = kind
-            hints[semconv.OPENINFERENCE_OUTPUT] = f"WARN {message}"
+    def _levels(self, message: str) -> dict[str, Value]:
+        """What colours a span in dashboards that have levels."""
+        levels: dict[str, Value] = {}
         if "langfuse" in self.display_hints:
-            hints[semconv.LANGFUSE_LEVEL] = "WARNING"
-            hints[semconv.LANGFUSE_MESSAGE] = message
+            levels[semconv.LANGFUSE_LEVEL] = "WARNING"
+            levels[semconv.LANGFUSE_MESSAGE] = message
         if "logfire" in self.display_hints:
-            hints[semconv.LOGFIRE_LEVEL] = 13
-        return hints
-
-
-class SpanWatch:
-    """A stream's watch that keeps a span current while the stream is read, and ends it once."""
-
-    __slots__ = ("_context", "_ended")
-
-    def __init__(
-        self, context: otel.Context, ended: Callable[[ChatResponse | None, BaseException | None], None]
-    ) -> None:
-        self._context = context
-        self._ended = ended
-
-    def enter(self) -> object:
-        return otel.attach(self._context)
-
-    def leave(self, token: object, /) -> None:
-        otel.detach(token)  # type: ignore[arg-type]
-
-    def ended(self, answer: ChatResponse | None, error: BaseException | None, /) -> None:
-        self._ended(answer, error)
+            levels[semconv.LOGFIRE_LEVEL] = 13
+        return levels
 
 
 def _does_nothing(provider: object) -> bool:
@@ -221,29 +254,11 @@ def _is_of_the_api(module: str) -> bool:
     return module.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
-def error_type(error: BaseException | None) -> str:
-    """The low-cardinality name of what ended a span: "" for a regular end, "cancelled" for a stop."""
-    if error is None:
-        return ""
-    if isinstance(error, (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)):
-        return "cancelled"
-    return type(error).__name__
-
-
-def end_span(span: Span, error: BaseException | None) -> str:
-    """End a span with what ended it; a cancelled one has no error status. Never the error's text: it may quote."""
-    kind = error_type(error)
-    if kind:
-        span.set_attribute(semconv.ERROR_TYPE, kind)
-        if kind != "cancelled":
-            span.set_status(Status(StatusCode.ERROR, kind))
-    span.end()
-    return kind
-
-
-def internal_span(tracer: trace.Tracer, name: str, attributes: Attributes) -> Span:
-    """A span of something that runs in this process."""
-    return tracer.start_span(name, kind=SpanKind.INTERNAL, attributes=attributes)
+def _within(turn: Turn | None, attributes: Attributes) -> Attributes:
+    """The same, and whose they are."""
+    if turn is None or turn.conversation_id is None:
+        return attributes
+    return {**attributes, semconv.CONVERSATION_ID: turn.conversation_id}
 
 
 def _numbers(attributes: Attributes) -> dict[str, int | float]:

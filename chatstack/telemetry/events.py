@@ -10,6 +10,7 @@ import msgspec
 ProgressKind: TypeAlias = Literal[
     "turn_started",
     "turn_ended",
+    "context_weighed",
     "model_call_started",
     "model_call_ended",
     "tool_started",

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias, get_args
 
-from opentelemetry.trace import Span, SpanKind, set_span_in_context
+from opentelemetry import context as otel
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, ProviderInfo, provider_info
 from chatstack.client.stream import ChatStream
-from chatstack.telemetry.emission import SpanWatch, Telemetry, Value, end_span, error_type
+from chatstack.errors import WiringError
+from chatstack.telemetry.content import as_attributes, content_of
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.nested import suppressing
+from chatstack.telemetry.spans import SpanWatch, Value, end_span, error_type, start_span
 from chatstack.telemetry.turns import Turn, attached, current_turn, is_compacted, with_turn
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatResponse, Usage
+from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
+
+Nested: TypeAlias = Literal["suppress", "keep", "defer"]
 
 _UNKNOWN = ProviderInfo(name="unknown")
 
@@ -26,41 +34,45 @@ class ModelTracer(ChatFronts):
 
     Goes right around the provider, innermost; ``build()`` puts it there. The span ends once: with the answer, an
     error, a close, or when the stream is dropped. Source: OpenTelemetry GenAI conventions.
+
+    ``nested`` says what becomes of spans and metrics that others record of the same call: an SDK of its own accord, or
+    an instrumentation of it. ``"suppress"`` keeps them from doing so (those of the HTTP client, too), ``"keep"`` lets
+    them, ``"defer"`` leaves the call to them, and records nothing here.
     """
 
     inner: ChatClient
     _: KW_ONLY
+    nested: Nested = "suppress"
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
 
     kind: ClassVar[str] = "tracer"
 
+    def __post_init__(self) -> None:
+        if self.nested not in get_args(Nested):
+            raise WiringError(
+                f"ModelTracer: nested={self.nested!r} must be one of {', '.join(get_args(Nested))}",
+                layer="ModelTracer",
+                parameter="nested",
+            )
+
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
-        if (turn is None or turn.listener is None) and self.telemetry.is_silent:
+        is_heard = turn is not None and turn.listener is not None
+        if not is_heard and (self.nested == "defer" or self.telemetry.is_silent):
             stream = _checked(await self.inner.send(request), self.inner)
             stream.sent = request
             return stream
-        info = provider_info(self.inner) or _UNKNOWN
-        attributes = _request_attributes(request, info, turn)
-        model = request.options.model or info.model
-        span = self.telemetry.tracer.start_span(
-            f"chat {model}" if model else "chat", kind=SpanKind.CLIENT, attributes=attributes
-        )
-        context = set_span_in_context(span)
-        if turn is None:
-            turn = Turn(span, request.conversation_id)
-            context = with_turn(turn, context)
-        call = _ModelCall(self.telemetry, span, turn, model, info.name)
-        turn.tell("model_call_started", model)
+        call = _ModelCall(self.telemetry, request, provider_info(self.inner) or _UNKNOWN, turn)
+        context = call.begin(self.nested)
         try:
             with attached(context):
                 stream = _checked(await self.inner.send(request), self.inner)
         except BaseException as error:
             call.ended(None, error)
             raise
-        call.answered(request.stream)
+        call.answered()
         stream.sent = request
-        return ChatStream.watched(stream, SpanWatch(context, call.ended))
+        return ChatStream.watched(stream, SpanWatch(context, call.ended, call.saw if call.times_chunks else None))
 
 
 def _checked(stream: ChatStream, inner: ChatClient) -> ChatStream:
@@ -74,65 +86,121 @@ def _checked(stream: ChatStream, inner: ChatClient) -> ChatStream:
 class _ModelCall:
     """What is known of one call until its span ends. Holds no stream, so that a dropped one can be noticed."""
 
-    __slots__ = ("_model", "_provider", "_span", "_started", "_telemetry", "_turn")
+    __slots__ = ("_chunk_at", "_info", "_is_ours", "_request", "_span", "_started", "_telemetry", "_turn")
 
-    def __init__(self, telemetry: Telemetry, span: Span, turn: Turn, model: str, provider: str) -> None:
+    def __init__(self, telemetry: Telemetry, request: ChatRequest, info: ProviderInfo, turn: Turn | None) -> None:
         self._telemetry = telemetry
-        self._span = span
+        self._request = request
+        self._info = info
         self._turn = turn
-        self._model = model
-        self._provider = provider
+        self._span: Span = INVALID_SPAN
+        self._is_ours = False
+        self._chunk_at = 0.0
         self._started = time.perf_counter()
 
-    def answered(self, streaming: bool) -> None:
-        if streaming:
+    @property
+    def _model(self) -> str:
+        return self._request.options.model or self._info.model
+
+    @property
+    def times_chunks(self) -> bool:
+        """Whether somebody wants to know the time of every chunk."""
+        return self._is_ours and self._request.stream and self._telemetry.measures
+
+    def begin(self, nested: Nested) -> otel.Context:
+        """Open the span; what is inside of the call belongs into that context."""
+        context = otel.get_current()
+        if nested != "defer":
+            self._is_ours = True
+            self._span = start_span(
+                self._telemetry.tracer,
+                f"chat {self._model}" if self._model else "chat",
+                _request_attributes(self._request, self._info, self._turn),
+                kind=SpanKind.CLIENT,
+            )
+            context = set_span_in_context(self._span)
+            if self._turn is None:
+                self._turn = Turn(self._span, self._request.conversation_id)
+                context = with_turn(self._turn, context)
+            if nested == "suppress":
+                context = suppressing(context)
+        if self._turn is not None:
+            self._turn.tell("model_call_started", self._model)
+        return context
+
+    def answered(self) -> None:
+        """The first chunk is there."""
+        if self._is_ours and self._request.stream:
             seconds = time.perf_counter() - self._started
             self._span.set_attribute(semconv.RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
-            self._telemetry.chat_first_chunk.record(seconds, self._labels(None))
+            self._telemetry.chat_first_chunk.record(seconds, self._labels())
+
+    def saw(self, update: ChatUpdate) -> None:
+        """A chunk went by."""
+        if update.has_content:
+            now = time.perf_counter()
+            if self._chunk_at:
+                self._telemetry.chat_next_chunk.record(now - self._chunk_at, self._labels())
+            self._chunk_at = now
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
+        """Say what came of it, and end the span."""
         usage = answer.usage if answer is not None else Usage()
-        if answer is not None and self._span.is_recording():
-            self._span.set_attributes(_answer_attributes(answer))
-        end_span(self._span, error)
         seconds = time.perf_counter() - self._started
-        labels = self._labels(error)
-        self._telemetry.chat_duration.record(seconds, labels)
+        if self._is_ours:
+            self._say(answer)
+            end_span(self._span, error)
+            self._measure(answer, usage, seconds, error_type(error))
+        if self._turn is not None:
+            numbers = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "seconds": seconds}
+            self._turn.tell("model_call_ended", self._model, error=error_type(error), numbers=numbers)
+
+    def _say(self, answer: ChatResponse | None) -> None:
+        telemetry, span = self._telemetry, self._span
+        known = _answer_attributes(answer) if answer is not None else {}
+        if span.is_recording():
+            span.set_attributes(known)
+            if telemetry.captures_on_spans:
+                span.set_attributes(as_attributes(content_of(self._request, answer)))
+        if telemetry.captures_in_events:
+            known = {**_request_attributes(self._request, self._info, self._turn), **known}
+            telemetry.details(known, content_of(self._request, answer), span)
+
+    def _measure(self, answer: ChatResponse | None, usage: Usage, seconds: float, error: str) -> None:
+        labels = self._labels()
+        if answer is not None and answer.model:
+            labels[semconv.RESPONSE_MODEL] = answer.model
         if usage.total_tokens:
             self._telemetry.chat_tokens.record(usage.input_tokens, {**labels, semconv.TOKEN_TYPE: "input"})
             self._telemetry.chat_tokens.record(usage.output_tokens, {**labels, semconv.TOKEN_TYPE: "output"})
-        self._turn.tell(
-            "model_call_ended",
-            self._model,
-            error=error_type(error),
-            numbers={
-                "input_tokens": usage.input_tokens,
-                "output_tokens": usage.output_tokens,
-                "seconds": seconds,
-            },
-        )
+        if error:
+            labels[semconv.ERROR_TYPE] = error
+        self._telemetry.chat_duration.record(seconds, labels)
 
-    def _labels(self, error: BaseException | None) -> dict[str, str]:
-        labels = {
-            semconv.OPERATION_NAME: "chat",
-            semconv.PROVIDER_NAME: self._provider,
-            semconv.REQUEST_MODEL: self._model,
-        }
-        if error is not None:
-            labels[semconv.ERROR_TYPE] = error_type(error)
+    def _labels(self) -> dict[str, Value]:
+        info = self._info
+        labels: dict[str, Value] = {semconv.OPERATION_NAME: "chat", semconv.PROVIDER_NAME: info.name}
+        if self._model:
+            labels[semconv.REQUEST_MODEL] = self._model
+        if info.server_address:
+            labels[semconv.SERVER_ADDRESS] = info.server_address
+        if info.server_port is not None:
+            labels[semconv.SERVER_PORT] = info.server_port
         return labels
 
 
-def _request_attributes(request: ChatRequest, info: ProviderInfo, turn: Turn | None) -> dict[str, Value | list[str]]:
+def _request_attributes(
+    request: ChatRequest, info: ProviderInfo, turn: Turn | None
+) -> dict[str, Value | Sequence[str]]:
     """What is known before the call; set at the span's start, for samplers."""
     options = request.options
-    known: dict[str, Value | list[str] | None] = {
+    known: dict[str, Value | Sequence[str] | None] = {
         semconv.OPERATION_NAME: "chat",
         semconv.PROVIDER_NAME: info.name,
         semconv.REQUEST_MODEL: options.model or info.model or None,
         semconv.SERVER_ADDRESS: info.server_address or None,
         semconv.SERVER_PORT: info.server_port,
-        semconv.CONVERSATION_ID: request.conversation_id,
+        semconv.CONVERSATION_ID: request.conversation_id or (turn.conversation_id if turn is not None else None),
         semconv.REQUEST_STREAM: True if request.stream else None,
         semconv.REQUEST_MAX_TOKENS: options.max_tokens,
         semconv.REQUEST_TEMPERATURE: options.temperature,
@@ -147,9 +215,9 @@ def _request_attributes(request: ChatRequest, info: ProviderInfo, turn: Turn | N
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _answer_attributes(answer: ChatResponse) -> dict[str, Value | list[str]]:
+def _answer_attributes(answer: ChatResponse) -> dict[str, Value | Sequence[str]]:
     usage = answer.usage
-    known: dict[str, Value | list[str] | None] = {
+    known: dict[str, Value | Sequence[str] | None] = {
         semconv.RESPONSE_ID: answer.id or None,
         semconv.RESPONSE_MODEL: answer.model or None,
         semconv.RESPONSE_FINISH_REASONS: [answer.finish_reason] if answer.finish_reason else None,

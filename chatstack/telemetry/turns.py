@@ -22,26 +22,50 @@ Listener = Callable[[ProgressEvent], None]
 class Turn:
     """One user message and all its rounds. ``root`` is our outermost span of it; a foreign span is never touched."""
 
-    __slots__ = ("conversation_id", "edits", "listener", "root", "round", "warnings")
+    __slots__ = (
+        "conversation_id",
+        "edit_count",
+        "edits",
+        "listener",
+        "root",
+        "round",
+        "utilization",
+        "warning_count",
+        "warnings",
+    )
 
     def __init__(self, root: Span, conversation_id: str | None, listener: Listener | None = None) -> None:
         self.root = root
         self.conversation_id = conversation_id
         self.listener = listener
         self.round = 0
-        self.warnings: list[str] = []
-        self.edits = 0
+        self.warnings: dict[str, str] = {}
+        """By code, in the order in which they came first: what was said last."""
+        self.warning_count = 0
+        self.edits: dict[str, str] = {}
+        """By strategy: what its last edit came to."""
+        self.edit_count = 0
+        self.utilization = 0.0
+        """The share of the limit that its largest context had, before it was pruned."""
 
-    def warned(self, code: str) -> None:
+    def warned(self, code: str, message: str) -> None:
         """Roll a warning up to the root, where lists of traces show it."""
-        self.warnings.append(code)
-        self.root.set_attribute(semconv.WARNINGS, list(dict.fromkeys(self.warnings)))
-        self.root.set_attribute(semconv.WARNING_COUNT, len(self.warnings))
+        self.warnings[code] = message
+        self.warning_count += 1
+        self.root.set_attribute(semconv.WARNINGS, list(self.warnings))
+        self.root.set_attribute(semconv.WARNING_COUNT, self.warning_count)
 
-    def edited(self) -> None:
+    def edited(self, strategy: str, message: str) -> None:
         """Count an edit on the root."""
-        self.edits += 1
-        self.root.set_attribute(semconv.EDIT_COUNT, self.edits)
+        self.edits[strategy] = message
+        self.edit_count += 1
+        self.root.set_attribute(semconv.EDIT_COUNT, self.edit_count)
+
+    @property
+    def story(self) -> str:
+        """What was warned of and edited, in one line: what matters comes first, as lists show no more than that."""
+        warned = (f"WARN {message} ({code})" for code, message in self.warnings.items())
+        return "; ".join((*warned, *(f"{message} ({strategy})" for strategy, message in self.edits.items())))
 
     def tell(
         self,

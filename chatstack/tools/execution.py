@@ -16,7 +16,9 @@ from opentelemetry.trace import set_span_in_context
 from chatstack import semconv
 from chatstack.client.wiring import Resolver, ask, is_bound, nearest
 from chatstack.errors import ToolError, ToolTimeoutError, UnknownToolError, WiringError
-from chatstack.telemetry.emission import Telemetry, end_span, error_type, internal_span
+from chatstack.telemetry.content import as_attributes, tool_content
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.spans import end_span, error_type, start_span
 from chatstack.telemetry.turns import attached, current_turn
 from chatstack.tools.output import output_of
 from chatstack.tools.threads import in_own_thread
@@ -53,18 +55,18 @@ class ToolRunner:
         """Run one call inside its own span."""
         found = self.tools.get(call.name)
         name = _UNKNOWN if found is None else found.name
-        span = internal_span(
-            self.telemetry.tracer,
-            f"execute_tool {name}",
-            {
-                semconv.OPERATION_NAME: "execute_tool",
-                semconv.TOOL_NAME: name,
-                semconv.TOOL_CALL_ID: call.id,
-                semconv.TOOL_TYPE: "function",
-                **({semconv.TOOL_DESCRIPTION: found.description} if found is not None and found.description else {}),
-            },
-        )
         turn = current_turn()
+        about = {
+            semconv.OPERATION_NAME: "execute_tool",
+            semconv.TOOL_NAME: name,
+            semconv.TOOL_CALL_ID: call.id,
+            semconv.TOOL_TYPE: "function",
+        }
+        if found is not None and found.description:
+            about[semconv.TOOL_DESCRIPTION] = found.description
+        if turn is not None and turn.conversation_id is not None:
+            about[semconv.CONVERSATION_ID] = turn.conversation_id
+        span = start_span(self.telemetry.tracer, f"execute_tool {name}", about)
         if turn is not None:
             turn.tell("tool_started", name)
         started = time.perf_counter()
@@ -80,6 +82,8 @@ class ToolRunner:
         finally:
             seconds = time.perf_counter() - started
             failure = stopped if outcome is None else outcome.failure
+            if self.telemetry.captures_on_spans and span.is_recording():
+                span.set_attributes(as_attributes(tool_content(call, outcome.result if outcome is not None else None)))
             kind = end_span(span, failure)
             labels = {semconv.TOOL_NAME: name} | ({semconv.ERROR_TYPE: kind} if kind else {})
             self.telemetry.tool_duration.record(seconds, labels)

@@ -251,7 +251,7 @@ def test_a_warning_carries_its_numbers() -> None:
     assert ours == {
         "chatstack.severity": "WARN",
         "chatstack.warning.code": NEAR,
-        "chatstack.warning.message": "about 85 tokens, 85% of 100",
+        "chatstack.warning.message": "85% of the limit: about 85 of 100 tokens",
         "chatstack.guard.action": "warn",
         "chatstack.context.input_tokens": 85,
         "chatstack.context.window_tokens": 100,

@@ -83,10 +83,13 @@ def test_a_turn_is_one_root_span_with_everything_inside() -> None:
     span = reported.capture.span("invoke_agent travel")
     attributes = dict(span.attributes)
     tokens = (attributes.pop("gen_ai.usage.input_tokens"), attributes.pop("gen_ai.usage.output_tokens"))
+    largest = max(event.numbers["utilization"] for event in reported.heard if event.kind == "context_weighed")
+    assert attributes.pop("chatstack.context.utilization") == largest > 0
     assert attributes == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "travel",
         "gen_ai.conversation.id": "c-42",
+        "input.value": "c-42, 1 message",
     }
     rounds = reported.capture.spans_named("chat script")
     assert tokens == tuple(
@@ -132,10 +135,12 @@ def test_the_listener_hears_of_every_step_in_order(streaming: bool) -> None:
     heard = reported.ask(streaming=streaming, conversation_id="c-42")
     assert [(event.kind, event.name, event.round) for event in heard] == [
         ("turn_started", "travel", 0),
+        ("context_weighed", "", 0),
         ("model_call_started", "script", 0),
         ("model_call_ended", "script", 0),
         ("tool_started", "look", 0),
         ("tool_ended", "look", 0),
+        ("context_weighed", "", 1),
         ("model_call_started", "script", 1),
         ("model_call_ended", "script", 1),
         ("turn_ended", "travel", 1),
@@ -231,7 +236,7 @@ def test_a_failing_listener_never_fails_a_call_and_is_warned_of() -> None:
     warned = reported.capture.spans_named("progress")
     dropped = sum(int(str(span.attributes["chatstack.progress.dropped"])) for span in warned)
     told = [span for span in warned if span.parent_id is not None]  # a warning inside the turn is an event as well
-    assert dropped == 4 + len(told)
+    assert dropped == 5 + len(told)
     assert "hunter2" not in repr([dict(span.attributes) for span in reported.capture.spans])
 
 

@@ -552,7 +552,7 @@ def test_one_warning_holds_the_edit_and_every_attempt_has_a_span() -> None:
     assert warning.attributes["chatstack.context.input_tokens"] == size(talk())
     assert warning.attributes["chatstack.context.window_tokens"] == 2_000
     assert warning.attributes["chatstack.warning.message"] == (
-        f"the provider refused about {size(talk()):,} tokens as too long, 2,000 at most are sent next"
+        f"refused as too long: about {size(talk()):,} tokens; 2,000 at most are sent next"
     )
 
 

@@ -11,7 +11,7 @@ from opentelemetry.trace import INVALID_SPAN
 from chatstack import ProgressEvent, Telemetry, semconv
 from chatstack.errors import ServerError
 from chatstack.semconv import WarningCode
-from chatstack.telemetry.emission import error_type
+from chatstack.telemetry.spans import error_type
 from chatstack.telemetry.turns import Turn, attached, with_turn
 from chatstack.testing import TelemetryCapture
 
@@ -82,7 +82,7 @@ def test_what_dashboards_colour_by_is_on_the_span() -> None:
     chain, guard = capture.spans
     assert chain.attributes["openinference.span.kind"] == "CHAIN"
     assert guard.attributes["openinference.span.kind"] == "GUARDRAIL"
-    assert guard.attributes["output.value"] == "WARN who knows"
+    assert guard.attributes["output.value"] == "WARN who knows (window_unknown)"
     assert guard.attributes["langfuse.observation.level"] == "WARNING"
     assert guard.attributes["langfuse.observation.status_message"] == "who knows"
     assert guard.attributes["logfire.level_num"] == 13
@@ -246,6 +246,7 @@ def test_the_type_of_an_error_is_a_name_and_a_stop_is_cancelled(error: BaseExcep
 
 def test_the_turn_of_an_invalid_span_takes_warnings_without_harm() -> None:
     turn = Turn(INVALID_SPAN, None)
-    turn.warned("window_unknown")
-    turn.edited()
-    assert (turn.warnings, turn.edits) == (["window_unknown"], 1)
+    turn.warned("window_unknown", "who knows")
+    turn.edited("truncate", "9 -> 4 tokens")
+    assert (turn.warning_count, turn.edit_count) == (1, 1)
+    assert turn.story == "WARN who knows (window_unknown); 9 -> 4 tokens (truncate)"

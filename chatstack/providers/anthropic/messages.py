@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
-from chatstack.providers.anthropic.sdk import exchange, input_tokens, sdk_client, sdk_info, window_told
+from chatstack.providers.anthropic.sdk import exchange, input_tokens, sdk_client, sdk_info, traced_once, window_told
 from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS, request_to_wire
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen
@@ -22,8 +22,8 @@ class AnthropicChatClient(SdkProvider):
     """Claude, and every server that speaks Anthropic's Messages API, by ``base_url``. The innermost of a stack.
 
     The key is ``api_key`` or ``ANTHROPIC_API_KEY``; a ``client`` of yours (``AsyncAnthropic``, or its kin for other
-    clouds) brings its own, and its own spans: switch them off there (``open_telemetry=False``). Retries are the
-    SDK's: ``max_retries`` of them, with its back-off. ``timeout_seconds`` is for one attempt; ``stall_seconds`` for a
+    clouds) brings its own. The SDK's own spans are left out where a ``ModelTracer`` opens one. Retries are the SDK's:
+    ``max_retries`` of them, with its back-off. ``timeout_seconds`` is for one attempt; ``stall_seconds`` for a
     silence on the wire while an answer streams (None: no limit). ``window_tokens`` states the model's window where
     nobody else knows it.
 
@@ -88,7 +88,7 @@ class AnthropicChatClient(SdkProvider):
         body["stream"] = is_streamed = request.stream or _must_stream(body)
         fold = AnswerFold()
         raw: object = None
-        async with aclosing(exchange(self._client, body, stall_seconds=self.stall_seconds)) as events:
+        async with aclosing(exchange(traced_once(self._client), body, stall_seconds=self.stall_seconds)) as events:
             async for event, sent in events:
                 raw = sent
                 with misshapen(PROVIDER, streaming=is_streamed):

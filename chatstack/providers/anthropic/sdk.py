@@ -22,6 +22,7 @@ from chatstack.providers.extras import WireObject, as_list
 from chatstack.providers.failures import failure, misshapen, transport_failure
 from chatstack.providers.received import readable
 from chatstack.providers.settings import check_base_url, check_key
+from chatstack.telemetry.nested import is_suppressed
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -66,10 +67,7 @@ def sdk_client(
     max_retries: int | None,
     http_client: object | None,
 ) -> AsyncAnthropic:
-    """The client that was given, or a new one. Raises ``WiringError``, naming ``owner`` and the remedy.
-
-    A new one makes no spans of its own: ``ModelTracer`` makes the span of a call.
-    """
+    """The client that was given, or a new one. Raises ``WiringError``, naming ``owner`` and the remedy."""
     try:
         import anthropic
     except ModuleNotFoundError as error:
@@ -100,7 +98,7 @@ def sdk_client(
         return _with_key(owner, cast("AsyncAnthropic", client))
     check_base_url(owner, base_url or os.environ.get("ANTHROPIC_BASE_URL") or _DEFAULT_URL)
     try:
-        made = anthropic.AsyncAnthropic(**options, open_telemetry=False)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        made = anthropic.AsyncAnthropic(**options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     except anthropic.CredentialsError as error:
         raise WiringError(f"{owner}: {_ANYONE}", parameter="api_key") from error
     _with_key(owner, made)
@@ -116,6 +114,14 @@ def _with_key(owner: str, client: AsyncAnthropic) -> AsyncAnthropic:
     for name in ("api_key", "auth_token"):
         check_key(owner, getattr(client, name, None) or None)
     return client
+
+
+def traced_once(client: AsyncAnthropic) -> AsyncAnthropic:
+    """The client, without spans of its own where the call has one already. Made anew each time, in 30 µs: whose client
+    it is may set another key."""
+    if not is_suppressed() or not hasattr(client, "open_telemetry") or not client.open_telemetry["traces"]["enabled"]:
+        return client
+    return client.with_options(open_telemetry=False)
 
 
 def sdk_info(client: AsyncAnthropic, model: str, window_tokens: int | None) -> ProviderInfo:

@@ -1,0 +1,146 @@
+"""What was said, in the shape of the GenAI conventions; recorded only where the standard opt-in asks for it.
+
+Source: OpenTelemetry's JSON schemas for input messages, output messages, system instructions and tool definitions.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from chatstack import semconv
+from chatstack.errors import WiringError
+from chatstack.values.messages import Message
+from chatstack.values.parts import File, Image, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack.values.requests import ChatRequest, ToolDeclaration
+from chatstack.values.responses import ChatResponse
+
+ContentCapture: TypeAlias = Literal["no_content", "span_only", "event_only", "span_and_event"]
+"""Where the text of messages is recorded: nowhere, on spans, on log events, on both."""
+VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+JSON: TypeAlias = Any
+Content: TypeAlias = dict[str, JSON]
+"""By attribute, what was said, as plain JSON values."""
+
+
+class _Declared(msgspec.Struct):
+    """What a tool that runs at the provider says of itself."""
+
+    type: str = ""
+    name: str = ""
+
+
+def capture_of(given: ContentCapture | None) -> ContentCapture:
+    """What was asked for, else what the environment says; an unknown word there is a ``RuntimeWarning``."""
+    known = get_args(ContentCapture)
+    if given is not None:
+        if given not in known:
+            raise WiringError(
+                f"Telemetry: capture_content={given!r} must be one of {', '.join(known)}", parameter="capture_content"
+            )
+        return given
+    said = os.environ.get(VARIABLE, "").strip().lower() or "no_content"
+    if said not in known:
+        warnings.warn(
+            f"{VARIABLE} must be one of {', '.join(known)} in upper case: no content is captured",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return "no_content"
+    return said  # type: ignore[return-value]
+
+
+def content_of(request: ChatRequest, answer: ChatResponse | None) -> Content:
+    """What a model was sent and has answered, as far as it got."""
+    options, found = request.options, Content()
+    if options.instructions:
+        found[semconv.SYSTEM_INSTRUCTIONS] = [{"type": "text", "content": options.instructions}]
+    found[semconv.INPUT_MESSAGES] = [_message(message) for message in request.messages]
+    if options.tools:
+        found[semconv.TOOL_DEFINITIONS] = [_tool(tool) for tool in options.tools]
+    if answer is not None and answer.messages:
+        finish = {"finish_reason": answer.finish_reason} if answer.finish_reason else {}
+        found[semconv.OUTPUT_MESSAGES] = [{**_message(message), **finish} for message in answer.messages]
+    return found
+
+
+def tool_content(call: ToolCall, result: ToolResult | None) -> Content:
+    """What a tool was given and gave."""
+    found = Content({semconv.TOOL_CALL_ARGUMENTS: _parsed(call.arguments)})
+    if result is not None:
+        found[semconv.TOOL_CALL_RESULT] = _output(result)
+    return found
+
+
+def as_attributes(content: Content) -> dict[str, str]:
+    """The same for a span, whose attributes are flat: as JSON text."""
+    return {
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for name, value in content.items()
+    }
+
+
+def _message(message: Message) -> dict[str, JSON]:
+    parts = [found for part in message.parts if (found := _part(part)) is not None]
+    return {"role": message.role, "parts": parts}
+
+
+def _part(part: object) -> dict[str, JSON] | None:
+    match part:
+        case Text():
+            return {"type": "text", "content": part.text}
+        case Reasoning():
+            return {"type": "reasoning", "content": part.text}
+        case ToolCall():
+            return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": _parsed(part.arguments)}
+        case ToolResult():
+            return {"type": "tool_call_response", "id": part.call_id, "response": _output(part)}
+        case Image():
+            return _medium("image", part)
+        case File():
+            return {"type": "text", "content": part.text} if part.text else _medium("document", part)
+        case _:
+            return None  # only its provider understands it
+
+
+def _medium(modality: str, part: Image | File) -> dict[str, JSON]:
+    known: dict[str, JSON] = {"modality": modality, "mime_type": part.media_type or None}
+    if part.url:
+        return {"type": "uri", **known, "uri": part.url}
+    if part.file_id:
+        return {"type": "file", **known, "file_id": part.file_id}
+    return {"type": "blob", **known, "content": part.data}
+
+
+def _output(result: ToolResult) -> JSON:
+    if isinstance(result.output, str):
+        return result.output
+    return _parts(result.output)
+
+
+def _parts(parts: Sequence[Text | Image | File | ProviderItem]) -> list[dict[str, JSON]]:
+    return [found for part in parts if (found := _part(part)) is not None]
+
+
+def _tool(tool: ToolDeclaration | ProviderItem) -> dict[str, JSON]:
+    if isinstance(tool, ProviderItem):
+        try:
+            declared = msgspec.json.decode(tool.json, type=_Declared)
+        except msgspec.DecodeError:
+            declared = _Declared()
+        return {"type": declared.type, "name": declared.name or declared.type}
+    known = {"type": "function", "name": tool.name, "description": tool.description or None}
+    return {**known, "parameters": _parsed(tool.parameters) if tool.parameters else None}
+
+
+def _parsed(text: str) -> JSON:
+    """The value of a JSON text; what is none stays the text that it is."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
