@@ -18,23 +18,18 @@ Needs the extra ``dependency-injector``.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 from dependency_injector import providers
 
 from chatstack.client.stack import BuiltClient, ChatStack
+from chatstack.di.kept import Provider, Watch, derived, effective
 from chatstack.errors import WiringError
-
-T = TypeVar("T")
 
 Services: TypeAlias = "Mapping[type, providers.Provider[Any]]"
 """What layers may ask for by their type hints, and what provides it."""
-
-_Overriding: TypeAlias = "tuple[providers.Provider[object], ...]"
-_State: TypeAlias = "frozenset[tuple[providers.Provider[object], _Overriding]]"
 
 
 def chat_client(
@@ -42,21 +37,18 @@ def chat_client(
 ) -> providers.Factory[BuiltClient]:
     """A provider of clients: a new one for each call, or, ``per_app``, always the same one, threads included.
 
-    New ones share what the recipe shares, its memory above all. The one of an app is made anew when something that it
-    was made from has been overridden, or is no longer; ``reset_singletons()`` of the container does so, too. A
-    singleton in between that has been made already (the recipe, with the provider in it) stays as it is, as everywhere
-    in this library: override the recipe or the service itself, or reset the singletons, also after
-    ``shutdown_resources()``.
+    New ones share what the recipe shares, its memory above all. Whatever a client is made from is made anew when
+    something below it has been overridden, or is no longer, or when a resource that it uses has been shut down: so
+    singletons of the container are reset, as ``reset_singletons()`` would. A recipe that is made anew goes on with the
+    memory that it had. A singleton that is first called, not by a client, while something below it is overridden, keeps
+    what it made then.
     Where the stack or a service is asynchronous, the provider gives a future, as every provider does: ``await chat()``;
     after ``app.chat.enable_async_mode()`` it does so whatever they are. Clients are closed by who asked for them.
     Raises ``WiringError`` for a stack, or a service that a stack shares, from a ``Factory`` or another provider that is
-    known to make it twice.
+    known to make it more than once; when asked, for a resource that was opened with something else, and is open still.
     """
-    made = _built(stack, services, "chat_client")
-    if not per_app:
-        return made
-    kept = cast("providers.ThreadSafeSingleton[BuiltClient]", providers.ThreadSafeSingleton(_build, *made.args))
-    return providers.Factory(_current, kept.provider, providers.ThreadSafeSingleton(_Overrides))
+    watched = _watched(stack, services, "chat_client", per_app=per_app)
+    return cast("providers.Factory[BuiltClient]", providers.Factory(_shielded, watched))
 
 
 def conversation(
@@ -67,35 +59,36 @@ def conversation(
     Each has layers of its own, closed at the end; the provider and the services stay open. What has been decided for a
     history is in the recipe's memory, which all conversations share. Raises as ``chat_client`` does.
     """
-    return providers.Factory(_conversation, _built(stack, services, "conversation").provider)
+    return providers.Factory(_conversation, _watched(stack, services, "conversation"))
 
 
-def _built(
-    stack: providers.Provider[ChatStack], services: Services | None, owner: str
-) -> providers.Factory[BuiltClient]:
-    """A provider of clients. It gets the other providers, not what they give.
+def _watched(
+    stack: providers.Provider[ChatStack], services: Services | None, owner: str, *, per_app: bool = False
+) -> providers.Provider[Watch]:
+    """A provider of clients under watch. It gets the other providers, not what they give.
 
     A provider that is first called while all is synchronous never again waits for its arguments, and would pass a task
     on for a service. So we call them ourselves, and wait where there is something to wait for.
     """
     given = dict(services or {})
     _check(owner, "stack", stack)
-    _check_shared(owner, "stack", stack)
     for kind, provider in given.items():
         if not isinstance(kind, type):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(f"{owner}: services has the key {kind!r}; keys are types", parameter="services")
         _check(owner, f"services[{kind.__name__}]", provider)
-        if getattr(kind, "shared_by_stack", False):
-            _check_shared(owner, f"services[{kind.__name__}]", provider)
+    _check_all_shared(owner, stack, given)
     delegates = {kind: provider.provider for kind, provider in given.items()}
-    return cast("providers.Factory[BuiltClient]", providers.Factory(_build, stack.provider, providers.Dict(delegates)))
+    make: Any = providers.ThreadSafeSingleton if per_app else providers.Factory
+    watch: Any = Watch(make(_build, owner, stack.provider, providers.Dict(delegates)))
+    return cast("providers.Provider[Watch]", watch.provider)
 
 
-def _build(stack: providers.Provider[ChatStack], services: Services) -> BuiltClient | Awaitable[BuiltClient]:
-    found, kinds = _asked((stack, *services.values())), list(services)
+def _build(owner: str, stack: Provider, services: Services) -> BuiltClient | Awaitable[BuiltClient]:
+    _check_all_shared(owner, stack, services)  # what overrides them, too
+    found = _asked((stack, *services.values()))
     if any(_is_awaited(each) for each in found):
-        return asyncio.ensure_future(_build_awaited(found, kinds))
-    return _client(found, kinds)
+        return asyncio.ensure_future(_build_awaited(found, stack, list(services)))
+    return _client(found, stack, list(services))
 
 
 def _asked(those: Iterable[providers.Provider[Any]]) -> list[object]:
@@ -111,7 +104,7 @@ def _asked(those: Iterable[providers.Provider[Any]]) -> list[object]:
     return found
 
 
-async def _build_awaited(found: Sequence[object], kinds: Sequence[type]) -> BuiltClient:
+async def _build_awaited(found: Sequence[object], stack: Provider, kinds: Sequence[type]) -> BuiltClient:
     """The same, when everything is there. All are awaited, also if one fails.
 
     Futures are shielded: others may wait for the same singleton, and who stops waiting here must not cancel it.
@@ -120,7 +113,7 @@ async def _build_awaited(found: Sequence[object], kinds: Sequence[type]) -> Buil
     for each in ready:
         if isinstance(each, BaseException):
             raise each
-    return _client(ready, kinds)
+    return _client(ready, stack, kinds)
 
 
 def _awaitable(value: object) -> Awaitable[object]:
@@ -129,52 +122,31 @@ def _awaitable(value: object) -> Awaitable[object]:
     return value if asyncio.iscoroutine(value) else asyncio.sleep(0, value)
 
 
-def _client(found: Sequence[object], kinds: Sequence[type]) -> BuiltClient:
+def _client(found: Sequence[object], provider: Provider, kinds: Sequence[type]) -> BuiltClient:
     stack, *services = found
     if not isinstance(stack, ChatStack):
         raise WiringError(
             f"the provider of the stack gave a {type(stack).__name__}; it should give a ChatStack, not built yet",
             parameter="stack",
         )
-    return stack.build(dict(zip(kinds, services, strict=True)).get)
+    return derived(provider, stack).build(dict(zip(kinds, services, strict=True)).get)
 
 
 def _is_awaited(value: object) -> bool:
     return asyncio.isfuture(value) or asyncio.iscoroutine(value)
 
 
+def _shielded(watch: Watch) -> BuiltClient | Awaitable[BuiltClient]:
+    """The client, or a future of it: others may wait for the same one, so who stops waiting cancels only its own."""
+    client: Any = watch.ask()
+    return asyncio.shield(client) if asyncio.isfuture(client) else client
+
+
 @asynccontextmanager
-async def _conversation(made: providers.Provider[BuiltClient]) -> AsyncGenerator[BuiltClient, None]:
-    client = made()
-    async with await cast("Awaitable[BuiltClient]", client) if _is_awaited(client) else client as opened:
+async def _conversation(watch: Watch) -> AsyncGenerator[BuiltClient, None]:
+    client: Any = watch.ask()
+    async with await client if _is_awaited(client) else client as opened:
         yield opened
-
-
-class _Overrides:
-    """Which providers were overridden by what when the client of the app was last asked for."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.state: _State | None = None
-
-
-def _current(kept: providers.ThreadSafeSingleton[BuiltClient], before: _Overrides) -> BuiltClient:
-    """The client of the app, made anew if it was made with other overrides."""
-    with before.lock:
-        related = cast("Iterator[providers.Provider[object]]", kept.traverse())
-        state = frozenset((each, _overriding(each)) for each in related)
-        if before.state is not None and before.state != state:
-            kept.reset()
-        before.state = state
-    client = kept()
-    return cast("BuiltClient", asyncio.shield(client)) if asyncio.isfuture(client) else client
-
-
-def _overriding(provider: providers.Provider[object]) -> _Overriding:
-    return cast("_Overriding", provider.overridden)  # pyright: ignore[reportUnknownMemberType]
-
-
-_MAKE_TWICE = (providers.Factory, providers.Singleton, providers.ThreadLocalSingleton, providers.ContextLocalSingleton)
 
 
 def _check(owner: str, name: str, provider: object) -> None:
@@ -185,11 +157,39 @@ def _check(owner: str, name: str, provider: object) -> None:
         )
 
 
-def _check_shared(owner: str, name: str, provider: providers.Provider[T]) -> None:
+_MAKE_AGAIN = (
+    providers.Factory,
+    providers.Callable,
+    providers.Aggregate,
+    providers.MethodCaller,
+    providers.List,
+    providers.Dict,
+    providers.Singleton,
+    providers.ThreadLocalSingleton,
+    providers.ContextLocalSingleton,
+    providers.ContextLocalResource,
+)
+_GET_FROM = (providers.AttributeGetter, providers.ItemGetter, providers.ProvidedInstance)
+
+
+def _check_all_shared(owner: str, stack: Provider, services: Services) -> None:
     """Refuse what makes a recipe, or what recipes share, more than once: each would decide and remember by itself."""
-    if isinstance(provider, _MAKE_TWICE):
+    _check_shared(owner, "stack", stack)
+    for kind, provider in services.items():
+        if getattr(kind, "shared_by_stack", False):
+            _check_shared(owner, f"services[{kind.__name__}]", provider)
+
+
+def _check_shared(owner: str, name: str, provider: Provider) -> None:
+    provider = effective(provider)
+    if isinstance(provider, providers.Selector):
+        for each in cast("Mapping[str, Provider]", provider.providers).values():
+            _check_shared(owner, name, each)
+    elif isinstance(provider, _GET_FROM):
+        _check_shared(owner, name, cast("Provider", cast("Any", provider).provides))
+    elif isinstance(provider, _MAKE_AGAIN):
         raise WiringError(
             f"{owner}: {name} is a providers.{type(provider).__name__}, which may make it more than once, and each "
-            "would remember by itself what was decided; use providers.ThreadSafeSingleton",
+            "would remember by itself what was decided; use providers.ThreadSafeSingleton, or providers.Object",
             parameter=name,
         )

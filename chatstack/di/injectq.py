@@ -41,12 +41,14 @@ def resolver(container: InjectQ) -> Resolver:
     """What ``ChatStack.build`` and ``open`` take: whatever is bound in the container, and nothing else.
 
     A class that is not bound is not made up. A stack that is installed here is not given to its own layers, where one
-    asks for a ``ChatClient``. Raises ``WiringError`` for what injectq hands out but is no service: a coroutine, a
-    generator, a function or class that was bound as it is, a value that has been bound over without effect.
+    asks for a ``ChatClient``; what overrides it is. Raises ``WiringError`` for what injectq hands out but is no
+    service: a coroutine, a generator, a function or class that was bound as it is, a value that has been bound over
+    without effect.
     """
 
     def resolve(kind: type) -> object:
-        if not container.has(kind) or (kind in (ChatClient, ChatFronts) and container.has(_AppClient)):
+        is_the_stack = kind in _CLIENTS and container.has(_AppClient) and not _is_overridden(container)
+        if is_the_stack or not container.has(kind):
             raise LookupError(kind)
         _check_one_binding(container, kind)
         return _checked(container, kind, cast("object", container.get(kind)))
@@ -60,16 +62,16 @@ def install(container: InjectQ, stack: ChatStack) -> None:
     It is bound as ``ChatFronts`` as well, the type that has ``get_response``. ``get``, ``aget`` and ``Inject`` give the
     same one, threads included, with what was bound until then. Binding any of that anew later on is an error at the
     next ``get``, for injectq would go on with the old; ``container.override`` works: with it the client is made anew
-    within the block and after it. What is wrong with a recipe shows as injectq's ``InjectionError`` with our message in
-    it. Raises ``WiringError`` when the client of an earlier recipe has been handed out already.
+    within the block and after it. What overrides one of ``ChatClient`` and ``ChatFronts`` is given for the other, too,
+    and by ``resolver`` and ``conversation``. What is wrong with a recipe shows as injectq's ``InjectionError`` with our
+    message in it. Raises ``WiringError`` when the client of an earlier recipe has been handed out already.
     Services, and the provider, are closed by whoever made them. With threads, leave the container ``thread_safe``, as
     it is by default, and ask by ``get``: ``aget`` is for the tasks of one event loop.
     """
     if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WiringError(f"install: stack is {_named(stack)}; pass a ChatStack, not built yet", parameter="stack")
-    _bind_once(container, ChatClient, _AppClient, lambda resolve: _stack(resolve).build(resolve))
-    # The fronts are whatever the client is, an override of it included.
-    _bind_giving(container, ChatFronts, lambda: container.get(ChatClient))
+    _bind_once(container, ChatClient, _AppClient, lambda resolve: _stack(resolve).build(resolve), unless=ChatFronts)
+    _bind_giving(container, ChatFronts, lambda: _with_fronts(container.get(ChatClient)))
     # Transient, so that injectq keeps nothing: another recipe bound before the first get is the one that counts.
     container.bind(ChatStack, stack, scope="transient", allow_concrete=False)
 
@@ -95,9 +97,13 @@ async def conversation(container: InjectQ) -> AsyncGenerator[BuiltClient, None]:
     """A client with fresh layers, closed at the end; the provider and the services stay open.
 
     What has been decided for a history is in the recipe's memory, which all conversations share. Injectq's scopes are
-    not used. Raises ``WiringError`` when nothing is installed, or a layer lacks something.
+    not used. While ``ChatClient`` or ``ChatFronts`` is overridden, it is what overrides them, and is not closed. Raises
+    ``WiringError`` when nothing is installed, or a layer lacks something.
     """
     resolve = resolver(container)
+    if _is_overridden(container):
+        yield cast("BuiltClient", resolve(ChatFronts))  # what it is, the test knows
+        return
     async with _stack(resolve).open(resolve) as client:
         yield client
 
@@ -144,8 +150,17 @@ class _HandedOut:
         self.kinds: set[type] = set()
 
 
-def _bind_once(container: InjectQ, kind: type[Any], key: type[_Made], make: Callable[[Resolver], object]) -> None:
+def _bind_once(
+    container: InjectQ,
+    kind: type[Any],
+    key: type[_Made],
+    make: Callable[[Resolver], object],
+    *,
+    unless: type[Any] | None = None,
+) -> None:
     """Bind a kind to what is made once, in the container's own singletons, under a key of ours.
+
+    Where another kind, ``unless``, is not bound to something of ours, it is whatever that gives.
 
     A factory would be called each time, and win over every ``override``; a singleton class would be made anew by each
     ``aget``. So the kind is a transient class, whose instances are what the synchronous ``get`` has for the key.
@@ -160,6 +175,8 @@ def _bind_once(container: InjectQ, kind: type[Any], key: type[_Made], make: Call
         )
 
     def value() -> object:
+        if unless is not None and not _is_ours(container, unless):
+            return container.get(unless)
         made: _Made = container.get(key)
         handed_out.kinds.add(kind)
         return made.value()
@@ -175,13 +192,35 @@ def _bind_giving(container: InjectQ, kind: type[Any], give: Callable[[], object]
     container.bind(kind, _class_giving(kind.__name__, give), scope="transient")
 
 
-def _class_giving(name: str, give: Callable[[], object]) -> type:
+class _Given:
+    """The base of the classes that are bound here."""
+
+
+def _class_giving(name: str, give: Callable[[], object]) -> type[_Given]:
     """A class that gives, when it is called, what the function gives. Injectq calls the classes that are bound."""
 
     def made(_: type) -> object:
         return give()
 
-    return type(name, (), {"__new__": made, "__module__": __name__})
+    return type(name, (_Given,), {"__new__": made, "__module__": __name__})
+
+
+_CLIENTS = (ChatClient, ChatFronts)
+
+
+def _is_overridden(container: InjectQ) -> bool:
+    """Whether a stack is installed, and its client overridden, or bound over, as one type or the other."""
+    return container.has(_AppClient) and not all(_is_ours(container, kind) for kind in _CLIENTS)
+
+
+def _is_ours(container: InjectQ, kind: type) -> bool:
+    binding = _binding(container, kind)
+    bound: object = getattr(binding, "implementation", None)
+    return isinstance(bound, type) and issubclass(bound, _Given)
+
+
+def _with_fronts(client: ChatClient) -> ChatFronts:
+    return client if isinstance(client, ChatFronts) else ChatStack(client, trace_model_calls=False).build()
 
 
 def _binding(container: InjectQ, kind: type) -> object:

@@ -238,21 +238,3 @@ def test_a_conversation_that_is_cancelled_while_it_opens_leaves_no_task_and_take
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
-
-
-def test_after_a_shutdown_singletons_keep_the_closed_client_until_they_are_reset() -> None:
-    opened = Opened()
-    app = app_of(opened)
-
-    async def run() -> None:
-        before = await app.chat()
-        await app.shutdown_resources()
-        assert before.provider.is_closed
-        app.reset_singletons()
-        after = await app.chat()
-        assert after is not before
-        assert after.provider is opened.providers[-1]
-        assert not after.provider.is_closed
-        await app.shutdown_resources()
-
-    asyncio.run(run())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from dependency_injector.wiring import Provide, inject
 from chatstack import (
     BuiltClient,
     Calibration,
+    ChatClient,
     ChatNode,
     ChatStack,
     ContextMemory,
@@ -28,29 +30,110 @@ from chatstack.di.dependency_injector import chat_client, conversation
 from chatstack.testing import ScriptedClient
 from tests.di.app import Journal, Journalled, Provider, Words, recipe
 
-MADE_TWICE = (providers.Factory, providers.Singleton, providers.ThreadLocalSingleton, providers.ContextLocalSingleton)
+MADE_TWICE = (
+    providers.Factory,
+    providers.Callable,
+    providers.Coroutine,
+    providers.Singleton,
+    providers.ThreadLocalSingleton,
+    providers.ContextLocalSingleton,
+    providers.ContextLocalResource,
+)
 
 
 @pytest.mark.parametrize("make", [chat_client, conversation])
 @pytest.mark.parametrize("kind", MADE_TWICE)
-def test_a_singleton_is_made_twice_by_threads_and_others_by_design_so_a_stack_from_them_is_refused(
-    make: Any, kind: Any
-) -> None:
+def test_what_makes_a_stack_again_by_threads_by_tasks_or_by_calls_is_refused(make: Any, kind: Any) -> None:
     said = f"stack is a providers.{kind.__name__}, which may make it more than once.*use providers.ThreadSafeSingleton"
-    with pytest.raises(WiringError, match=f"{make.__name__}: {said}"):
-        make(kind(recipe))
+    with pytest.raises(WiringError, match=f"{make.__name__}: {said}") as failed:
+        make(kind(slow_recipe if kind is providers.Coroutine else recipe))
+    assert failed.value.parameter == "stack"
 
 
-@pytest.mark.parametrize("kind", MADE_TWICE)
+@pytest.mark.parametrize("kind", [each for each in MADE_TWICE if each is not providers.Coroutine])
 @pytest.mark.parametrize("service", [ContextMemory, Calibration])
-def test_two_tasks_do_not_share_a_context_local_singleton_so_what_a_stack_shares_is_refused_from_one(
-    kind: Any, service: type
-) -> None:
+def test_what_makes_again_what_a_stack_shares_is_refused(kind: Any, service: type) -> None:
     with pytest.raises(WiringError, match=rf"services\[{service.__name__}\] is a providers.{kind.__name__}"):
         chat_client(providers.Object(recipe()), {service: kind(service)})
 
 
-@pytest.mark.parametrize("kind", [*MADE_TWICE, providers.ThreadSafeSingleton])
+async def slow_recipe() -> ChatStack:
+    return recipe()
+
+
+class Bundle:
+    def __init__(self) -> None:
+        self.stack = recipe().without("Journalled")
+        self.stacks = {"one": self.stack}
+
+    def make(self) -> ChatStack:
+        return self.stack
+
+
+@pytest.mark.parametrize(
+    ("stack", "kind"),
+    [
+        (
+            lambda: providers.Selector(lambda: "one", one=providers.Object(recipe()), other=providers.Factory(recipe)),
+            "Fac",
+        ),
+        (lambda: providers.Aggregate(one=providers.Factory(recipe)), "Aggregate"),
+        (lambda: providers.ThreadSafeSingleton(Bundle).provided.make.call(), "MethodCaller"),
+        (lambda: providers.Factory(Bundle).provided.stack, "Factory"),
+        (lambda: providers.Factory(Bundle).provided.stacks["one"], "Factory"),
+        (lambda: providers.Dependency(default=providers.Callable(recipe)), "Callable"),
+    ],
+)
+def test_what_has_a_stack_from_something_that_makes_it_again_is_refused(stack: Callable[[], Any], kind: str) -> None:
+    with pytest.raises(WiringError, match=f"conversation: stack is a providers.{kind}"):
+        conversation(stack())
+
+
+def test_what_always_gives_the_same_stack_is_taken() -> None:
+    bundle, one, other = (providers.ThreadSafeSingleton(each) for each in (Bundle, journalless, journalless))
+    for stack in (bundle.provided.stack, bundle.provided.stacks["one"], providers.Resource(journalless)):
+        chat = chat_client(stack)
+        assert memory_of(chat()) is memory_of(chat())
+    choice = ["one"]
+    chat = chat_client(providers.Selector(lambda: choice[0], one=one, other=other))
+    memory = memory_of(chat())
+    assert memory_of(chat()) is memory
+    choice[0] = "other"
+    assert memory_of(chat()) is not memory
+
+
+def test_what_makes_a_stack_again_is_refused_also_when_it_overrides_or_is_given_later() -> None:
+    class Chats(containers.DeclarativeContainer):
+        stack = providers.Dependency()
+        memory = providers.ThreadSafeSingleton(ContextMemory)
+        each = chat_client(stack, {ContextMemory: memory})
+        chat = chat_client(stack, {ContextMemory: memory}, per_app=True)
+
+    given, made_again = Chats(stack=providers.Object(journalless())), Chats(stack=providers.Factory(journalless))
+    for ask in (given.each, given.chat):
+        client = ask()
+        with (
+            given.memory.override(providers.Factory(ContextMemory)),
+            pytest.raises(WiringError, match=r"services\[ContextMemory\] is a providers.Factory"),
+        ):
+            ask()
+        assert memory_of(ask()) is memory_of(client)
+    for ask in (made_again.each, made_again.chat):
+        with pytest.raises(WiringError, match=r"chat_client: stack is a providers\.Factory"):
+            ask()
+
+
+def journalless() -> ChatStack:
+    return recipe().without("Journalled")
+
+
+def memory_of(client: ChatClient) -> object:
+    return find(client, ContextWindowGuard).memory  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "kind", [providers.ThreadSafeSingleton, *(each for each in MADE_TWICE if each is not providers.Coroutine)]
+)
 def test_other_services_may_be_made_as_often_as_wanted(kind: Any) -> None:
     counters = kind(Words)
     client = chat_client(providers.Object(recipe().without("Journalled")), {TokenCounter: counters}, per_app=True)

@@ -13,6 +13,7 @@ from chatstack import (
     BuiltClient,
     ChatClient,
     ChatFronts,
+    ChatRequest,
     ChatStack,
     ContextWindowGuard,
     Message,
@@ -25,10 +26,11 @@ from chatstack import (
     WiringError,
     find,
 )
+from chatstack.client.stream import ChatStream
 from chatstack.di.injectq import conversation, install, resolver
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.di.app import Journal, Journalled, Letters, Provider, Words, recipe
-from tests.di.installed import container_of
+from tests.di.installed import container_of, in_conversation
 
 
 def test_each_layer_gets_its_own_dependencies_from_the_container() -> None:
@@ -184,12 +186,56 @@ def test_a_test_overrides_a_dependency_also_after_the_client_was_made() -> None:
     assert isinstance(asyncio.run(counter_of_a_conversation()), Words)
 
 
-def test_a_test_overrides_the_client_itself() -> None:
-    container, scripted = container_of(), ScriptedClient(["canned"])
-    container.get(ChatClient)
-    with container.override(ChatClient, scripted):
-        assert container.get(ChatClient) is container.get(ChatFronts) is scripted
+class Bare:
+    """A client that knows nothing of the fronts."""
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await ScriptedClient(["bare"]).send(request)
+
+
+@pytest.mark.parametrize("kind", [ChatClient, ChatFronts])
+@pytest.mark.parametrize("was_asked", [False, True])
+def test_a_fake_under_either_type_reaches_everybody_until_the_override_ends(kind: type, was_asked: bool) -> None:
+    container, fake = container_of(), ScriptedClient(["canned"])
+    if was_asked:
+        assert isinstance(container.get(ChatClient), BuiltClient)
+    resolve = resolver(container)
+    with container.override(kind, fake):
+        assert container.get(ChatClient) is container.get(ChatFronts) is fake
+        assert asyncio.run(container.aget(ChatClient)) is asyncio.run(container.aget(ChatFronts)) is fake
+        assert resolve(ChatClient) is resolve(ChatFronts) is fake
+        assert in_conversation(container, lambda client: client) is fake
     assert isinstance(container.get(ChatClient), BuiltClient)
+    assert container.get(ChatFronts) is container.get(ChatClient)
+    assert find(in_conversation(container, lambda client: client), Journalled) is not None
+    with pytest.raises(LookupError):
+        resolve(kind)
+
+
+def test_a_fake_is_left_open_by_a_conversation_and_no_layer_is_made() -> None:
+    container, fake = container_of(), Provider()
+    with container.override(ChatClient, fake):
+        in_conversation(container, lambda client: client)
+        assert container.get(Journal).made == []
+    assert not fake.is_closed
+
+
+def test_a_fake_that_has_only_send_has_the_fronts_where_they_are_asked_for() -> None:
+    container, fake = container_of(), Bare()
+
+    async def run() -> list[str]:
+        async with conversation(container) as client:
+            return [(await each.get_response("hello")).text for each in (client, container.get(ChatFronts))]
+
+    with container.override(ChatClient, fake):
+        assert container.get(ChatClient) is fake
+        assert asyncio.run(run()) == ["bare", "bare"]
+
+
+def test_a_fake_of_a_client_is_no_recipe_where_none_is_installed() -> None:
+    container = InjectQ()
+    with container.override(ChatClient, ScriptedClient()), pytest.raises(WiringError, match="no ChatStack in this"):
+        in_conversation(container, lambda client: client)
 
 
 def test_what_a_layer_cannot_do_without_is_named_with_the_layer() -> None:
