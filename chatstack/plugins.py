@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from chatstack.client.wiring import nearest
@@ -106,9 +106,13 @@ def names(groups: Sequence[str], *, allowed: Collection[str] | None = None) -> l
     )
 
 
-def told(error: BaseException) -> str:
-    """An error of somebody else's code in one line: its type, and what it says, cut."""
-    said = " ".join(str(error).split())
+def told(error: BaseException, *, hidden: Callable[[str], str] = str) -> str:
+    """An error of somebody else's code in one line: its type, and what it says, cut, without what ``hidden`` takes
+    out of it."""
+    try:
+        said = " ".join(hidden(str(error)).split())
+    except Exception:  # noqa: BLE001 - an error that cannot even be read: its type has to do
+        said = ""
     if len(said) > _CAUSE_CHARS:
         said = f"{said[: _CAUSE_CHARS - 3]}..."
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

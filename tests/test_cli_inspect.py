@@ -95,7 +95,7 @@ def test_the_whole_page_of_a_small_file(
         "\n"
         "2. ModelTracer, which build() puts around the provider\n"
         "\n"
-        'memory: store sqlite, scope "tenant-7"\n'
+        "memory: store sqlite, scope (set, not shown)\n"
         "provider: openai 'gpt-5-mini'; where it is, and its key, come from the\n"
         "  environment\n"
     )
@@ -242,9 +242,9 @@ def test_what_may_be_a_secret_is_not_shown(shop: Shop, capsys: pytest.CaptureFix
     text = shown(capsys, tmp_path, {"memory": memory, "layers": layers})
 
     assert "s3cret" not in text
-    assert text.count("(set, not shown)") == 2
+    assert text.count("(set, not shown)") == 3
     assert line_of(text, "size").split() == ["*", "size", "7", "(default", "3)"]
-    assert 'memory: store shelf, scope "t"' in text
+    assert "memory: store shelf, scope (set, not shown)" in text
 
 
 def test_what_a_container_has_to_give_is_told(shop: Shop, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

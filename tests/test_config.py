@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ToolResultClearer, WiringError, find
+from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, WiringError, find
 from chatstack.config import recipes as config
 from chatstack.config.recipes import from_config
 from chatstack.testing import ScriptedClient
@@ -275,112 +275,6 @@ def test_the_other_parts_of_a_config_are_shown_in_80_characters_too() -> None:
 @pytest.mark.usefixtures("more_layers")
 def test_what_a_layer_itself_says_of_a_value_is_cut() -> None:
     assert len(wrong({"layers": [{"use": "Halver", "share": 0.5, "name": "n"}, {"use": "Grumbler", "at": 1}]})) < 500
-
-
-XPERT = {
-    "type": "ContextEditingMiddleware",
-    "options": {
-        "trigger": {"tokens": 100000},
-        "keep": {"messages": 3},
-        "excludeTools": ["healthcheck"],
-        "placeholder": "[cleared]",
-        "clearToolInputs": False,
-        "tokenCountMethod": "approx",
-    },
-}
-
-
-def test_the_block_of_xperts_plugin_is_a_clearer() -> None:
-    theirs = from_config({"layers": [XPERT]}, provider=ScriptedClient())
-    ours = ChatStack(theirs.provider).use(
-        ToolResultClearer,
-        trigger={"tokens": 100_000},
-        keep={"messages": 3},
-        exclude_tools=("healthcheck",),
-        placeholder="[cleared]",
-        clear_tool_inputs=False,
-        token_count_method="approx",
-    )
-    assert repr(theirs.build()) == repr(ours.build())
-
-
-def test_its_spellings_are_taken_with_our_name_of_the_layer_too() -> None:
-    entry = {"use": "ToolResultClearer", "trigger": {"fraction": 0.5}, "excludeTools": ["a"], "clearToolInputs": ["b"]}
-    built = from_config({"layers": [entry]}, provider=ScriptedClient()).build()
-    clearer = find(built, ToolResultClearer)
-    assert clearer is not None
-    assert (clearer.trigger, tuple(clearer.exclude_tools), clearer.clear_tool_inputs) == (
-        {"fraction": 0.5},
-        ("a",),
-        ("b",),
-    )
-
-
-@pytest.mark.parametrize(
-    ("entry", "told"),
-    [
-        ({**XPERT, "extra": 1}, r"layers\[0\]: unknown key 'extra'"),
-        ({"type": "ContextEditingMiddleware", "options": 3}, r"layers\[0\]\.options: expected a table"),
-        ({"use": "ToolResultClearer", "excludeTools": [], "exclude_tools": []}, "are the same option"),
-        ({"use": "ToolResultClearer", "trigger": {"tokens": 5, "messages": 3}}, r"layers\[0\]\.trigger: .*exactly one"),
-        ({"use": "ToolResultClearer", "keep": {"messages": -1}}, r"layers\[0\]\.keep.*messages.*-1"),
-        ({"use": "ToolResultClearer", "trigger": {"fraction": 1.5}}, r"layers\[0\]\.trigger.*fraction.*1\.5"),
-        ({"use": "ToolResultClearer", "excludeTool": []}, "nearest: 'exclude_tools'|exclude_tools"),
-    ],
-)
-def test_what_is_wrong_with_a_clearer_is_told_with_its_place(entry: dict[str, object], told: str) -> None:
-    with pytest.raises(WiringError, match=told):
-        from_config({"layers": [entry]}, provider=ScriptedClient())
-
-
-@pytest.mark.parametrize(
-    ("layer", "told"),
-    [
-        (
-            {"use": "ToolResultClearer", "keep": {"messages": "3"}},
-            "config: layers[1].keep.messages: expected int | float, got str: '3'",
-        ),
-        (
-            {"use": "ToolResultClearer", "keep": {"message": 3}},
-            "config: layers[1].keep.message: unknown key; did you mean 'messages'?",
-        ),
-        (
-            {"use": "ToolResultClearer", "keep": {"messages": -1}},
-            "config: layers[1].keep.messages: keep.messages=-1 must be a whole number, at least 0",
-        ),
-        (
-            {"use": "ToolResultClearer", "trigger": {"tokens": 5, "messages": 3}},
-            "config: layers[1].trigger: trigger={'tokens': 5, 'messages': 3} must be exactly one of ",
-        ),
-        (
-            {"use": "ToolResultClearer", "trigger": {}},
-            "config: layers[1].trigger: trigger={} must be exactly one of ",
-        ),
-        (
-            {"use": "ToolResultClearer", "clear_tool_inputs": ["a", 3]},
-            "config: layers[1].clear_tool_inputs[1]: expected str, got int: 3",
-        ),
-        (
-            {"type": "ContextEditingMiddleware", "options": {"trigger": {"token": 5}}},
-            "config: layers[1].options.trigger.token: unknown key; did you mean 'tokens'?",
-        ),
-        (
-            {"use": "Truncate", "max_token": 5},
-            "config: layers[1].max_token: unknown option of Truncate; did you mean 'max_tokens'?",
-        ),
-        (
-            {"use": "Truncate", "max_tokens": 5, "countr": "table"},
-            "config: layers[1].countr: unknown option of Truncate; did you mean 'counter'?",
-        ),
-        ({"use": "OldestFirst", "max_tokens": 5}, "config: layers[1].target_tokens: is missing"),
-        (
-            {"use": "OldestFirst", "max_tokens": 5, "target_token": 3},
-            "config: layers[1].target_token: unknown option of OldestFirst; did you mean 'target_tokens'?",
-        ),
-    ],
-)
-def test_a_wrong_key_or_type_deep_in_a_layer_is_told_with_its_place(layer: dict[str, object], told: str) -> None:
-    assert wrong_layer(**layer).startswith(told)
 
 
 @pytest.mark.parametrize(

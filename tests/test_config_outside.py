@@ -136,6 +136,18 @@ def test_a_name_in_the_place_of_a_list_of_names_is_an_error(given: dict[str, obj
         Allowed(**given)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("given", [{"providers": [1, "a"]}, {"plugins": ["a", None]}, {"stores": {b"a"}}])
+def test_what_is_no_name_in_a_list_of_names_is_an_error(given: dict[str, object]) -> None:
+    with pytest.raises(WiringError, match=r"^Allowed: (providers|plugins|stores): (1|None|b'a') is no name; "):
+        Allowed(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("allowed", [["openai"], "openai", {"providers": ["openai"]}, True, Allowed])
+def test_what_is_allowed_is_told_by_one_object_and_nothing_else(allowed: object) -> None:
+    with pytest.raises(WiringError, match=r"^from_config: allowed is an? \w+; pass an Allowed\(\.\.\.\)$"):
+        from_config({}, ScriptedClient(), allowed=allowed)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("key", ["base_url", "api_key", "api_key_env", "http_client", "client", "headers", "timeout"])
 def test_no_config_says_where_a_provider_is_or_which_key_it_uses(key: str) -> None:
     assert f"provider: unknown key {key!r}" in refused(
@@ -243,11 +255,12 @@ def test_an_error_holds_no_line_break_or_escape_of_the_config() -> None:
     ("name", "text"),
     [
         ("a.yaml", "a: &a {x: 1}\nb: &b {<<: [*a, *a]}\nlayers: []\n"),
+        ("a.yaml", "a: &a {x: 1}\nb: &b {!!merge x: [*a, *a]}\nlayers: []\n"),
         ("a.toml", ".".join(["a"] * 2_000) + " = 1\n"),
         ("a.toml", "[" + ".".join(["a"] * 2_000) + "]\n"),
         ("a.yaml", "layers: " + ":".join(["1"] * 2_000) + "\n"),
     ],
-    ids=["merged tables", "a dotted key", "a dotted table", "a number of many colons"],
+    ids=["merged tables", "merged tables by a tag", "a dotted key", "a dotted table", "a number of many colons"],
 )
 def test_what_readers_take_quadratic_time_for_is_refused(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)

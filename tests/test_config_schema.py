@@ -15,6 +15,7 @@ from chatstack.cli import main
 from chatstack.config import recipes as config
 from chatstack.config.options import options_of
 from chatstack.config.schema import SHIPPED, pipeline_schema, written
+from chatstack.config.values import takes_none
 from chatstack.testing import ScriptedClient
 from tests.plugin_fixtures import COUNTER, LAYER, Shop
 from tests.plugin_fixtures import shop as shop  # a fixture
@@ -84,7 +85,7 @@ def with_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_schema_in_the_package_is_current() -> None:
-    """If it is not: ``CHATSTACK_PLUGINS= chatstack schema > chatstack/pipeline.schema.json``."""
+    """If it is not: ``CHATSTACK_PLUGINS= chatstack schema > chatstack/config/pipeline.schema.json``."""
     shipped = resources.files("chatstack.config").joinpath(SHIPPED).read_text(encoding="utf-8")
 
     assert shipped == written(pipeline_schema())
@@ -122,6 +123,7 @@ def test_every_option_that_a_config_can_hold_is_in_the_schema_and_no_other(name:
     definitions: Any = pipeline_schema()["$defs"]
 
     known = {each.name for each in options if each.form in ("plain", "counter", "client")}
+    known |= {each.name for each in options if takes_none(each.hint) or each.default == ()}  # that there is none
     theirs = {each for each in definitions[name]["properties"] if not each.islower()}
     assert set(definitions[name]["properties"]) - theirs == known | {"use", "name"}
     assert definitions[name]["description"].endswith(".")

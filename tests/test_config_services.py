@@ -93,6 +93,18 @@ def test_layers_that_count_alike_share_one_counter_so_that_a_message_is_counted_
     assert (repr(two), repr(three)) == ("CharCounter(chars_per_token=2)", "CharCounter(chars_per_token=3)")
 
 
+def test_an_option_of_a_counter_is_checked_although_an_equal_one_is_there() -> None:
+    """``True == 1``: what is looked up by equality alone would be found before it is checked."""
+    layers = [
+        {"use": "Truncate", "name": str(size), "counter": {"use": "chars", "chars_per_token": size}}
+        for size in (1, 1.0, True)
+    ]
+    first, second = (each.options["counter"] for each in from_config({"layers": layers[:2]}, ScriptedClient()).layers)
+
+    assert first is second
+    assert wrong({"layers": layers}) == "config: layers[2].counter.chars_per_token: expected float, got bool: True"
+
+
 @pytest.mark.parametrize(
     ("counter", "told"),
     [
@@ -129,7 +141,7 @@ def test_functions_and_services_cannot_be_written_in_a_config_and_it_says_where_
         "give it in code: stack.override('loop', tools=...)"
     )
     assert wrong({"layers": [{"use": "ProgressReporter", "on_progress": "print"}]}).startswith(
-        "config: layers[0].on_progress: wants an object that no config can hold, got 'print'; "
+        "config: layers[0].on_progress: wants an object that no config can hold, got a str; "
     )
     assert wrong({"layers": [{**GUARD, "telemetry": {}}]}).startswith("config: layers[0].telemetry: wants an object ")
     assert wrong({"layers": [{**GUARD, "memory": {"max_entries": 3}}]}) == (
@@ -262,7 +274,7 @@ def test_a_memory_without_a_store_has_its_bounds_from_the_config() -> None:
         ({"max_entries": 0}, "config: memory.max_entries: max_entries=0 must be greater than 0"),
         ({"max_entries": "7"}, "config: memory.max_entries: expected int, got str: '7'"),
         ({"store": {"use": "sqlite", "path": "a"}}, "config: memory.scope: scope='' must name whose decisions "),
-        ({"scope": "t"}, "config: memory.scope: scope='t' must name whose decisions "),
+        ({"scope": "t"}, "config: memory.scope: scope=... must name whose decisions "),
         ({"store": "sqlite", "scope": "t"}, "config: memory.store.path: is missing"),
         ({"store": {"use": "sqlit", "path": "a"}, "scope": "t"}, "config: memory.store.use: 'sqlit' is no store; did "),
         (
@@ -270,7 +282,12 @@ def test_a_memory_without_a_store_has_its_bounds_from_the_config() -> None:
             "config: memory.store.path: path must name a file; memory is shared with nobody",
         ),
         ({"store": {"use": "sqlite", "path": 3}, "scope": "t"}, "config: memory.store.path: expected str, got int: 3"),
-        ({"clock": "time.time"}, "config: memory.clock: wants an object that no config can hold, got 'time.time'; "),
+        ({"clock": "time.time"}, "config: memory.clock: wants an object that no config can hold, got a str"),
+        ({"clock": None}, "config: memory.clock: wants an object that no config can hold, got None"),
+        (
+            {"store": {"use": "sqlite", "path": "a"}, "scope": "t", "store_timeout_seconds": 0},
+            "config: memory.store_timeout_seconds: SharedDecisions: timeout_seconds=0.0 must be greater than 0",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_memory_is_told_with_its_place(memory: object, told: str) -> None:

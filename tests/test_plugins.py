@@ -188,7 +188,7 @@ def test_what_a_plugin_raises_when_it_is_made_has_its_place_and_its_distribution
     shop.install("acme", {"layers: taste": "acme_taste:BadTaste"}, {"acme_taste": LAYER})
 
     assert wrong({"use": "taste", "colour": "red"}) == (
-        "config: layers[0]: RuntimeError: cannot abide red (plugin acme 1.0)"
+        "config: layers[0]: RuntimeError: cannot abide red (plugin acme 1.0, 'taste')"
     )
 
 
@@ -219,8 +219,8 @@ def test_a_layer_that_wraps_nothing_is_told(shop: Shop) -> None:
     shop.install("acme", {"layers: odd": "acme_odd:odd"}, {"acme_odd": "def odd(): pass\n"})
 
     assert wrong("odd") == (
-        "config: layers[0].use: odd: takes no inner client; a layer's first parameter is what it wraps "
-        "(plugin acme 1.0)"
+        "config: layers[0].use: takes no inner client; a layer's first parameter is what it wraps "
+        "(plugin acme 1.0, 'odd')"
     )
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from chatstack.client.stack import LayerSpec
     from chatstack.config.options import Option
     from chatstack.config.recipes import Recipe
-    from chatstack.plugins import Offer
 
 _COLUMNS = 80
 _INDENT = 3
@@ -65,7 +64,7 @@ def described(recipe: Recipe) -> Iterator[str]:
         called = kind if spec.name == kind else f"{spec.name} ({kind})"
         yield ""
         yield from _wrapped(f"{number}. {called}{f', plugin {offer.source}' if offer is not None else ''}")
-        yield from _layer(spec, offer)
+        yield from _layer(spec)
     yield ""
     if recipe.stack.trace_model_calls and not any(name_of(spec.source) == "ModelTracer" for spec in specs):
         yield f"{len(specs) + 1}. ModelTracer, which build() puts around the provider"
@@ -75,7 +74,7 @@ def described(recipe: Recipe) -> Iterator[str]:
     yield from _remarks(recipe)
 
 
-def _layer(spec: LayerSpec, offer: Offer | None) -> Iterator[str]:
+def _layer(spec: LayerSpec) -> Iterator[str]:
     from chatstack.config.options import options_of
     from chatstack.config.schema import summary
 
@@ -85,7 +84,7 @@ def _layer(spec: LayerSpec, offer: Offer | None) -> Iterator[str]:
     width = max((len(name) for name, _ in rows), default=0)
     for name, option in rows:
         is_set = name in spec.options
-        value = _value(spec.options[name], spec.source, option, offer) if is_set else _unset(option)
+        value = _value(spec.options[name], option) if is_set else _unset(option)
         default = f"  (default {_default(option)})" if is_set and _default(option) else ""
         start = f"{' ' * _INDENT}{'*' if is_set else ' '} {name.ljust(width)}  "
         yield printable(f"{start}{_cut(value, _COLUMNS - len(start) - len(default))}{default}")
@@ -101,13 +100,9 @@ def _is_hidden(option: Option) -> bool:
     return option.form == "service" and option.default is not REQUIRED
 
 
-def _value(value: object, source: object, option: Option, offer: Offer | None) -> str:
-    """A value that the file sets, unless it may be a secret: what a layer keeps out of its repr, or text for a factory
-    that has none."""
-    has_fields = hasattr(source, "__dataclass_fields__")
-    if option.is_secret or (offer is not None and not has_fields and not isinstance(value, bool | int | float)):
-        return "(set, not shown)"
-    return _spelt(value)
+def _value(value: object, option: Option) -> str:
+    """A value that the file sets, unless it may be a secret."""
+    return "(set, not shown)" if option.hides(value) else _spelt(value)
 
 
 def _unset(option: Option) -> str:
@@ -118,35 +113,44 @@ def _unset(option: Option) -> str:
     if option.form == "service":
         kind: object = option.hint
         return f"from the container: {getattr(kind, '__name__', kind)}"
+    if option.secret == "any":  # whoever keeps it out of a repr may have it from where keys are
+        return "(not shown)"
     return "(not set)" if option.default is REQUIRED else _spelt(option.default)
 
 
 def _default(option: Option) -> str:
-    """The default, if there is one that is short enough to stand beside a value."""
+    """The default, if there is one that may be shown, and is short enough to stand beside a value."""
     from chatstack.config.options import REQUIRED
 
-    text = "" if option.default is REQUIRED or option.form == "code" else _spelt(option.default)
+    is_told = option.default is not REQUIRED and option.form != "code" and option.secret != "any"
+    text = _spelt(option.default) if is_told else ""
     return text if len(text) <= 24 else ""
 
 
 def _spelt(value: object) -> str:
-    """A value as a file spells it."""
+    """A value as a file spells it, an object as its repr has it, if that works."""
+    from chatstack.config.values import shown
+
     if value is None:
         return "none"
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
-        return repr(value)
+        return shown(value)
 
 
 def _memory(content: Mapping[str, object]) -> Iterator[str]:
     """What the file says about the memory; of a store, only its name, for an address may hold a password."""
+    from chatstack.config.options import service_options
+    from chatstack.context.memory import ContextMemory
+
     section = content.get("memory")
     if not isinstance(section, Mapping):
         return
     options = dict(cast("Mapping[str, object]", section))
     store = options.pop("store", None)
-    told = [f"{name} {_spelt(value)}" for name, value in options.items()]
+    known = {each.name: each for each in service_options(ContextMemory)}
+    told = [f"{name} {_value(value, known[name])}" for name, value in options.items()]
     if store is not None:
         name = cast("Mapping[str, object]", store).get("use") if isinstance(store, Mapping) else store
         told.insert(0, f"store {name}")

@@ -6,11 +6,11 @@ import json
 import os
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from chatstack.config.values import MESSAGE_CHARS, Config, cut, kind_of, table
+from chatstack.config.values import MESSAGE_CHARS, Config, cut, first_twice, kind_of, table
 from chatstack.errors import WiringError
 
 _LARGEST = 1_000_000
@@ -81,7 +81,7 @@ def _toml(text: str) -> object:
 
 def _json(text: str) -> object:
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        if twice := _first_twice(name for name, _ in pairs):
+        if twice := first_twice(name for name, _ in pairs):
             raise ValueError(twice)
         return dict(pairs)
 
@@ -92,21 +92,10 @@ def _yaml(text: str) -> object:
     _check_cheap(text)
     try:
         import yaml
+
+        from chatstack.config.reader import Reader
     except ImportError as error:
         raise WiringError("reading YAML needs an extra: pip install 'chatstack-core[yaml]'") from error
-
-    class Reader(yaml.SafeLoader):
-        """Plain data, and no key twice: of two triggers, the reader would silently take the last."""
-
-        def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
-            node = super().compose_mapping_node(anchor)
-            if any(key.value == "<<" for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-                # Merged tables of merged tables: a few lines of them take longer than anybody waits.
-                raise yaml.constructor.ConstructorError(None, None, "'<<' is not read here", node.start_mark)
-            if twice := _first_twice(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-                raise yaml.constructor.ConstructorError(None, None, twice, node.start_mark)
-            return node
-
     try:
         found = cast("object", yaml.load(text, Loader=Reader))
     except yaml.MarkedYAMLError as error:
@@ -118,26 +107,16 @@ def _yaml(text: str) -> object:
     return found
 
 
-def _first_twice(names: Iterable[str]) -> str:
-    """What to say of the first name that comes twice; "" if none does."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return f"{cut(name)!r} is there twice"
-        seen.add(name)
-    return ""
-
-
 def _check_size(value: object) -> None:
     """Refuse aliases of aliases: a few lines of them stand for more than any layer could look at, or show."""
     waiting, size = [value], 0
     while waiting:
         each = waiting.pop()
-        size += 1 + (len(each) if isinstance(each, (str, bytes)) else 0)
+        size += 1 + (len(each) if isinstance(each, str) else 0)
         if size > _LARGEST:
             raise ValueError(f"larger than {_LARGEST:,} characters once its aliases are written out")
         if isinstance(each, dict):
             waiting.extend(cast("dict[object, object]", each))
             waiting.extend(cast("dict[object, object]", each).values())
-        elif isinstance(each, (list, tuple, set)):
+        elif isinstance(each, list):
             waiting.extend(cast("list[object]", each))

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from chatstack import plugins
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import name_of, service_type
-from chatstack.config.options import hints_of
-from chatstack.config.values import (
-    MESSAGE_CHARS,
-    Config,
-    check_keys,
-    converted,
-    cut,
-    key_shown,
-    kind_of,
-    nearest_to,
-    shown,
-    table,
-)
+from chatstack.client.wiring import service_type
+from chatstack.config.making import arguments, by, check_made, made_of, taken, told_at
+from chatstack.config.options import Option
+from chatstack.config.values import Config, check_keys, kind_of, nearest_to, shown, table
 from chatstack.context.memory import ContextMemory
-from chatstack.context.sharing import DecisionStore
 from chatstack.errors import WiringError
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.requests import ChatRequest
@@ -47,8 +35,12 @@ class Allowed:
     def __post_init__(self) -> None:
         for name in ("providers", "stores", "plugins"):
             given: object = getattr(self, name)
-            if isinstance(given, str) or not isinstance(given, Collection):
-                raise WiringError(f"Allowed: {name}={given!r} must be a list of names", parameter=name)
+            if isinstance(given, str | bytes) or not isinstance(given, Collection):
+                raise WiringError(f"Allowed: {name}={shown(given)} must be a list of names", parameter=name)
+            for each in cast("Collection[object]", given):
+                if not isinstance(each, str):
+                    told = f"{shown(each)} is no name; a list of names is text only"
+                    raise WiringError(f"Allowed: {name}: {told}", parameter=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +84,9 @@ class Names:
             loaded = plugins.load(offer)
         except WiringError as error:
             raise WiringError(f"{here}: {self.kind} {error}") from error.__cause__
-        if not callable(loaded) and not hasattr(loaded, "as_layer"):
+        with told_at(here, offer):
+            is_one = callable(loaded) or hasattr(loaded, "as_layer")
+        if not is_one:
             kind = kind_of(loaded)
             raise WiringError(f"{here}: {self.kind} {found!r} of {offer.source} is {kind}, which is no {self.kind}")
         return loaded, offer
@@ -126,6 +120,7 @@ class Services:
     _counters: list[tuple[object, Config, TokenCounter]] = field(
         default_factory=list[tuple[object, Config, TokenCounter]]
     )
+    """By what they were made, of which options."""
 
     def provider(self, section: object, here: str) -> ChatClient:
         """The client that ``{"use": ..., "model": ...}`` describes; it has its address and key from its environment."""
@@ -138,55 +133,58 @@ class Services:
         if self.describe:
             return NamedProvider(name, model)
         make, _ = self.providers.load(name, f"{here}.use")
-        made = called(lambda: cast("Callable[[str], object]", make)(model), here, make, offer)
-        if not callable(getattr(made, "send", None)):
-            raise _wrong_kind(made, "chat client", here, offer)
+        with told_at(here, offer, made_by=make):
+            made = cast("Callable[[str], object]", make)(model)
+        check_made(made, here, offer, wanted="chat client", methods=("send",))
         return cast("ChatClient", made)
 
     def counter(self, section: object, here: str) -> TokenCounter:
         """The counter of that name, or of ``{"use": name, ...options}``."""
         name, options, place = _used(section, here)
-        for known_name, known_options, known in self._counters:
-            if known_name == name and known_options == options:
-                return known
         make, offer = self.counters.load(name, place)
-        made = _make(make, options, here, offer)
+        given = arguments(make, options, here, offer)
+        for known_make, known_given, known in self._counters:
+            if known_make is make and _are_alike(known_given, given):
+                return known
+        made = made_of(make, given, here, offer, wanted="TokenCounter", methods=("count_text",))
         if not isinstance(made, TokenCounter):
-            raise _wrong_kind(made, "TokenCounter", here, offer)
-        self._counters.append((name, options, made))
+            raise WiringError(f"{here}: {kind_of(made)} was made, which is no TokenCounter{by(offer)}")
+        self._counters.append((make, given, made))
         return made
 
     def memory(self, section: object, here: str) -> ContextMemory:
         """The context memory, with its store if there is one."""
         content = dict(table(section, here))
-        objects: dict[str, object] = {}
-        if "store" in content:
-            objects["store"] = self._store(content.pop("store"), f"{here}.store")
-        return cast("ContextMemory", _make(ContextMemory, content, here, None, objects))
+        store = content.pop("store", None)
+        given = arguments(ContextMemory, content, here, None)
+        if store is not None:
+            given["store"] = self._store(store, f"{here}.store")
+        said_as = {"timeout_seconds": "store_timeout_seconds"}
+        return cast(
+            "ContextMemory",
+            made_of(ContextMemory, given, here, None, wanted="ContextMemory", methods=(), said_as=said_as),
+        )
 
-    def _store(self, section: object, here: str) -> DecisionStore:
+    def _store(self, section: object, here: str) -> object:
         name, options, place = _used(section, here)
         make, offer = self.stores.load(name, place)
-        made = _make(make, options, here, offer)
-        if not callable(getattr(made, "find", None)) or not callable(getattr(made, "put", None)):
-            raise _wrong_kind(made, "DecisionStore", here, offer)
-        return cast("DecisionStore", made)
+        given = arguments(make, options, here, offer)
+        return made_of(make, given, here, offer, wanted="DecisionStore", methods=("find", "put", "forget", "aclose"))
 
-    def option(self, value: object, hint: object, here: str, *, layer: str, option: str) -> object:
+    def option(self, option: Option, value: object, here: str, *, layer: str) -> object:
         """The value of a layer's option: what a name stands for where a service is wanted, else plain data, checked."""
-        kind = service_type(hint)
-        if kind is not None and _is_spelt(value):
-            if issubclass(kind, TokenCounter):
-                return self.counter(value, here)
-            if ChatClient in kind.__mro__:
-                return self.provider(value, here)
-            if issubclass(kind, ContextMemory):
-                raise WiringError(
-                    f"{here}: all layers of a stack share one memory; put it at the top of the config, beside 'layers'",
-                    layer=layer,
-                    parameter=option,
-                )
-        return converted(value, hint, here, layer=layer, parameter=option)
+        is_spelt = _is_spelt(value)
+        if is_spelt and option.form == "counter":
+            return self.counter(value, here)
+        if is_spelt and option.form == "client":
+            return self.provider(value, here)
+        if is_spelt and service_type(option.hint) is ContextMemory:
+            raise WiringError(
+                f"{here}: all layers of a stack share one memory; put it at the top of the config, beside 'layers'",
+                layer=layer,
+                parameter=option.name,
+            )
+        return taken(option, value, here, layer=layer)
 
 
 def _is_spelt(value: object) -> bool:
@@ -194,26 +192,17 @@ def _is_spelt(value: object) -> bool:
     return isinstance(value, str | Mapping)
 
 
-def by(offer: plugins.Offer | None) -> str:
-    """Whose it is, at the end of an error; "" for what is built in."""
-    return f" (plugin {offer.source})" if offer is not None else ""
-
-
-def called(make: Callable[[], object], here: str, made_by: object, offer: plugins.Offer | None) -> object:
-    """What the constructor gives. What it raises becomes a ``WiringError`` with its place in the config, and, where it
-    is a plugin's, with the plugin's distribution."""
-    try:
-        return make()
-    except WiringError as error:
-        text = cut(str(error).removeprefix(f"{name_of(made_by)}: "), MESSAGE_CHARS)
-        place = f"{here}.{error.parameter}" if error.parameter and error.parameter != "api_key" else here
-        raise WiringError(f"{place}: {text}{by(offer)}", layer=error.layer, parameter=error.parameter) from error
-    except Exception as error:
-        if offer is None and not isinstance(error, TypeError | ValueError):
-            raise
-        raise WiringError(
-            f"{here}: {plugins.told(error) if offer else cut(str(error), MESSAGE_CHARS)}{by(offer)}"
-        ) from error
+def _are_alike(one: object, other: object) -> bool:
+    """Whether two values are equal and of one type, all that is in them too: ``True == 1``, and yet they differ."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        ours, theirs = cast("Config", one), cast("Config", other)
+        return ours.keys() == theirs.keys() and all(_are_alike(ours[name], theirs[name]) for name in ours)
+    if isinstance(one, (list, tuple)):
+        items, others = cast("Sequence[object]", one), cast("Sequence[object]", other)
+        return len(items) == len(others) and all(map(_are_alike, items, others))
+    return one == other
 
 
 def _used(section: object, here: str) -> tuple[object, Config, str]:
@@ -224,36 +213,3 @@ def _used(section: object, here: str) -> tuple[object, Config, str]:
     if "use" not in content:
         raise WiringError(f"{here}: has no 'use': what is it to be?")
     return content.pop("use"), content, f"{here}.use"
-
-
-def _make(
-    make: object, options: Config, here: str, offer: plugins.Offer | None, objects: Config | None = None
-) -> object:
-    """Call it with options from a config, checked against its signature, and with objects that were made of others."""
-    constructor = cast("Callable[..., object]", make)
-    parameters = inspect.signature(constructor).parameters
-    known = {name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD}
-    hints, given = hints_of(make), dict(objects or {})
-    for name, value in options.items():
-        if name not in known and len(known) == len(parameters):
-            raise WiringError(
-                f"{here}.{key_shown(name)}: unknown option of {name_of(make)}; {nearest_to(name, known)}",
-                parameter=name,
-            )
-        given[name] = converted(value, hints[name], f"{here}.{name}", parameter=name) if name in hints else value
-    for name, each in parameters.items():
-        if (
-            each.default is each.empty
-            and name not in given
-            and each.kind
-            in (
-                each.KEYWORD_ONLY,
-                each.POSITIONAL_OR_KEYWORD,
-            )
-        ):
-            raise WiringError(f"{here}.{name}: is missing", parameter=name)
-    return called(lambda: constructor(**given), here, make, offer)
-
-
-def _wrong_kind(made: object, wanted: str, here: str, offer: plugins.Offer | None) -> WiringError:
-    return WiringError(f"{here}: {kind_of(made)} was made, which is no {wanted}{by(offer)}")

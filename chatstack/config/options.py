@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Literal, NamedTuple, cast
 
 from chatstack.client.protocol import ChatClient
 from chatstack.client.services import SupportsLayer
-from chatstack.client.stack import LayerSource
 from chatstack.client.wiring import Layer, Resolver, option_names, service_type
 from chatstack.config.values import is_plain
 from chatstack.context.strategy import StrategyApplier
@@ -25,54 +26,59 @@ class Option(NamedTuple):
     """An option of a layer, a strategy or a service.
 
     ``form`` is how a config says it: as plain data, as a counter, as a client; or not at all, because it is code, or a
-    service, which comes from the stack or a container.
+    service, which comes from the stack or a container. ``secret`` is what of it may be one: any value, where a layer
+    keeps the option out of its repr; free text, where there is no such layer to tell.
     """
 
     name: str
     hint: object
     default: object
     form: Literal["plain", "counter", "client", "code", "service"]
-    is_secret: bool = False
+    secret: Literal["", "text", "any"] = ""
+
+    def hides(self, value: object) -> bool:
+        """Whether nobody is shown this value: no error quotes it, and ``chatstack inspect`` does not tell it."""
+        if self.secret == "text":
+            return value is not None and not isinstance(value, bool | int | float)
+        return self.secret == "any"
 
 
 def options_of(source: object) -> tuple[Option, ...]:
-    """What can be set on a layer (without the client that it wraps), or on whatever else that callable makes.
-
-    Of a strategy also the options of the layer that applies it.
-    """
-    if isinstance(source, type) and hasattr(source, "as_layer"):
-        own = _options(source, list(inspect.signature(source).parameters))
-        applying = applying_layer(cast("type[SupportsLayer]", source), {})
-        names = {each.name for each in own}
-        others = (each for each in _options(applying, option_names(applying)) if each.name not in names)
-        return own + tuple(each for each in others if each.form in ("plain", "counter", "client"))
-    return _options(source, names_of(source))
+    """What can be set on a layer, of a strategy also on the layer that applies it."""
+    own = own_options(source)
+    if not is_strategy(source):
+        return own
+    names = {each.name for each in own}
+    others = own_options(applying_layer(cast("type[SupportsLayer]", source), {}))
+    return own + tuple(each for each in others if each.name not in names and each.form not in ("code", "service"))
 
 
-def names_of(source: object) -> list[str]:
-    """The names of what can be set on a layer, without the client that it wraps; of a strategy, its own."""
-    if hasattr(source, "as_layer"):
-        return list(inspect.signature(source).parameters) if callable(source) else []
-    return option_names(cast("Layer", source))
+def own_options(source: object) -> tuple[Option, ...]:
+    """What can be set on a layer, without the client that it wraps; of a strategy, only what it takes itself."""
+    if not hasattr(source, "as_layer"):
+        return _options(source, option_names(cast("Layer", source)))
+    return service_options(source) if callable(source) else ()
 
 
 def service_options(make: object) -> tuple[Option, ...]:
     """What can be set on what is no layer: a counter, a store, the memory."""
-    return _options(make, [each.name for each in _parameters(make) if each.kind is not each.VAR_KEYWORD])
+    by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return _options(make, [each.name for each in _parameters(make) if each.kind in by_name])
 
 
-def takes_any(source: LayerSource) -> bool:
+def unhinted(name: str) -> Option:
+    """An option of which nobody says anything."""
+    return Option(name, typing.Any, REQUIRED, "plain", "text")
+
+
+def is_strategy(source: object) -> bool:
+    """Whether it is a strategy's class: its options are its own, and those of the layer that applies it."""
+    return isinstance(source, type) and hasattr(source, "as_layer")
+
+
+def takes_any(source: object) -> bool:
     """Whether it takes options of any name."""
     return callable(source) and any(each.kind is each.VAR_KEYWORD for each in _parameters(source))
-
-
-def hints_of(source: object) -> dict[str, object]:
-    """The type hints of what a callable takes; none if they cannot be evaluated."""
-    made_by: object = source.func if isinstance(source, functools.partial) else source
-    try:
-        return typing.get_type_hints(made_by.__init__ if isinstance(made_by, type) else made_by)  # type: ignore[misc]
-    except (NameError, TypeError):
-        return {}
 
 
 def applying_layer(strategy: type[SupportsLayer], options: Mapping[str, object]) -> Layer:
@@ -88,16 +94,38 @@ def applying_layer(strategy: type[SupportsLayer], options: Mapping[str, object])
 def _options(source: object, names: list[str]) -> tuple[Option, ...]:
     if not names:
         return ()
-    hints, parameters = hints_of(source), {each.name: each for each in _parameters(source)}
+    hints, parameters = _hints_of(source), {each.name: each for each in _parameters(source)}
     fields = {each.name: each for each in _fields(source)}
     found: list[Option] = []
     for name in names:
         hint, default, field = hints.get(name, typing.Any), parameters[name].default, fields.get(name)
         form = _form(hint)
+        secret: Literal["", "text", "any"] = (
+            "" if form in ("counter", "client", "service") or _is_closed(hint) else "text"
+        )
+        if fields:
+            secret = "" if field is not None and field.repr else "any"
         if field is not None and field.default_factory is not dataclasses.MISSING and form == "plain":
             default = field.default_factory()
-        found.append(Option(name, hint, default, form, field is not None and not field.repr))
+        found.append(Option(name, hint, default, form, secret))
     return tuple(found)
+
+
+def _hints_of(source: object) -> dict[str, object]:
+    """The type hints of what a callable takes; none if they cannot be evaluated."""
+    made_by: object = source.func if isinstance(source, functools.partial) else source
+    try:
+        return typing.get_type_hints(made_by.__init__ if isinstance(made_by, type) else made_by)  # type: ignore[misc]
+    except (NameError, TypeError):
+        return {}
+
+
+def _is_closed(hint: object) -> bool:
+    """Whether it is a number, a switch or one of a few names: nothing that anybody keeps to himself."""
+    kind: object = typing.get_origin(hint) or hint
+    if kind is typing.Union or kind is types.UnionType:
+        return all(_is_closed(each) for each in typing.get_args(hint))
+    return kind is typing.Literal or (isinstance(kind, type) and issubclass(kind, int | float | Enum | types.NoneType))
 
 
 def _form(hint: object) -> Literal["plain", "counter", "client", "code", "service"]:

@@ -14,7 +14,7 @@ layer takes a counter, that is a name or a table with ``use`` and options; where
 a table with ``use`` and ``model``, as the provider is. Names are those of the tables below, then those that installed
 plugins offer (``chatstack.plugins``). Functions, such as tools, come from code:
 ``from_config(path).override("FunctionInvoker", tools=[...])``. Everything is checked at once, so that an error says
-where in the file it is.
+where in the file it is. YAML is read as its version 1.2 has it: ``yes`` is text, and ``017`` seventeen.
 
 What a config can never do: import a module by its path, read another file or a variable of the environment, say where
 a provider is or which key it is asked with, name a tool, run anything. What it can do, unless ``allowed`` says
@@ -29,32 +29,29 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Any, cast
 
 from chatstack import plugins
 from chatstack.client.protocol import ChatClient
 from chatstack.client.services import SharedServices, SupportsLayer
 from chatstack.client.stack import AT_MOST_ONE, ChatStack, LayerSource, LayerSpec
-from chatstack.client.wiring import option_names, service_type, wire
+from chatstack.client.wiring import name_of, service_type, wire
 from chatstack.config.files import opened
+from chatstack.config.making import check_made, hidden_texts, told_at
 from chatstack.config.names import Allowed as Allowed
-from chatstack.config.names import NamedProvider, Names, Services, by
-from chatstack.config.options import REQUIRED, applying_layer, hints_of, names_of, options_of, takes_any
-from chatstack.config.spellings import check_choices, in_our_spelling
-from chatstack.config.values import (
-    MESSAGE_CHARS,
-    check_keys,
-    converted,
-    cut,
-    key_shown,
-    kind_of,
-    nearest_to,
-    shown,
-    table,
+from chatstack.config.names import NamedProvider, Names, Services
+from chatstack.config.options import (
+    REQUIRED,
+    Option,
+    applying_layer,
+    is_strategy,
+    own_options,
+    takes_any,
+    unhinted,
 )
+from chatstack.config.spellings import OPTIONS, Entry, check_choices, entry_of
+from chatstack.config.values import Config, check_keys, converted, key_shown, kind_of, nearest_to, shown, table
 from chatstack.errors import WiringError
-
-Config: TypeAlias = Mapping[str, object]
 
 LAYERS: Mapping[str, str] = {
     "ClearThenDrop": "chatstack.context.condensing",
@@ -120,8 +117,11 @@ def read(
     describe: bool = False,
 ) -> Recipe:
     """What ``from_config`` reads. With ``describe``, providers are only named, not made: that takes no SDK, no key."""
+    if allowed is not None and not isinstance(allowed, Allowed):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WiringError(f"from_config: allowed is {kind_of(allowed)}; pass an Allowed(...)", parameter="allowed")
     where, content = opened(config)
     check_keys(content, KEYS, where)
+    converted(content.get("$schema", ""), str, f"{where}: $schema")
     services = Services(
         Names("provider", PROVIDERS, ("chatstack.providers",), allowed),
         Names("counter", COUNTERS, ("chatstack.counters",), allowed),
@@ -168,62 +168,54 @@ class _Builder:
         """The recipe with one more layer inside."""
         if not isinstance(entry, (str, Mapping)):
             raise WiringError(f"{here}: expected the name of a layer, or a table with 'use', got {kind_of(entry)}")
-        given = {"use": entry} if isinstance(entry, str) else table(cast("object", entry), here)
-        options = in_our_spelling(given, here)
-        if "use" not in options:
+        read = entry_of({"use": entry} if isinstance(entry, str) else table(cast("object", entry), here), here)
+        if "use" not in read.options:
             known = ", ".join(sorted(self._names.built_in))
             raise WiringError(f"{here}: has no 'use'; name a layer: {known}")
-        use, name = options.pop("use"), options.pop("name", None)
-        if "use" not in given:  # in another spelling, the options are a table of their own
-            here = f"{here}.options"
-        loaded, offer = self._names.load(use, f"{here}.use")
+        use, name = read.options.pop("use"), read.options.pop("name", None)
+        loaded, offer = self._names.load(use, f"{read.here}.use")
         source = cast("LayerSource", loaded)
-        try:
-            names_of(source)
-        except (WiringError, TypeError, ValueError) as error:
-            raise WiringError(f"{here}.use: {error}{by(offer)}") from error
         if name is not None and not (isinstance(name, str) and name):
             raise WiringError(f"{here}.name: expected text, got {shown(name)}")
-        check_choices(str(use), options, here)
-        checked = self._checked(source, options, here, name or str(use))
-        try:
+        check_choices(str(use), read)
+        layer = name or str(use)
+        checked, known_options = self._checked(source, read, layer, offer)
+        with told_at(here, offer, layer=layer):
             stack = self.stack.use(source, name=name, **checked)
-        except WiringError as error:
-            raise WiringError(f"{here}: {_bare(error)}", layer=error.layer, parameter=error.parameter) from error
-        self._check_once(stack.layers[-1], _try(stack.layers[-1], stack.provider, here, offer), here)
+        made = _try(stack.layers[-1], stack.provider, read, offer, known_options)
+        with told_at(here, offer):
+            kind = getattr(made, "kind", "")
+        self._check_once(stack.layers[-1], kind, here)
         self.stack = stack
         self.offers.append(offer)
 
-    def _checked(self, source: LayerSource, options: Config, here: str, layer: str) -> dict[str, object]:
-        """The options as the layer's type hints want them, or, of a strategy, those of the layer that applies it."""
-        hints, known = hints_of(source), names_of(source)
-        checked: dict[str, object] = {}
-        for option in sorted(options, key=lambda each: each not in known):
-            if option not in known and isinstance(source, type) and hasattr(source, "as_layer"):
-                applying = applying_layer(cast("type[SupportsLayer]", source), checked)
-                hints, known = {**hints_of(applying), **hints}, [*known, *option_names(applying)]
-            if option not in known and not takes_any(source):
-                raise WiringError(
-                    f"{here}.{key_shown(option)}: unknown option of {key_shown(layer)}; {nearest_to(option, known)}",
-                    layer=layer,
-                    parameter=option,
-                )
-            value, place = options[option], f"{here}.{option}"
-            checked[option] = (
-                self._services.option(value, hints[option], place, layer=layer, option=option)
-                if option in hints
-                else value
-            )
-        if isinstance(source, type) and hasattr(source, "as_layer"):
-            for each in options_of(source):
-                if each.default is REQUIRED and each.name not in options and each.form != "service":
-                    raise WiringError(f"{here}.{each.name}: is missing", layer=layer, parameter=each.name)
-        return {option: checked[option] for option in options}
+    def _checked(
+        self, source: LayerSource, entry: Entry, layer: str, offer: plugins.Offer | None
+    ) -> tuple[dict[str, object], dict[str, Option]]:
+        """The options as the type hints of the layer want them, or, of a strategy, those of the layer that applies it;
+        and all that there are."""
+        with told_at(f"{entry.here}.use", offer):
+            known, is_open = {each.name: each for each in own_options(source)}, takes_any(source)
+        own, checked = set(known), dict[str, object]()
+        for name in sorted(entry.options, key=lambda each: each not in own):
+            if name not in own and is_strategy(source):
+                with told_at(entry.here, offer):
+                    applying = applying_layer(cast("type[SupportsLayer]", source), checked)
+                    known = {**{each.name: each for each in own_options(applying)}, **known}
+            if name not in known and not is_open:
+                names = [*known, *OPTIONS.get(name_of(source), ())]
+                told = f"unknown option of {key_shown(layer)}; {nearest_to(name, names)}"
+                raise WiringError(f"{entry.place(name)}: {told}", layer=layer, parameter=name)
+            option = known.get(name, unhinted(name))
+            checked[name] = self._services.option(option, entry.options[name], entry.place(name), layer=layer)
+        for name in own if is_strategy(source) else ():
+            if known[name].default is REQUIRED and name not in checked and known[name].form != "service":
+                raise WiringError(f"{entry.place(name)}: is missing", layer=layer, parameter=name)
+        return {name: checked[name] for name in entry.options}, known
 
-    def _check_once(self, spec: LayerSpec, layer: object, here: str) -> None:
+    def _check_once(self, spec: LayerSpec, kind: object, here: str) -> None:
         """Refuse a second tool loop, reporter or tracer, with its place."""
-        kind = getattr(layer, "kind", "")
-        if kind in AT_MOST_ONE:
+        if isinstance(kind, str) and kind in AT_MOST_ONE:
             if kind in self._once:
                 both = f"{self._once[kind]!r} and {spec.name!r}"
                 raise WiringError(
@@ -232,30 +224,26 @@ class _Builder:
             self._once[kind] = spec.name
 
 
-def _try(spec: LayerSpec, provider: ChatClient, here: str, offer: plugins.Offer | None) -> object:
+def _try(
+    spec: LayerSpec, provider: ChatClient, entry: Entry, offer: plugins.Offer | None, known: Mapping[str, Option]
+) -> object:
     """Make the layer once, around the provider alone, so that what it refuses is told with its place in the file.
 
     Gives the layer, or what it would be made by, if the container has to give it something.
     """
-    try:
-        factory, options = spec.factory()
-        resolve = SharedServices().behind(None)
-        return wire(factory, provider, options, name=spec.name, resolve=resolve, has_resolver=False)
-    except WiringError as error:
-        missing = error.parameter not in spec.options and error.parameter in names_of(spec.source)
-        if missing and service_type(hints_of(spec.source).get(error.parameter)) is not None:
-            return spec.source  # a service: whoever builds the stack has the container
-        told = "is missing" if missing else _bare(error)
-        place = f"{here}.{error.parameter}" if error.parameter else here
-        raise WiringError(f"{place}: {told}{by(offer)}", layer=spec.name, parameter=error.parameter) from error
-    except (Exception, SystemExit) as error:
-        if offer is None and not isinstance(error, TypeError | ValueError):
-            raise
-        told = plugins.told(error) if offer is not None else cut(str(error), MESSAGE_CHARS)
-        raise WiringError(f"{here}: {told}{by(offer)}", layer=spec.name) from error
-
-
-def _bare(error: WiringError) -> str:
-    """What it says, without naming the layer: the place in the file does."""
-    told = str(error).removeprefix(f"layer {error.layer!r}: ").removeprefix(f"{error.layer}: ")
-    return cut(told, MESSAGE_CHARS)
+    spelt = {name: entry.theirs.get(name, name) for name in (*known, *spec.options)}
+    hidden = hidden_texts(spec.options, known)
+    with told_at(entry.here, offer, made_by=spec.source, layer=spec.name, spelt=spelt, hidden=hidden):
+        try:
+            factory, options = spec.factory()
+            resolve = SharedServices().behind(None)
+            made = wire(factory, provider, options, name=spec.name, resolve=resolve, has_resolver=False)
+        except WiringError as error:
+            wanted = known.get(error.parameter)
+            if wanted is None or wanted.default is not REQUIRED or wanted.name in spec.options:
+                raise
+            if service_type(wanted.hint) not in (None, Any):
+                return spec.source  # a service: whoever builds the stack has the container
+            raise WiringError("is missing", layer=spec.name, parameter=wanted.name) from error
+    check_made(made, entry.here, offer, wanted="layer", methods=("send",))
+    return made

@@ -1,8 +1,8 @@
 """A JSON schema of configs, for editors that complete and check; made of the signatures of what a config can name.
 
 ``pipeline.schema.json`` beside this file is the one of what is built in; ``chatstack schema`` adds the names that
-installed plugins offer. It says what there is and of which type. What only a layer can tell (a share above 1, say) is
-told by ``from_config`` and ``chatstack inspect``.
+installed plugins offer. It accepts what ``from_config`` accepts, save what a schema cannot say: that one value is to be
+less than another, that no two layers are given one name, that a number is none.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from chatstack import plugins
+from chatstack.client.stack import AT_MOST_ONE
 from chatstack.client.wiring import name_of
+from chatstack.config.bounds import BOUNDS, ONE_OF
 from chatstack.config.options import REQUIRED, Option, options_of, service_options
 from chatstack.config.recipes import COUNTERS, LAYERS, PROVIDERS, STORES
 from chatstack.config.spellings import CHOICES, OPTIONS, TYPES
-from chatstack.config.values import without_paths
+from chatstack.config.values import LARGEST, takes_none, without_paths
 from chatstack.context.memory import ContextMemory
 
 Schema: TypeAlias = dict[str, object]
 
 _SHOWN = 80
 """Characters of a default that an editor shows."""
+
+_NAME: Schema = {"type": ["string", "null"], "minLength": 1}
 
 SHIPPED = "pipeline.schema.json"
 """The file beside this one."""
@@ -38,7 +42,7 @@ def pipeline_schema(*, with_plugins: bool = False) -> Schema:
     for nothing of them is imported."""
     offered: Callable[[Sequence[str]], list[str]] = plugins.names if with_plugins else lambda _: []
     layers = {name: getattr(importlib.import_module(module), name) for name, module in LAYERS.items()}
-    bare = [name for name in layers if not _required(options_of(layers[name]))]
+    bare = [name for name in layers if not _required(options_of(layers[name])) and name not in ONE_OF]
     foreign = [each for each in offered(("chatstack.layers", "chatstack.strategies")) if each not in LAYERS]
     entries = [_one_of([*bare, *foreign]), *(_ref(name) for name in layers), *(_ref(name) for name in TYPES)]
     return {
@@ -47,12 +51,13 @@ def pipeline_schema(*, with_plugins: bool = False) -> Schema:
         **_table(
             {
                 "$schema": {"type": "string"},
-                "provider": _ref("provider"),
+                "provider": _or_null(_ref("provider")),
                 "memory": _ref("memory"),
                 "layers": {
                     "type": "array",
                     "items": {"anyOf": [*entries, *_foreign(foreign)]},
                     "description": "Outermost first: the first one listed is the first to see a request.",
+                    "allOf": [_at_most_one(name, source) for name, source in layers.items()],
                 },
                 "trace_model_calls": {"type": "boolean", "default": True},
             }
@@ -67,10 +72,7 @@ def pipeline_schema(*, with_plugins: bool = False) -> Schema:
             ),
             "counter": _named(COUNTERS, offered(("chatstack.counters",))),
             "store": _named(STORES, offered(("chatstack.stores",))),
-            "memory": {
-                **_table({"store": _ref("store"), **_properties(service_options(ContextMemory), "ContextMemory")}),
-                "dependentRequired": {"store": ["scope"], "scope": ["store"]},
-            },
+            "memory": _memory(),
             **{name: _layer(name, source) for name, source in layers.items()},
             **{name: _other_spelling(name, layer, layers[layer]) for name, layer in TYPES.items()},
         },
@@ -84,17 +86,45 @@ def written(schema: Schema) -> str:
 
 def _layer(name: str, source: object) -> Schema:
     options = options_of(source)
-    properties = {"use": {"const": name}, "name": {"type": "string", "minLength": 1}, **_properties(options, name)}
-    return {"description": summary(source), **_table(properties, ["use", *_required(options)])}
+    properties = {"use": {"const": name}, "name": _NAME, **_properties(options, name)}
+    return {"description": summary(source), **_table(properties, ["use", *_required(options)]), **_rules(name)}
 
 
 def _other_spelling(name: str, layer: str, source: object) -> Schema:
-    properties: Schema = {
-        "type": {"const": name},
-        "name": {"type": "string", "minLength": 1},
-        "options": _table(_properties(options_of(source), layer), _required(options_of(source))),
-    }
+    options = options_of(source)
+    inside = {**_table(_properties(options, layer), _required(options)), **_rules(layer)}
+    properties: Schema = {"type": {"const": name}, "name": _NAME, "options": inside}
     return {"description": f"Another spelling of {layer}.", **_table(properties, ["type"])}
+
+
+def _rules(layer: str) -> Schema:
+    """What a layer says of several of its options at once."""
+    twice = [{"not": {"required": [theirs, ours]}} for theirs, ours in OPTIONS.get(layer, {}).items()]
+    one_of = [_has(each, {"not": {"type": "null"}}) for each in ONE_OF.get(layer, ())]
+    return {**({"allOf": twice} if twice else {}), **({"anyOf": one_of} if one_of else {})}
+
+
+def _at_most_one(name: str, source: object) -> Schema:
+    """Of some kinds a stack has one layer; of the others one that has no name of its own."""
+    named: Schema = _has("name", {"type": "string"})
+    unnamed: Schema = {} if getattr(source, "kind", "") in AT_MOST_ONE else {"not": named}
+    types = [_has("type", {"const": each}) for each, layer in TYPES.items() if layer == name]
+    tables = [{"type": "object", **each, **unnamed} for each in (_has("use", {"const": name}), *types)]
+    return {"contains": {"anyOf": [{"const": name}, *tables]}, "minContains": 0, "maxContains": 1}
+
+
+def _memory() -> Schema:
+    """The memory: a scope where there is a store, and nowhere else."""
+    options = [each for each in service_options(ContextMemory) if each.name != "store"]
+    return {
+        **_table({"store": _or_null(_ref("store")), **_properties(options, "ContextMemory")}),
+        "if": _has("store", {"not": {"type": "null"}}),
+        "then": {
+            "properties": {"scope": {"minLength": 1}, "store_timeout_seconds": {"exclusiveMinimum": 0}},
+            "required": ["scope"],
+        },
+        "else": {"properties": {"scope": {"const": ""}}},
+    }
 
 
 def _named(built_in: Mapping[str, tuple[str, str]], offered: Iterable[str]) -> Schema:
@@ -105,7 +135,7 @@ def _named(built_in: Mapping[str, tuple[str, str]], offered: Iterable[str]) -> S
     tables = [
         {
             "description": summary(made[name]),
-            **_table({"use": {"const": name}, **_properties(known, name)}, ["use", *_required(known)]),
+            **_table({"use": {"const": name}, **_properties(known, name_of(made[name]))}, ["use", *_required(known)]),
         }
         for name, known in options.items()
     ]
@@ -130,27 +160,38 @@ def _properties(options: Iterable[Option], owner: str) -> Schema:
 
 
 def _value(option: Option, owner: str) -> Schema | None:
-    if option.form == "client":
-        return _ref("provider")
-    if option.form == "counter":
-        return _ref("counter")
+    """What a config can say of an option; None if nothing."""
+    if option.form in ("counter", "client"):
+        schema = _ref("counter" if option.form == "counter" else "provider")
+        return _or_null(schema) if takes_none(option.hint) else schema
     if option.form != "plain":
-        return None
-    if names := CHOICES.get(owner, {}).get(option.name):
-        inside = cast("tuple[object, ...]", typing.get_args(option.hint))[1]
-        schema = {**_table(dict.fromkeys(names, _plain(inside))), "minProperties": 1, "maxProperties": 1}
+        return _nothing(option)
+    if kinds := CHOICES.get(owner, {}).get(option.name):
+        entries: Schema = {name: _plain(hint, f"{option.name}.{name}", owner) for name, hint in kinds.items()}
+        schema = {**_table(entries), "minProperties": 1, "maxProperties": 1}
     else:
-        schema = _plain(option.hint)
+        schema = _plain(option.hint, option.name, owner)
     if isinstance(option.default, bool | int | float | str | dict) and len(str(cast("Any", option).default)) <= _SHOWN:
         schema["default"] = cast("Any", option).default
     return schema
 
 
-def _plain(hint: object) -> Schema:
+def _nothing(option: Option) -> Schema | None:
+    """How a config says that there is none of what only code, or a container, can give."""
+    if takes_none(option.hint):
+        return {"type": "null"}
+    if option.form == "code" and typing.get_origin(option.hint) in (Sequence, list, tuple):
+        return {"type": "array", "maxItems": 0, "description": "Given in code."}
+    return None
+
+
+def _plain(hint: object, name: str, owner: str) -> Schema:
     schema = cast("Schema", msgspec.json.schema(without_paths(hint)))
     if schema == {"anyOf": [{"type": "integer"}, {"type": "number"}]}:
-        return {"type": "number"}
-    return schema
+        schema = {"type": "number"}
+    elif "'integer'" in str(schema):
+        schema["maximum"] = LARGEST
+    return {**schema, **BOUNDS.get(f"{owner}.{name}", BOUNDS.get(name, {}))}
 
 
 def _required(options: Iterable[Option]) -> list[str]:
@@ -178,6 +219,15 @@ def _table(properties: Schema, required: Sequence[str] = ()) -> Schema:
 
 def _one_of(names: Sequence[str]) -> Schema:
     return {"enum": list(dict.fromkeys(names))}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _has(name: str, schema: Schema) -> Schema:
+    """A table in which that is there, and is so."""
+    return {"required": [name], "properties": {name: schema}}
 
 
 def _ref(name: str) -> Schema:

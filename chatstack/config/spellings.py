@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
-from chatstack.config.values import key_shown, nearest_to, shown
+from chatstack.config.values import Config, check_keys, converted, key_shown, nearest_to, table
 from chatstack.errors import WiringError
 
 TYPES: Mapping[str, str] = {"ContextEditingMiddleware": "ToolResultClearer"}
@@ -23,53 +23,73 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Other names of options, by layer, and which of ours they stand for."""
-CHOICES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "ToolResultClearer": {"trigger": ("tokens", "messages", "fraction"), "keep": ("tokens", "messages", "fraction")},
+CHOICES: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "ToolResultClearer": {
+        "trigger": {"tokens": int, "messages": int, "fraction": int | float},
+        "keep": {"tokens": int, "messages": int, "fraction": int | float},
+    },
 }
-"""Options that are a table of exactly one of some names."""
+"""Options that are a table of exactly one of some names, and the type hints of what stands there."""
 
 
-def in_our_spelling(entry: Mapping[str, object], here: str) -> dict[str, object]:
+class Entry(NamedTuple):
+    """The entry of a layer: its options by our names, and how the file spells those that it spells otherwise."""
+
+    options: dict[str, object]
+    theirs: Mapping[str, str]
+    here: str
+    """Where the options stand."""
+
+    def place(self, option: str) -> str:
+        """Where that option stands, as the file has it."""
+        return f"{self.here}.{key_shown(self.theirs.get(option, option))}"
+
+
+def entry_of(content: Config, here: str) -> Entry:
     """The entry of a layer as ``{"use": name, ...options}``; one that is spelt so already stays as it is.
 
     Raises ``WiringError`` for an option that is there in both spellings.
     """
-    layer = entry.get("type")
-    if "use" in entry or not isinstance(layer, str) or layer not in TYPES:
-        return _renamed(entry, here)
-    unknown = [key for key in entry if key not in ("type", "options", "name")]
-    if unknown:
-        raise WiringError(f"{here}: unknown key {shown(unknown[0])}; beside 'type' there are 'options' and 'name'")
-    options = entry.get("options", {})
-    if not isinstance(options, Mapping):
-        raise WiringError(f"{here}.options: expected a table of names and values, got {type(options).__name__}")
-    for key in cast("Mapping[object, object]", options):
-        if not isinstance(key, str):
-            raise WiringError(f"{here}.options: {shown(key)} is not a name; keys are text")
+    layer = content.get("type")
+    if "use" in content or not isinstance(layer, str) or layer not in TYPES:
+        return _renamed(content, here)
+    check_keys(content, ("type", "name", "options"), here)
+    options, here = table(content.get("options", {}), f"{here}.options"), f"{here}.options"
+    for key in options:
         if key in ("use", "name", "type"):
-            raise WiringError(f"{here}.options: unknown option {key!r}; that stands beside 'options'", parameter=key)
-    named = {"name": entry["name"]} if "name" in entry else {}
-    return _renamed({"use": TYPES[layer], **named, **cast("Mapping[str, object]", options)}, f"{here}.options")
+            raise WiringError(f"{here}: unknown option {key!r}; that stands beside 'options'", parameter=key)
+    named = {"name": content["name"]} if "name" in content else {}
+    return _renamed({"use": TYPES[layer], **named, **options}, here)
 
 
-def _renamed(entry: Mapping[str, object], here: str) -> dict[str, object]:
-    use = entry.get("use")
+def _renamed(content: Config, here: str) -> Entry:
+    use = content.get("use")
     ours: Mapping[str, str] = OPTIONS.get(use, {}) if isinstance(use, str) else {}
     found: dict[str, object] = {}
-    for key, value in entry.items():
+    theirs: dict[str, str] = {}
+    for key, value in content.items():
         name = ours.get(key, key)
-        if name in found or (name != key and name in entry):
-            raise WiringError(f"{here}: {key!r} and {name!r} are the same option; leave one out", parameter=name)
+        if name != key:
+            if name in content:
+                raise WiringError(f"{here}: {key!r} and {name!r} are the same option; leave one out", parameter=name)
+            theirs[name] = key
         found[name] = value
-    return found
+    return Entry(found, theirs, here)
 
 
-def check_choices(layer: str, options: Mapping[str, object], here: str) -> None:
-    """Refuse a name that such a table does not know, with the nearest one. Raises ``WiringError``."""
-    for option, names in CHOICES.get(layer, {}).items():
-        value = options.get(option)
+def check_choices(layer: str, entry: Entry) -> None:
+    """Check what stands in such a table, and have it as its type hint wants it. Raises ``WiringError``."""
+    for option, kinds in CHOICES.get(layer, {}).items():
+        value = entry.options.get(option)
         if isinstance(value, Mapping):
-            for key in cast("Mapping[object, object]", value):
-                if isinstance(key, str) and key not in names:
-                    place = f"{here}.{option}.{key_shown(key)}"
-                    raise WiringError(f"{place}: unknown key; {nearest_to(key, names)}", parameter=f"{option}.{key}")
+            place = entry.place(option)
+            given = table(cast("object", value), place)
+            for key in given:
+                if key not in kinds:
+                    raise WiringError(
+                        f"{place}.{key_shown(key)}: unknown key; {nearest_to(key, kinds)}", parameter=f"{option}.{key}"
+                    )
+            entry.options[option] = {
+                key: converted(each, kinds[key], f"{place}.{key}", parameter=f"{option}.{key}")
+                for key, each in given.items()
+            }

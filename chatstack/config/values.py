@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import reprlib
+import sys
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +22,8 @@ from chatstack.client.wiring import nearest
 from chatstack.errors import WiringError
 from chatstack.values.surrogates import lone_surrogate_in
 
-_LARGEST_BITS = 63
+LARGEST = 2**63 - 1
+"""The largest whole number that an option can be, and the smallest without its sign."""
 
 Config: TypeAlias = Mapping[str, object]
 
@@ -34,52 +36,72 @@ _SIMPLE: tuple[type, ...] = (*_DATA, PurePath, Enum, msgspec.Struct, date, time,
 _CONTAINERS: tuple[object, ...] = (Mapping, Sequence, Collection, Iterable, dict, list, tuple, set, frozenset)
 
 
-def converted(value: object, hint: object, here: str, *, layer: str = "", parameter: str = "") -> object:
+def converted(
+    value: object, hint: object, here: str, *, layer: str = "", parameter: str = "", is_hidden: bool = False
+) -> object:
     """The value as a type hint wants it: lists as tuples where it says so, and no text for a number.
 
-    Raises ``WiringError``, with the place of the very value that is wrong, and for text where code is wanted.
+    Raises ``WiringError``, with the place of the very value that is wrong, and for text where code is wanted. One that
+    ``is_hidden`` is not quoted.
     """
-    if value is not None and not is_plain(hint) and _is_data(value):
-        raise WiringError(
-            f"{here}: wants an object that no config can hold, got {shown(value)}; "
-            f"give it in code: stack.override({layer!r}, {parameter}=...)",
-            layer=layer,
-            parameter=parameter,
-        )
-    if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
-        told = f"a number of {value.bit_length():,} bits is too large"
-        raise WiringError(f"{here}: {told}", layer=layer, parameter=parameter)
+
+    def wrong(told: str, place: str = here) -> WiringError:
+        return WiringError(f"{place}: {told}", layer=layer, parameter=parameter)
+
+    no_data = f"wants an object that no config can hold, got {kind_of(value) if is_hidden else shown(value)}"
+    if not is_plain(hint) and _is_data(value) and not (value is None and takes_none(hint)):
+        raise wrong(f"{no_data}; give it in code: stack.override({layer!r}, {parameter}=...)" if layer else no_data)
+    value = _number(value, hint)
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise wrong(f"a number of {value.bit_length():,} bits is too large")
     if isinstance(value, str) and lone_surrogate_in(value) is not None:
-        raise WiringError(f"{here}: holds half a character, which cannot be sent", layer=layer, parameter=parameter)
+        raise wrong("holds half a character, which cannot be sent")
     try:
         return cast("object", msgspec.convert(value, type=without_paths(hint), dec_hook=_made))
     except msgspec.ValidationError as error:
-        if isinstance(value, Mapping):
+        inside = _value_hint(hint)
+        if isinstance(value, Mapping) and inside is not None:
             for name, each in cast("Mapping[object, object]", value).items():
-                if (inside := _value_hint(hint)) is not None:
-                    converted(each, inside, f"{here}.{key_shown(str(name))}", layer=layer, parameter=parameter)
+                place = f"{here}.{key_shown(str(name))}"
+                converted(each, inside, place, layer=layer, parameter=parameter, is_hidden=is_hidden)
         text, at, path = str(error).replace("`", "").partition(" - at $")  # it quotes text, however long
         if (index := re.fullmatch(r"\[(\d+)\]", path)) and isinstance(value, list | tuple):
             here, value = f"{here}{path}", cast("Sequence[object]", value)[int(index[1])]
         elif at:
             text = f"{text}{at}{path}"
-        said, wrong = cut(text), cast("Any", value)
-        raise WiringError(
-            f"{here}: {said[:1].lower()}{said[1:]}: {shown(wrong)}", layer=layer, parameter=parameter
-        ) from error
+        said = re.sub(" '.*'$", "", text) if is_hidden else f"{cut(text)}: {shown(cast('Any', value))}"
+        raise wrong(f"{said[:1].lower()}{said[1:]}", here) from error
     except NotImplementedError as error:
-        raise WiringError(
-            f"{here}: wants an object that no config can hold, got {shown(value)}", layer=layer, parameter=parameter
-        ) from error
+        raise wrong(no_data) from error
     except TypeError:  # a hint that msgspec has no rule for: the layer itself checks such a value
         return value
+
+
+def _number(value: object, hint: object) -> object:
+    """A number as the hint has it: 5.0 where a whole one is wanted, for JSON does not tell it from 5."""
+    kinds = _kinds(hint)
+    if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
+        return int(value)
+    if type(value) is int and float in kinds and int not in kinds and abs(value) < sys.float_info.max:
+        return float(value)
+    return value
+
+
+def takes_none(hint: object) -> bool:
+    """Whether the hint names None beside others."""
+    return type(None) in _kinds(hint)
+
+
+def _kinds(hint: object) -> tuple[object, ...]:
+    """The types between which a hint leaves the choice."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
 def is_plain(hint: object) -> bool:
     """Whether values of that type can be written in a file: text, numbers, switches, lists and tables of those."""
     arguments = typing.get_args(hint)
     kind: object = typing.get_origin(hint) or hint
-    if kind is typing.Literal:
+    if kind is typing.Literal or kind is typing.Any:
         return True
     if kind is typing.Union or kind is types.UnionType:
         return any(is_plain(each) for each in arguments if each is not type(None))
@@ -92,9 +114,7 @@ def is_plain(hint: object) -> bool:
 
 def without_paths(hint: object) -> object:
     """The hint without ``os.PathLike``, which msgspec does not know beside text, and which no file holds."""
-    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
-        return hint
-    kept = [each for each in typing.get_args(hint) if (typing.get_origin(each) or each) is not os.PathLike]
+    kept = [each for each in _kinds(hint) if (typing.get_origin(each) or each) is not os.PathLike]
     return typing.Union[tuple(kept)] if kept else hint  # noqa: UP007 - made from a list
 
 
@@ -109,11 +129,8 @@ def _made(kind: type, value: object) -> object:
 
 def _value_hint(hint: object) -> object:
     """What the values of a mapping are to be; None if the hint is no mapping's."""
-    arguments = typing.get_args(hint)
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        found = [inside for each in arguments if (inside := _value_hint(each)) is not None]
-        return found[0] if len(found) == 1 else None
-    return arguments[1] if typing.get_origin(hint) in (Mapping, dict) and len(arguments) == 2 else None
+    found = [typing.get_args(each) for each in _kinds(hint) if typing.get_origin(each) in (Mapping, dict)]
+    return found[0][1] if len(found) == 1 and len(found[0]) == 2 else None
 
 
 def _is_data(value: object) -> bool:
@@ -146,7 +163,7 @@ def check_keys(content: Config, known: Sequence[str], where: str) -> None:
 def kind_of(value: object) -> str:
     """The type of a value, in words."""
     name = type(value).__name__
-    return "nothing" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return "nothing" if value is None else f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
 
 
 class _Shortened(reprlib.Repr):
@@ -180,3 +197,13 @@ def nearest_to(name: object, known: Iterable[str]) -> str:
 def cut(text: str, characters: int = _VALUE_CHARS) -> str:
     """The text, or its beginning."""
     return text if len(text) <= characters else f"{text[: characters - 3]}..."
+
+
+def first_twice(names: Iterable[str]) -> str:
+    """What to say of the first name that comes twice; "" if none does."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return f"{cut(name)!r} is there twice"
+        seen.add(name)
+    return ""

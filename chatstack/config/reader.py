@@ -1,0 +1,67 @@
+"""YAML as its version 1.2 reads it, and plain data only; needs the extra ``yaml``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import yaml
+from yaml.constructor import ConstructorError
+
+from chatstack.config.values import first_twice
+
+_TAG = "tag:yaml.org,2002:"
+
+_CORE: dict[str, tuple[str, Callable[[str], object]]] = {
+    "null": ("~|null|Null|NULL|", lambda _: None),
+    "bool": ("true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
+    "int": (
+        "[-+]?[0-9]+(_[0-9]+)*|0o[0-7]+|0x[0-9a-fA-F]+",
+        lambda text: int(text, 0) if text[:2] in ("0o", "0x") else int(text),
+    ),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        lambda text: float(re.sub(r"\.(?=[a-z])", "", text.lower())),
+    ),
+}
+"""What is no text, by its tag: how it is written, and what it stands for. The core schema of YAML 1.2, and the
+underscores of ``120_000``, which nobody means as text. What YAML 1.1 had beside it is text (``yes``, ``1:30``), and
+``017`` is seventeen."""
+
+
+class Reader(yaml.SafeLoader):
+    """Plain data, and no key twice: of two triggers, the reader would silently take the last."""
+
+    yaml_constructors: ClassVar[dict[str | None, Callable[..., Any]]] = {
+        tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (f"{_TAG}str", f"{_TAG}seq", f"{_TAG}map", None)
+    }
+
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if any(key.value == "<<" or key.tag == f"{_TAG}merge" for key in keys):
+            # Merged tables of merged tables: a few lines of them take longer than anybody waits.
+            raise ConstructorError(None, None, "'<<' is not read here", node.start_mark)
+        if twice := first_twice(key.value for key in keys):
+            raise ConstructorError(None, None, twice, node.start_mark)
+        return node
+
+
+def _constructor(tag: str) -> Callable[[Reader, yaml.Node], object]:
+    pattern, read = _CORE[tag]
+
+    def construct(reader: Reader, node: yaml.Node) -> object:
+        text = reader.construct_scalar(node) if isinstance(node, yaml.ScalarNode) else None
+        if text is None or re.fullmatch(pattern, text) is None:
+            raise ConstructorError(None, None, f"expected {tag}", node.start_mark)
+        return read(text)
+
+    return construct
+
+
+for _tag in _CORE:
+    Reader.add_constructor(f"{_TAG}{_tag}", _constructor(_tag))
+Reader.yaml_implicit_resolvers = {
+    None: [(f"{_TAG}{tag}", re.compile(rf"(?:{pattern})\Z")) for tag, (pattern, _) in _CORE.items()]
+}

@@ -1,0 +1,73 @@
+"""Other spellings: the block of Xpert's plugin, and its names of options, in errors too as the file has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from chatstack import ChatStack, ToolResultClearer, WiringError, find
+from chatstack.config.recipes import from_config
+from chatstack.testing import ScriptedClient
+
+XPERT = {
+    "type": "ContextEditingMiddleware",
+    "options": {
+        "trigger": {"tokens": 100000},
+        "keep": {"messages": 3},
+        "excludeTools": ["healthcheck"],
+        "placeholder": "[cleared]",
+        "clearToolInputs": False,
+        "tokenCountMethod": "approx",
+    },
+}
+
+
+def test_the_block_of_xperts_plugin_is_a_clearer() -> None:
+    theirs = from_config({"layers": [XPERT]}, provider=ScriptedClient())
+    ours = ChatStack(theirs.provider).use(
+        ToolResultClearer,
+        trigger={"tokens": 100_000},
+        keep={"messages": 3},
+        exclude_tools=("healthcheck",),
+        placeholder="[cleared]",
+        clear_tool_inputs=False,
+        token_count_method="approx",
+    )
+    assert repr(theirs.build()) == repr(ours.build())
+
+
+def test_its_spellings_are_taken_with_our_name_of_the_layer_too() -> None:
+    entry = {"use": "ToolResultClearer", "trigger": {"fraction": 0.5}, "excludeTools": ["a"], "clearToolInputs": ["b"]}
+    built = from_config({"layers": [entry]}, provider=ScriptedClient()).build()
+    clearer = find(built, ToolResultClearer)
+    assert clearer is not None
+    assert (clearer.trigger, tuple(clearer.exclude_tools), clearer.clear_tool_inputs) == (
+        {"fraction": 0.5},
+        ("a",),
+        ("b",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({**XPERT, "extra": 1}, r"layers\[0\]: unknown key 'extra'"),
+        ({"type": "ContextEditingMiddleware", "options": 3}, r"layers\[0\]\.options: expected a table"),
+        ({"use": "ToolResultClearer", "excludeTools": [], "exclude_tools": []}, "are the same option"),
+        ({"use": "ToolResultClearer", "trigger": {"tokens": 5, "messages": 3}}, r"layers\[0\]\.trigger: .*exactly one"),
+        ({"use": "ToolResultClearer", "keep": {"messages": -1}}, r"layers\[0\]\.keep.*messages.*-1"),
+        ({"use": "ToolResultClearer", "trigger": {"fraction": 1.5}}, r"layers\[0\]\.trigger.*fraction.*1\.5"),
+        ({"use": "ToolResultClearer", "excludeTool": []}, r"layers\[0\]\.excludeTool: .*did you mean 'excludeTools'\?"),
+        ({"use": "ToolResultClearer", "exclude_tool": []}, "did you mean 'exclude_tools'"),
+        ({"use": "ToolResultClearer", "excludeTools": "a"}, r"layers\[0\]\.excludeTools: expected array"),
+        ({"use": "ToolResultClearer", "clearToolInputs": ["a", 3]}, r"layers\[0\]\.clearToolInputs\[1\]: expected str"),
+        ({"use": "ToolResultClearer", "clearAtLeast": -1}, r"layers\[0\]\.clearAtLeast: clear_at_least=-1 must be"),
+        (
+            {"type": "ContextEditingMiddleware", "options": {"maxContextTokens": 0}},
+            r"layers\[0\]\.options\.maxContextTokens: max_context_tokens=0 must be",
+        ),
+        ({**XPERT, "name": 3}, r"layers\[0\]\.name: expected text, got 3"),
+    ],
+)
+def test_what_is_wrong_with_a_clearer_is_told_with_its_place(entry: dict[str, object], told: str) -> None:
+    with pytest.raises(WiringError, match=told):
+        from_config({"layers": [entry]}, provider=ScriptedClient())
