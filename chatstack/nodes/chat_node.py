@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stack import BuiltClient, ChatStack
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
@@ -41,13 +41,8 @@ class ChatNode:
     _asked: BuiltClient = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.client, type) or not callable(getattr(self.client, "send", None)):
-            raise _wrong("client", self.client, "a chat client, which has send()")
+        check_node("ChatNode", self.client, self.context_manager, self.trim_context)
         manager = self.context_manager
-        if manager is not None and not isinstance(manager, BaseContextManager | Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("context_manager", manager, "an instance of chatstack's BaseContextManager, or a Strategy")
-        if not isinstance(self.trim_context, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("trim_context", self.trim_context, "True or False")
         stack = ChatStack(self.client, trace_model_calls=False)
         if self.trim_context and isinstance(manager, Strategy):
             stack = stack.use(manager)
@@ -86,7 +81,36 @@ class ChatNode:
         return state_with(state, messages)
 
 
-def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
+def check_node(owner: str, client: object, manager: object, trim_context: object) -> None:
+    """Refuse what a node cannot ask or trim with. Raises ``WiringError`` that names the node's class, ``owner``."""
+    for layer in chain(client):
+        _check_filled_in(owner, "client", layer)
+    if isinstance(client, type) or not callable(getattr(client, "send", None)):
+        raise _wrong(owner, "client", client, "a chat client, which has send()")
+    _check_filled_in(owner, "context_manager", manager)
+    if manager is not None and not isinstance(manager, BaseContextManager | Strategy):
+        wanted = "an instance of chatstack's BaseContextManager, or a Strategy"
+        raise _wrong(owner, "context_manager", manager, wanted)
+    if not isinstance(trim_context, bool):
+        raise _wrong(owner, "trim_context", trim_context, "True or False")
+
+
+def _check_filled_in(owner: str, parameter: str, value: object) -> None:
+    """Refuse a lazy default of injectq's, which gives whoever comes later what another container had.
+
+    Known by its class: ``isinstance`` would already look up what it stands for, and keep it.
+    """
+    if type(value).__module__.partition(".")[0] == "injectq":
+        raise WiringError(
+            f"{owner}: {parameter} is, or wraps, an Inject[...] default that nothing has filled in; it keeps the first "
+            "object that it finds, whichever container that was of. Decorate the function that has the default with "
+            "injectq's @inject, or, for a node of 10xgraph, with chatstack_tenxgraph's @injected(container)",
+            layer=owner,
+            parameter=parameter,
+        )
+
+
+def _wrong(owner: str, parameter: str, value: object, wanted: str) -> WiringError:
     kind = value if isinstance(value, type) else type(value)
     given = f"the class {kind.__qualname__} itself" if kind is value else f"a {kind.__module__}.{kind.__qualname__}"
-    return WiringError(f"ChatNode: {parameter} is {given}; pass {wanted}", layer="ChatNode", parameter=parameter)
+    return WiringError(f"{owner}: {parameter} is {given}; pass {wanted}", layer=owner, parameter=parameter)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 from chatstack.errors import InputError
@@ -63,14 +65,32 @@ def digest(value: Json) -> str:
 
 def json_text(value: Json, where: str) -> str:
     """JSON text that gives the very same value back. Raises ``InputError`` naming the place for what has none."""
-    try:
+    with told_at(where, "; convert it with keep_rest=False"):
         text = json.dumps(value, separators=(",", ":"))
-        kept = same(json.loads(text), value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{where}: holds what JSON cannot say ({error}); convert it with keep_rest=False") from error
-    if not kept:
-        raise InputError(f"{where}: holds what JSON does not give back as it was; convert it with keep_rest=False")
-    return text
+        if not same(json.loads(text), value):
+            raise InputError(f"{where}: holds what JSON does not give back as it was; convert it with keep_rest=False")
+        return text
+
+
+@contextmanager
+def told_at(where: str, remedy: str = "") -> Generator[None]:
+    """Makes an ``InputError`` that names the place of what JSON cannot say: an object, a circle, a value too deep."""
+    try:
+        yield
+    except InputError:
+        raise  # which names a place inside
+    except RecursionError as error:
+        raise InputError(f"{where}: lists and objects stand in one another too deep for JSON{remedy}") from error
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: holds what JSON cannot say ({error}){remedy}") from error
+
+
+def object_in(text: str) -> dict[str, Json]:
+    """The object that the JSON text says; an empty one where it says none."""
+    try:
+        return as_object(json.loads(text)) or {}
+    except (ValueError, RecursionError):
+        return {}
 
 
 def is_deep(value: Json, *, most: int = 100) -> bool:

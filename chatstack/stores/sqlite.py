@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
-from weakref import WeakSet
 
 from chatstack.errors import StoreError, WiringError
 from chatstack.stores import table
+from chatstack.stores.opening import OpenedOnce, Session
 
 T = TypeVar("T")
 
@@ -49,16 +49,12 @@ class SQLiteStore:
         self.path = Path(path)
         self.max_records = max_records
         self._clock = clock
-        self._lock = Lock()
-        self._session: _Session | None = None
-        self._is_closed = False
-        with _fork_lock:
-            _stores.add(self)
+        self._opened = OpenedOnce(str(self.path), partial(_Session, self.path))
 
     async def find(self, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
         """The last of these links that has a record: link and record. See ``DecisionStore``."""
         asked = list(links)
-        session = self._opened()
+        session = self._opened.get()
         found = await session.run(lambda connection: table.find(connection, owner, asked))
         if found is None:
             return None
@@ -70,7 +66,7 @@ class SQLiteStore:
 
     async def put(self, owner: str, link: bytes, record: bytes, *, replaces: bytes | None = None) -> bytes:
         """Keep a record, unless another one is there than the one it replaces. See ``DecisionStore``."""
-        session = self._opened()
+        session = self._opened.get()
         now = int(self._clock())
 
         def write(connection: sqlite3.Connection) -> bytes:
@@ -84,71 +80,23 @@ class SQLiteStore:
     async def forget(self, links: Sequence[bytes] | None = None) -> None:
         """Forget what is kept for these links, or everything, of everybody; it is overwritten in the file, too."""
         given = None if links is None else list(links)
-        await self._opened().run(lambda connection: table.forget(connection, given))
+        await self._opened.get().run(lambda connection: table.forget(connection, given))
 
     async def aclose(self) -> None:
         """Close the file and end the thread. The store cannot be used any more."""
-        with self._lock:
-            self._is_closed = True
-            session, self._session = self._session, None
+        session = self._opened.close()
         if session is not None:
             await session.aclose()
-
-    def _opened(self) -> _Session:
-        with self._lock:
-            if self._is_closed:
-                raise StoreError(f"the store {self.path} has been closed")
-            if self._session is None:
-                self._session = _Session(self.path)
-            return self._session
-
-    def before_fork(self) -> None:
-        """SQLite's own state must not be forked while a file is open: the child would think that locks are its."""
-        self._lock.acquire()
-        if self._session is not None:
-            self._session.pause()
-
-    def after_fork(self, *, is_child: bool) -> None:
-        """The thread is only in the parent; the child begins anew."""
-        if is_child:
-            self._session = None
-        elif self._session is not None:
-            self._session.resume()
-        self._lock.release()
 
     def __repr__(self) -> str:
         return f"SQLiteStore({str(self.path)!r}, max_records={self.max_records})"
 
 
-_stores: WeakSet[SQLiteStore] = WeakSet()
-_forking: list[SQLiteStore] = []
-_fork_lock = Lock()
+class _Session(Session):
+    """One thread with one connection.
 
-
-def _before_fork() -> None:
-    _fork_lock.acquire()
-    _forking.extend(_stores)
-    for store in _forking:
-        store.before_fork()
-
-
-def _after_fork(*, is_child: bool) -> None:
-    for store in _forking:
-        store.after_fork(is_child=is_child)
-    _forking.clear()
-    _fork_lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=partial(_after_fork, is_child=False),
-        after_in_child=partial(_after_fork, is_child=True),
-    )
-
-
-class _Session:
-    """One thread with one connection."""
+    SQLite's own state must not be forked while a file is open: the child would think that locks are its.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -164,7 +112,7 @@ class _Session:
         try:
             waiting = self._thread.submit(self._done, job)
         except RuntimeError as error:  # closed by another thread in this very moment, or the interpreter ends
-            raise StoreError(f"the store {self._path} has been closed") from error
+            raise StoreError(f"{self._path}: the store has been closed") from error
         return await asyncio.wrap_future(waiting)
 
     def later(self, job: Callable[[sqlite3.Connection], None]) -> None:
@@ -173,7 +121,10 @@ class _Session:
             self._thread.submit(self._done, job)
 
     async def aclose(self) -> None:
-        closing = self._thread.submit(self._closed)
+        try:
+            closing = self._thread.submit(self._closed)
+        except RuntimeError:  # somebody else closes it, or has
+            return
         self._thread.shutdown(wait=False)
         await asyncio.shield(asyncio.wrap_future(closing))
 
@@ -195,7 +146,7 @@ class _Session:
     def _done(self, job: Callable[[sqlite3.Connection], T]) -> T:
         with self._in_use:
             if self._is_closed:
-                raise StoreError(f"the store {self._path} has been closed")
+                raise StoreError(f"{self._path}: the store has been closed")
             return self._tried(job)
 
     def _closed(self) -> None:

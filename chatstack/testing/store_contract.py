@@ -15,6 +15,7 @@ from chatstack.context.sharing import DecisionStore
 from chatstack.context.stored import MAX_BYTES
 from chatstack.errors import StoreError
 from chatstack.testing.exchanges import same
+from chatstack.testing.store_sharing import SharingContract
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ _OWNERS = ("o", "O", "o ", "", "o:a", "é", "o\x00", "%s {0} *[a-z]? \\ $1", "')
 _LINKS = (b"a", b"A", b"a\x00", b"\x00", b"", b"a:b", b"b", b"\xff\r\n", b"\xfe\r\n", b"%s {0} *[a-z]? $1 '--")
 
 
-class StoreContract:
+class StoreContract(SharingContract):
     """What is promised of every store of decisions. Subclass it as ``Test...``, write ``make()``, and run pytest.
 
     ``make`` gives a store, open or to be opened when it is needed. Asked again by the same instance it gives another
@@ -38,7 +39,7 @@ class StoreContract:
     record; that of any number of puts at the same time exactly one wins, and all are told which; that a record is
     replaced only by whoever names it; that what is forgotten is gone, for every owner; that a store works from several
     event loops and threads, goes on after calls were cancelled, is closed again and again, then raises ``StoreError``,
-    and leaves no thread or connection behind.
+    and leaves no thread or connection behind; that stacks in two processes send the same by it, and write one summary.
 
     A store that is busy may raise ``StoreError`` where several write at the same time; the call is then made again.
     ``secrets`` are texts that no ``repr`` may hold: a password that ``make`` uses. Every check is a plain method that
@@ -46,10 +47,6 @@ class StoreContract:
     """
 
     secrets: ClassVar[tuple[str, ...]] = ()
-
-    def make(self) -> DecisionStore:
-        """A store at the place of this instance."""
-        raise NotImplementedError(f"{type(self).__name__}: write make(self)")
 
     # What is kept
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
+from injectq import Inject, InjectQ
 
 from chatstack import (
     ChatOptions,
@@ -260,6 +261,24 @@ def test_mistakes_are_told_when_the_node_is_made(options: dict[str, Any], parame
     with pytest.raises(WiringError, match=f"^ChatNode: .*{told}") as caught:
         ChatNode(**{"client": ScriptedClient(), **options})
     assert (caught.value.layer, caught.value.parameter) == ("ChatNode", parameter)
+
+
+@pytest.mark.parametrize("parameter", ["client", "context_manager"])
+def test_a_lazy_default_that_nothing_has_filled_in_is_refused_and_finds_nothing_by_it(parameter: str) -> None:
+    """What it finds first it keeps, for every container."""
+    first, second = InjectQ(), InjectQ()
+    first.bind_instance(ScriptedClient, ScriptedClient(["first"]))
+    second.bind_instance(ScriptedClient, own := ScriptedClient(["second"]))
+    lazy: Any = Inject[ScriptedClient]
+    for given in (lazy, ChatStack(lazy).build()) if parameter == "client" else (lazy,):
+        with first.context(), pytest.raises(WiringError, match=r"Inject\[...\] default") as caught:
+            ChatNode(**{"client": ScriptedClient(), parameter: given})
+        assert caught.value.parameter == parameter
+    fresh: Any = Inject[ScriptedClient]
+    with first.context(), pytest.raises(WiringError):
+        ChatNode(**{"client": ScriptedClient(), parameter: fresh})
+    with second.context():
+        assert fresh.requests is own.requests
 
 
 # What goes along

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatstack import InputError
-from chatstack.nodes.remainder import completed, is_deep, json_text, remainder, same
+from chatstack.nodes.remainder import completed, is_deep, json_text, object_in, remainder, same, told_at
 
 PROPERTY = settings(max_examples=150, derandomize=True, database=None, deadline=None)
 TEXTS = st.one_of(st.sampled_from(["", "sun", "日 ☀", "{}", " "]), st.text(max_size=8))
@@ -71,3 +71,27 @@ def test_what_is_nested_too_deeply_for_a_checkpoint_is_told(depth: int, expected
     for at in range(depth):
         value = [value] if at % 2 else {"in": value}
     assert is_deep(value) is expected
+
+
+def test_the_inmost_place_is_told() -> None:
+    with (
+        pytest.raises(InputError, match=r"^inside: holds what JSON cannot say \(a circle\)$"),
+        told_at("outside"),
+        told_at("inside"),
+    ):
+        raise ValueError("a circle")
+
+
+def test_what_is_too_deep_is_told_without_what_there_is() -> None:
+    with (
+        pytest.raises(InputError, match=r"^here: .*too deep for JSON; leave it out$"),
+        told_at("here", "; leave it out"),
+    ):
+        raise RecursionError
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [('{"a": 1}', {"a": 1}), ("", {}), ("[1]", {}), ("half", {}), ("[" * 200_000, {})]
+)
+def test_text_that_is_no_object_counts_as_an_empty_one(text: str, found: dict[str, Any]) -> None:
+    assert object_in(text) == found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
+from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
 from typing import Any, cast
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -12,25 +12,15 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import get_async_callback_manager_for_config
 from pydantic import BaseModel
 
-from chatstack import (
-    AgentState,
-    BaseContextManager,
-    ChatClient,
-    ChatNode,
-    ChatOptions,
-    ChatResponse,
-    InputError,
-    Resolver,
-    Strategy,
-    WiringError,
-)
-from chatstack.nodes.overheard import Overheard, listener_now
+from chatstack import AgentState, ChatResponse, InputError
+from chatstack.nodes.graph_node import GraphNode
+from chatstack.nodes.overheard import listener_now
 from chatstack_langgraph.callbacks import CallbackListener
 from chatstack_langgraph.messages import from_langchain, to_langchain
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GraphChatNode:
+class GraphChatNode(GraphNode):
     """A node for ``builder.add_node("chat", GraphChatNode(client))``: asks the client, and adds what the turn added.
 
     The state's ``messages_key`` holds LangChain messages under a reducer that adds, such as ``add_messages``. What is
@@ -42,32 +32,8 @@ class GraphChatNode:
     the run as they arrive. The node is asynchronous: use ``ainvoke`` and ``astream``.
     """
 
-    client: ChatClient
     _: KW_ONLY
-    trim_context: bool = True
-    context_manager: BaseContextManager[Any] | Strategy | None = None
-    options: ChatOptions | None = None
-    timeout_seconds: float | None = None
-    resolve: Resolver | None = field(default=None, repr=False)
     messages_key: str = "messages"
-    _node: ChatNode = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.client, type) or not callable(getattr(self.client, "send", None)):
-            raise WiringError(
-                f"GraphChatNode: client is a {type(self.client).__name__}; pass a chat client, which has send()",
-                layer="GraphChatNode",
-                parameter="client",
-            )
-        node = ChatNode(
-            Overheard(self.client),
-            trim_context=self.trim_context,
-            context_manager=self.context_manager,
-            options=self.options,
-            timeout_seconds=self.timeout_seconds,
-            resolve=self.resolve,
-        )
-        object.__setattr__(self, "_node", node)
 
     async def __call__(self, state: Any, config: RunnableConfig) -> dict[str, list[BaseMessage]]:
         """What the turn added, for the reducer. Raises what the client and the context manager raise."""
@@ -80,15 +46,13 @@ class GraphChatNode:
         messages = from_langchain(_listed(values.pop(self.messages_key), self.messages_key), keep_rest=False)
         callbacks = get_async_callback_manager_for_config(config)
         listener = CallbackListener(callbacks, type(self.client).__name__) if callbacks.handlers else None
-        asked = AgentState(messages, values)
-        return {self.messages_key: await self._answer(asked, _thread_of(config), listener)}
+        thread = config.get("configurable", {}).get("thread_id")
+        return {self.messages_key: await self._answer(AgentState(messages, values), thread, listener)}
 
-    async def _answer(
-        self, state: AgentState, conversation_id: str | None, listener: CallbackListener | None
-    ) -> list[BaseMessage]:
+    async def _answer(self, state: AgentState, thread: object, listener: CallbackListener | None) -> list[BaseMessage]:
         token = listener_now.set(listener)
         try:
-            response = await self._node.answer(state, conversation_id=conversation_id)
+            response = await self.ask(state, thread)
         except BaseException as error:
             if listener is not None:
                 await listener.failed(error)
@@ -118,11 +82,6 @@ def _listed(found: object, key: str) -> Sequence[BaseMessage]:
     if isinstance(found, Sequence) and not isinstance(found, str):
         return cast("Sequence[BaseMessage]", found)
     raise InputError(f"{key}: expected a list of messages, got {type(found).__name__}; use the reducer add_messages")
-
-
-def _thread_of(config: RunnableConfig) -> str | None:
-    thread: object = config.get("configurable", {}).get("thread_id")
-    return str(thread) if thread is not None and thread != "" else None
 
 
 def _with_usage(messages: list[BaseMessage], response: ChatResponse) -> list[BaseMessage]:

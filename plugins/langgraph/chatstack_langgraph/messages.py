@@ -7,11 +7,9 @@ names, metadata, usage, artifacts), which no provider is sent.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
@@ -23,7 +21,8 @@ from langchain_core.messages import (
 )
 
 from chatstack import InputError, Message
-from chatstack.nodes.remainder import as_list, completed, json_text, remainder
+from chatstack.nodes.remainder import as_list, completed, remainder, told_at
+from chatstack.nodes.riding_along import completed_message, json_of, with_rest, without_rest
 from chatstack_langgraph.blocks import WIRE
 from chatstack_langgraph.pieces import group_of, pieces_of
 
@@ -43,7 +42,7 @@ def to_langchain(messages: Sequence[Message]) -> list[BaseMessage]:
 
     What came from LangChain is the message that it was, id and metadata included.
     """
-    return [each for message in messages for each in _theirs(message)]
+    return [each for at, message in enumerate(messages) for each in _theirs(message, f"messages[{at}]")]
 
 
 def from_langchain(messages: Sequence[BaseMessage], *, keep_rest: bool = True) -> list[Message]:
@@ -51,26 +50,25 @@ def from_langchain(messages: Sequence[BaseMessage], *, keep_rest: bool = True) -
 
     Without ``keep_rest``, what we have no field for (ids, names, metadata, usage, artifacts) stays behind: that is for
     messages that are only sent, where histories that say the same should be the same. Raises ``InputError`` for
-    anything but a human, AI, system or tool message, and, with ``keep_rest``, for what JSON cannot say.
+    anything but a human, AI, system or tool message, for calls whose id is no text, and for content and arguments that
+    JSON cannot say; with ``keep_rest``, for anything else that it cannot. It names the place, never what is there.
     """
     checked = [_checked(message, position) for position, message in enumerate(messages)]
     found: list[Message] = []
     position = 0
     while position < len(checked):
         count = _pieces_from(checked, position)
-        pieces = checked[position : position + count]
-        found.append(_ours(pieces, f"messages[{position}]", keep_rest))
+        places = [f"messages[{at}]" for at in range(position, position + count)]
+        found.append(_ours(checked[position : position + count], places, keep_rest))
         position += count
     return found
 
 
-def _theirs(message: Message) -> list[BaseMessage]:
-    came, rest = _without_rest(message)
-    pieces = pieces_of(came)
-    if rest:
-        dumps = cast("list[dict[str, Any]]", completed([each.model_dump() for each in pieces], rest))
-        pieces = [_CLASSES[each["type"]](**each) for each in dumps]
-    missing = remainder(_json_of(came), _json_of(group_of(pieces)))
+def _theirs(message: Message, where: str) -> list[BaseMessage]:
+    came, rest = without_rest(message, WIRE)
+    pieces = _completed(pieces_of(came), rest)
+    with told_at(where):
+        missing = remainder(json_of(came), json_of(group_of(pieces, [where] * len(pieces))))
     if missing:
         _keep(pieces[0], "rest", missing)
     if len(pieces) > 1:
@@ -79,68 +77,25 @@ def _theirs(message: Message) -> list[BaseMessage]:
     return pieces
 
 
-def _ours(pieces: list[BaseMessage], where: str, keep_rest: bool) -> Message:
+def _completed(plain: list[BaseMessage], rest: object) -> list[BaseMessage]:
+    """The messages with what was kept of them; as they are plainly, where that does not make messages."""
+    if not rest:
+        return plain
+    try:
+        dumps = cast("list[dict[str, Any]]", completed([each.model_dump() for each in plain], rest))
+        return [_CLASSES[each["type"]](**each) for each in dumps]
+    except (LookupError, TypeError, ValueError, RecursionError):  # ValueError: pydantic's, too
+        return plain
+
+
+def _ours(pieces: list[BaseMessage], places: list[str], keep_rest: bool) -> Message:
     bare = [_without_kept(each) for each in pieces]
-    message = _completed(group_of(bare), _kept(pieces[0]).get("rest"))
+    message = completed_message(group_of(bare, places), _kept(pieces[0]).get("rest"))
     if not keep_rest:
         return message
-    rest = remainder([each.model_dump() for each in bare], [each.model_dump() for each in pieces_of(message)])
-    return _with_rest(message, rest, where) if rest else message
-
-
-def _completed(plain: Message, rest: object) -> Message:
-    """The message with what was kept of it; as it is plainly, where that does not make a message.
-
-    Metadata may come from outside, so nobody becomes the system by it, and no user the assistant.
-    """
-    if not isinstance(rest, dict):
-        return plain
-    try:
-        whole = msgspec.convert(completed(_json_of(plain), rest), Message)
-    except (msgspec.ValidationError, InputError):
-        return plain
-    forged = ("system", "assistant") if plain.role == "user" else ("system",)
-    return plain if whole.role != plain.role and whole.role in forged else whole
-
-
-def _json_of(value: Message) -> dict[str, Any]:
-    return cast("dict[str, Any]", _with_lists(msgspec.to_builtins(value)))
-
-
-def _with_lists(value: Any) -> Any:
-    """The same with lists for tuples, as JSON has it."""
-    if isinstance(value, dict):
-        return {name: _with_lists(each) for name, each in cast("dict[str, Any]", value).items()}
-    if isinstance(value, tuple | list):
-        return [_with_lists(each) for each in cast("list[Any]", cast("object", value))]
-    return value
-
-
-def _with_rest(message: Message, rest: dict[str, Any], where: str) -> Message:
-    """Under our name in ``extra_json``, beside what other wires have there."""
-    own: dict[str, Any] = {"rest": rest}
-    others: dict[str, Any] = {}
-    if message.extra_json:
-        own["was"] = message.extra_json  # to give back the same text
-        others = _object_of(message.extra_json)
-    return msgspec.structs.replace(message, extra_json=json_text({**others, WIRE: own}, where))
-
-
-def _without_rest(message: Message) -> tuple[Message, object]:
-    own = _object_of(message.extra_json).get(WIRE) if message.extra_json else None
-    if not isinstance(own, dict) or "rest" not in own:
-        return message, None
-    held = cast("dict[str, Any]", own)
-    was = held.get("was", "")
-    return msgspec.structs.replace(message, extra_json=was if isinstance(was, str) else ""), held["rest"]
-
-
-def _object_of(text: str) -> dict[str, Any]:
-    try:
-        found = cast("object", json.loads(text))
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    with told_at(places[0], "; convert it with keep_rest=False"):
+        rest = remainder([each.model_dump() for each in bare], [each.model_dump() for each in pieces_of(message)])
+    return with_rest(message, WIRE, rest, places[0]) if rest else message
 
 
 def _checked(message: object, position: int) -> BaseMessage:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from chatstack import File, Image, Message, Part, ProviderItem, Text, ToolCall, ToolResult
-from chatstack.nodes.remainder import as_list
+from chatstack import File, Image, InputError, Message, Part, ProviderItem, Text, ToolCall, ToolResult
+from chatstack.nodes.remainder import as_list, as_object, told_at
 from chatstack.values.messages import Role
 from chatstack_langgraph.blocks import WIRE, Block, arguments_object, arguments_text, block_of, part_of
 
@@ -28,9 +28,9 @@ def pieces_of(message: Message) -> list[BaseMessage]:
     return pieces or [_plain_message(message.role, ())]
 
 
-def group_of(pieces: Sequence[BaseMessage]) -> Message:
-    """Our message for these."""
-    parts = tuple(part for each in pieces for part in _parts_of(each))
+def group_of(pieces: Sequence[BaseMessage], places: Sequence[str]) -> Message:
+    """Our message for these. Raises ``InputError`` for what JSON cannot say, naming where in these places it is."""
+    parts = tuple(part for each, where in zip(pieces, places, strict=True) for part in _parts_of(each, where))
     speaking = next((each for each in pieces if each.type != "tool"), pieces[0])
     return Message(_ROLES[speaking.type], parts)
 
@@ -75,38 +75,51 @@ def _result_message(result: ToolResult) -> ToolMessage:
     )
 
 
-def _parts_of(message: BaseMessage) -> tuple[Part, ...]:
+def _parts_of(message: BaseMessage, where: str) -> tuple[Part, ...]:
+    content = _content_of(message)
     if isinstance(message, ToolMessage):
-        return (_result_of(message),)
-    content = _content_of(message)
+        output = content if isinstance(content, str) else tuple(_output_parts(content, where))
+        return (ToolResult(message.tool_call_id, message.name or "", output, message.status == "error"),)
+    said = _placed(content, where)
     if isinstance(message, AIMessage):
-        calls = _calls_of(message)
-        said = [content] if isinstance(content, str) else content
+        calls = _calls_of(message, where)
         known = {call.id for call in calls}
-        return (*(part_of(each) for each in said if each != "" and not _is_call(each, known)), *calls)
+        own = [(place, each) for place, each in said if each != "" and not _is_call(each, known, place)]
+        return (*_read(own), *calls)
+    return _read(said)
+
+
+def _placed(content: str | list[Block | str], where: str) -> list[tuple[str, Block | str]]:
+    """The blocks, and where each of them is."""
     if isinstance(content, str):
-        return (Text(content),)
-    return tuple(part_of(each) for each in content)
+        return [(f"{where}.content", content)]
+    return [(f"{where}.content[{at}]", each) for at, each in enumerate(content)]
 
 
-def _result_of(message: ToolMessage) -> ToolResult:
-    content = _content_of(message)
-    output = content if isinstance(content, str) else tuple(_output_part(each) for each in content)
-    return ToolResult(message.tool_call_id, message.name or "", output, message.status == "error")
+def _read(placed: list[tuple[str, Block | str]]) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    for place, each in placed:
+        with told_at(place):
+            parts.append(part_of(each))
+    return tuple(parts)
 
 
-def _output_part(block: Block | str) -> Text | Image | File | ProviderItem:
-    part = part_of(block)
-    return part if isinstance(part, Text | Image | File | ProviderItem) else ProviderItem(WIRE, arguments_text(block))
+def _output_parts(content: list[Block | str], where: str) -> Iterator[Text | Image | File | ProviderItem]:
+    for part, each in zip(_read(_placed(content, where)), content, strict=True):
+        if isinstance(part, Text | Image | File | ProviderItem):
+            yield part
+        else:
+            yield ProviderItem(WIRE, arguments_text(each))
 
 
-def _calls_of(message: AIMessage) -> list[ToolCall]:
+def _calls_of(message: AIMessage, where: str) -> list[ToolCall]:
     received = _received_arguments(message)
     calls: list[ToolCall] = []
-    for call in message.tool_calls:
-        id, text = call.get("id") or "", arguments_text(call["args"])
-        was = received.get(id)
-        is_same = isinstance(was, str) and arguments_object(was) == call["args"]
+    for at, call in enumerate(message.tool_calls):
+        with told_at(f"{where}.tool_calls[{at}].args"):
+            id, text = call.get("id") or "", arguments_text(call["args"])
+            was = received.get(id)
+            is_same = isinstance(was, str) and arguments_object(was) == call["args"]
         calls.append(ToolCall(id, call["name"], was if was is not None and is_same else text))
     for cut_off in message.invalid_tool_calls:
         calls.append(ToolCall(cut_off.get("id") or "", cut_off.get("name") or "", cut_off.get("args") or ""))
@@ -125,12 +138,16 @@ def _received_arguments(message: AIMessage) -> dict[str, str]:
     return found
 
 
-def _is_call(block: object, known: set[str]) -> bool:
+def _is_call(block: object, known: set[str], where: str) -> bool:
     """Whether that block only repeats, in an integration's own spelling, one of the message's calls."""
-    if not isinstance(block, dict):
+    told = as_object(block)
+    if told is None or told.get("type") not in _CALL_BLOCKS:
         return False
-    told = cast("Block", block)
-    return told.get("type") in _CALL_BLOCKS and (told.get("call_id") or told.get("id")) in known
+    name = "call_id" if told.get("call_id") else "id"
+    id = told.get(name)
+    if id is not None and not isinstance(id, str):
+        raise InputError(f"{where}.{name}: the id of a {told['type']} block must be text, not {type(id).__name__}")
+    return id in known
 
 
 def _content_of(message: BaseMessage) -> str | list[Block | str]:

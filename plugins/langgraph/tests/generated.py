@@ -1,102 +1,18 @@
-"""Generated messages of both sides, odd ones included: what comes out of models, tools, forms and old checkpoints."""
+"""Generated messages of the library's, odd ones included, beside those of ours."""
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from chatstack import File, Image, Message, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack.testing.generated import ARGUMENTS, IDS, JSON_VALUES, MESSAGES, PROVIDERS, TEXTS
 
-PROPERTY = settings(
-    max_examples=150,
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    deadline=datetime.timedelta(seconds=5),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-)
-"""The same examples on every run and every machine."""
+OURS = MESSAGES.filter(lambda message: message.role != "system" or not message.results)
+"""All but a tool result of the system: it would come back as a tool's."""
 
-TEXTS = st.one_of(st.sampled_from(["", "sun", "日 ☀", "{}", " "]), st.text(max_size=8))
-_IDS = st.sampled_from(["", "a", "b", "c"])
-_EXTRAS = st.sampled_from(["", "", '{"openai-chat":  {"a": 1}}', '{"anthropic":{"cache_control":{"type":"x"}}}', "no"])
-_ARGUMENTS = st.sampled_from(
-    [
-        "{}",
-        "",
-        " ",
-        '{"at":"sky"}',
-        '{ "at" : 1.0 }',
-        '{"at":1,"at":2}',
-        '{"at": NaN}',
-        '{"at": "\\ud800"}',
-        '{"n": 123456789012345678901234567890, "f": 1e400}',
-        "[1, 2]",
-        '{"at": "s',
-        "null",
-    ]
-)
-_ITEMS = st.sampled_from(
-    [
-        "",
-        '{"signature": "s"}',
-        '{"type":"thinking","thinking":"hm","signature":"s"}',
-        '{"type": "thinking", "thinking": "other"}',
-        '{"type":"redacted_thinking","data":"x"}',
-        '{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"e"}',
-        "half",
-        "[1]",
-    ]
-)
-_PROVIDERS = st.sampled_from(["", "openai", "anthropic", "langchain", "10xgraph", "scripted"])
-_MEDIA = st.fixed_dictionaries(
-    {},
-    optional={
-        "url": st.sampled_from(["https://example.org/a.png", "data:image/png;base64,aGk="]),
-        "data": st.just("aGVsbG8="),
-        "media_type": st.sampled_from(["image/png", "text/plain", "application/pdf"]),
-        "file_id": st.just("file-1"),
-        "extra_json": _EXTRAS,
-    },
-)
-_IMAGES = st.builds(lambda fields, detail: Image(**fields, detail=detail), _MEDIA, st.sampled_from(["", "low"]))
-_FILES = st.builds(lambda fields, text, name: File(**fields, text=text, name=name), _MEDIA, TEXTS, TEXTS)
-_PROVIDER_ITEMS = st.builds(ProviderItem, _PROVIDERS, _ITEMS)
-_CALLS = st.builds(ToolCall, _IDS, TEXTS, _ARGUMENTS, _EXTRAS)
-_OUTPUTS = st.one_of(
-    TEXTS, st.lists(st.one_of(st.builds(Text, TEXTS, _EXTRAS), _IMAGES, _FILES, _PROVIDER_ITEMS), max_size=3).map(tuple)
-)
-_RESULTS = st.builds(ToolResult, _IDS, TEXTS, _OUTPUTS, st.booleans(), _EXTRAS)
-_PARTS: st.SearchStrategy[Part] = st.one_of(
-    st.builds(Text, TEXTS, _EXTRAS),
-    _IMAGES,
-    _FILES,
-    st.builds(Reasoning, TEXTS, _ITEMS, _PROVIDERS),
-    _CALLS,
-    _RESULTS,
-    _PROVIDER_ITEMS,
-)
-
-OURS = st.builds(
-    Message,
-    st.sampled_from(["system", "user", "assistant", "assistant", "tool"]),
-    st.lists(_PARTS, max_size=5).map(tuple),
-    st.booleans(),
-    st.sampled_from(["", "", "summary", "repair"]),
-    _EXTRAS,
-).filter(lambda message: message.role != "system" or not message.results)
-"""Messages of any parts in any role; a tool result of the system would come back as a tool's."""
-
-_JSON: st.SearchStrategy[Any] = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(allow_nan=False, allow_infinity=False), TEXTS),
-    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("kxy"), inner, max_size=2)),
-    max_leaves=4,
-)
-_METADATA = st.dictionaries(st.sampled_from(["lc_source", "tool_calls", "x"]), _JSON, max_size=2)
+_METADATA = st.dictionaries(st.sampled_from(["lc_source", "tool_calls", "x"]), JSON_VALUES, max_size=2)
 _BLOCKS = st.one_of(
     TEXTS,
     st.fixed_dictionaries(
@@ -113,7 +29,7 @@ _BLOCKS = st.one_of(
             "text": TEXTS,
             "title": TEXTS,
             "id": TEXTS,
-            "extras": st.dictionaries(st.sampled_from(["filename", "x"]), _JSON, max_size=2),
+            "extras": st.dictionaries(st.sampled_from(["filename", "x"]), JSON_VALUES, max_size=2),
             "source_type": st.sampled_from(["url", "base64", "id", "text", "other"]),
             "data": TEXTS,
             "source": st.dictionaries(st.sampled_from(["type", "url", "data", "media_type", "file_id"]), TEXTS),
@@ -136,13 +52,13 @@ _BLOCKS = st.one_of(
     ),
     st.fixed_dictionaries(
         {"type": st.sampled_from(["tool_use", "tool_call", "function_call", "invalid_tool_call", "server_tool_call"])},
-        optional={"id": _IDS, "call_id": _IDS, "name": TEXTS, "args": st.one_of(_METADATA, TEXTS), "input": _METADATA},
+        optional={"id": IDS, "call_id": IDS, "name": TEXTS, "args": st.one_of(_METADATA, TEXTS), "input": _METADATA},
     ),
     st.fixed_dictionaries({"type": st.just("non_standard"), "value": _METADATA}),
     st.fixed_dictionaries(
         {
             "type": st.just("non_standard"),
-            "value": st.fixed_dictionaries({"provider": _PROVIDERS, "item": _JSON}),
+            "value": st.fixed_dictionaries({"provider": PROVIDERS, "item": JSON_VALUES}),
         }
     ),
     _METADATA,
@@ -154,12 +70,12 @@ _NAMED: dict[str, st.SearchStrategy[Any]] = {
     "additional_kwargs": _METADATA,
     "response_metadata": _METADATA,
 }
-_GIVEN_CALLS = st.fixed_dictionaries({"id": st.one_of(st.none(), _IDS), "name": TEXTS, "args": _METADATA})
+_GIVEN_CALLS = st.fixed_dictionaries({"id": st.one_of(st.none(), IDS), "name": TEXTS, "args": _METADATA})
 _CUT_OFF_CALLS = st.fixed_dictionaries(
     {
-        "id": st.one_of(st.none(), _IDS),
+        "id": st.one_of(st.none(), IDS),
         "name": st.one_of(st.none(), TEXTS),
-        "args": st.one_of(st.none(), _ARGUMENTS),
+        "args": st.one_of(st.none(), ARGUMENTS),
         "error": st.one_of(st.none(), TEXTS),
     }
 )
@@ -179,8 +95,8 @@ THEIRS: st.SearchStrategy[BaseMessage] = st.one_of(
     st.builds(
         ToolMessage,
         content=_CONTENTS,
-        tool_call_id=_IDS,
-        artifact=_JSON,
+        tool_call_id=IDS,
+        artifact=JSON_VALUES,
         status=st.sampled_from(["success", "error"]),
         **_NAMED,
     ),

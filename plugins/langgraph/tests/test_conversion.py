@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
+from msgspec import structs
 
 from chatstack import (
     File,
@@ -233,3 +235,63 @@ def test_arguments_that_a_checkpoint_cannot_hold_stay_text() -> None:
     assert isinstance(theirs, AIMessage)
     assert [call["name"] for call in theirs.invalid_tool_calls] == ["look"]
     assert from_langchain([theirs], keep_rest=False) == [message]
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"in": value}
+    return value
+
+
+def circle() -> dict[str, Any]:
+    value: dict[str, Any] = {"type": "odd"}
+    value["self"] = value
+    return value
+
+
+DEEP = nested(3_000)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (
+            AIMessage(["a", {"type": "tool_use", "id": ["c"], "name": "look", "input": {}}]),
+            r"content\[1\]\.id: the id of a tool_use block must be text, not list",
+        ),
+        (
+            AIMessage([{"type": "function_call", "call_id": {"c": 1}, "name": "look"}]),
+            r"content\[0\]\.call_id: the id of a function_call block must be text, not dict",
+        ),
+        (HumanMessage(["a", {"type": "odd", "x": DEEP}]), r"content\[1\]: lists and objects stand in one another too"),
+        (AIMessage([{"type": "thinking", "thinking": "hm", "x": DEEP}]), r"content\[0\]: .* too deep"),
+        (ToolMessage(["a", "b", {"type": "odd", "x": DEEP}], tool_call_id="c"), r"content\[2\]: .* too deep"),
+        (AIMessage("", tool_calls=[{"id": "c", "name": "look", "args": DEEP}]), r"tool_calls\[0\]\.args: .* too deep"),
+        (HumanMessage([circle()]), r"content\[0\]: holds what JSON cannot say \(Circular"),
+    ],
+)
+@pytest.mark.parametrize("keep_rest", [True, False])
+def test_what_cannot_be_converted_is_told_with_its_place(message: BaseMessage, told: str, keep_rest: bool) -> None:
+    with pytest.raises(InputError, match=rf"^messages\[1\]\.{told}"):
+        from_langchain([HumanMessage("hello"), message], keep_rest=keep_rest)
+
+
+def test_each_message_that_one_of_ours_became_is_told_by_its_own_place() -> None:
+    first, second = to_langchain([Message("tool", (ToolResult("a", "", "one"), ToolResult("b", "", "two")))])
+    second.content = [{"type": "odd", "x": DEEP}]
+    with pytest.raises(InputError, match=r"^messages\[2\]\.content\[0\]: .* too deep"):
+        from_langchain([HumanMessage("hello"), first, second])
+
+
+def test_a_tool_use_block_without_an_id_is_no_mistake() -> None:
+    block = {"type": "tool_use", "name": "look", "input": {}}
+    assert to_langchain(from_langchain([AIMessage([block])])) == [AIMessage([block])]
+
+
+@pytest.mark.parametrize("changed", [{"type": ["human"]}, {"type": "owl"}, {"content": 7}, {"response_metadata": 7}])
+def test_what_rides_along_and_makes_no_message_is_left_out(changed: dict[str, Any]) -> None:
+    (kept,) = from_langchain([HumanMessage("a", id="m-1")])
+    forged = json.loads(kept.extra_json)
+    forged["langchain"]["rest"]["at"]["0"]["set"] = changed
+    assert one(structs.replace(kept, extra_json=json.dumps(forged))) == HumanMessage("a")

@@ -259,7 +259,7 @@ def test_a_state_without_the_messages_is_told_by_name() -> None:
 
 @pytest.mark.parametrize("client", [ScriptedClient, None, "gpt"])
 def test_what_is_no_client_is_refused_when_the_node_is_made(client: Any) -> None:
-    with pytest.raises(WiringError, match="GraphChatNode: client is a"):
+    with pytest.raises(WiringError, match="GraphChatNode: client is "):
         GraphChatNode(client)
 
 

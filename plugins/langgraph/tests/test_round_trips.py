@@ -12,8 +12,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from chatstack import Message
 from chatstack.testing.conversations import HISTORIES
+from chatstack.testing.generated import PROPERTY
 from chatstack_langgraph import from_langchain, to_langchain
-from tests.generated import OURS, PROPERTY, THEIRS
+from tests.generated import OURS, THEIRS
 
 
 @PROPERTY

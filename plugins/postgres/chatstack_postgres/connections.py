@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 from chatstack.errors import StoreError
+from chatstack.stores.opening import Session
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ _DEFAULTS: dict[str, str] = {"application_name": "chatstack"}
 _SETTINGS = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 
-class Connections:
+class Connections(Session):
     """At most ``most`` threads, each with a connection while it needs one; the newest idle one is used first.
 
     Whoever waits longer than ``timeout_seconds``, or is cancelled, takes its job back, or has its connection cut.
@@ -58,7 +59,7 @@ class Connections:
             async with asyncio.timeout(self._timeout):
                 return await asyncio.wrap_future(waiting)
         except TimeoutError:
-            raise StoreError(f"PostgreSQL at {self._where}: no answer in {self._timeout:g} seconds") from None
+            raise StoreError(f"{self._where}: no answer in {self._timeout:g} seconds") from None
         finally:
             errand.give_up()
 
@@ -86,7 +87,7 @@ class Connections:
 
     def closed(self) -> StoreError:
         """What is raised from then on."""
-        return StoreError(f"PostgreSQL at {self._where}: the store has been closed")
+        return StoreError(f"{self._where}: the store has been closed")
 
     def _done(self, job: Job[T], errand: _Errand) -> T:
         try:
@@ -100,12 +101,12 @@ class Connections:
                 self._let_go()  # the server has been started again, most likely: the others are lost, too
             return self._carried_out(job, self._connected(), errand, is_new=True)
         except psycopg.Error as error:
-            raise StoreError(f"PostgreSQL at {self._where}: {self._told(error)}") from error
+            raise StoreError(f"{self._where}: {self._told(error)}") from error
 
     def _carried_out(self, job: Job[T], line: _Line, errand: _Errand, *, is_new: bool = False) -> T:
         try:
             if not errand.begins(line):
-                raise StoreError(f"PostgreSQL at {self._where}: nobody waits any more")
+                raise StoreError(f"{self._where}: nobody waits any more")
             if is_new:
                 line.connection.execute(_SETTINGS)
             return job(line.connection)

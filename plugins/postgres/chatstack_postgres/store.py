@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from functools import partial
-from threading import Lock
-from weakref import WeakSet
 
 import psycopg
-from chatstack.errors import StoreError, WiringError
+from chatstack.errors import WiringError
+from chatstack.stores.opening import OpenedOnce
 from psycopg.conninfo import conninfo_to_dict
 
 from chatstack_postgres.connections import Connections
@@ -59,25 +57,18 @@ class PostgresStore:
         self.ttl_seconds = ttl_seconds
         self._where = _address(conninfo)
         self._table = Table(table, ttl_seconds)
-        self._make = partial(
-            Connections,
-            conninfo,
-            self._where,
-            partial(reason, table=table),
-            timeout_seconds=timeout_seconds,
-            most=max_connections,
+        where = f"PostgreSQL at {self._where}"
+        told = partial(reason, table=table)
+        self._opened = OpenedOnce(
+            where,
+            partial(Connections, conninfo, where, told, timeout_seconds=timeout_seconds, most=max_connections),
         )
-        self._lock = Lock()
-        self._connections: Connections | None = None
-        self._is_closed = False
         self._purged: float | None = None
-        with _fork_lock:
-            _stores.add(self)
 
     async def find(self, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
         """The last of these links that has a record: link and record. See ``DecisionStore``."""
         asked, of = list(links), _encoded(owner)
-        connections = self._opened()
+        connections = self._opened.get()
         found = await connections.run(lambda connection: self._table.find(connection, of, asked))
         if found is None:
             return None
@@ -89,7 +80,7 @@ class PostgresStore:
     async def put(self, owner: str, link: bytes, record: bytes, *, replaces: bytes | None = None) -> bytes:
         """Keep a record, unless another one is there than the one it replaces. See ``DecisionStore``."""
         of = _encoded(owner)
-        connections = self._opened()
+        connections = self._opened.get()
         there = await connections.run(lambda connection: self._table.put(connection, of, link, record, replaces))
         if self._should_purge():
             connections.later(self._table.purge)
@@ -97,7 +88,7 @@ class PostgresStore:
 
     async def forget(self, links: Sequence[bytes] | None = None) -> None:
         """Forget what is kept for these links, or everything, of everybody."""
-        connections = self._opened()
+        connections = self._opened.get()
         if links is None:
             while await connections.run(self._table.forget_some):
                 pass
@@ -108,34 +99,17 @@ class PostgresStore:
 
     async def aclose(self) -> None:
         """Wait for what is under way, let go of connections and threads. The store cannot be used any more."""
-        with self._lock:
-            self._is_closed = True
-            connections = self._connections
+        connections = self._opened.close()
         if connections is not None:
             await connections.aclose()
 
-    def _opened(self) -> Connections:
-        with self._lock:
-            if self._is_closed:
-                raise StoreError(f"PostgreSQL at {self._where}: the store has been closed")
-            if self._connections is None:
-                self._connections = self._make()
-            return self._connections
-
     def _should_purge(self) -> bool:
+        """Two threads in the very same moment may both be told so, which does no harm."""
         now = time.monotonic()
-        with self._lock:
-            if self._purged is not None and now - self._purged < PURGE_SECONDS:
-                return False
-            self._purged = now
-            return True
-
-    def after_fork(self) -> None:
-        """Threads are only in the parent; the child begins anew, and leaves the parent's connections alone."""
-        self._lock = Lock()
-        if self._connections is not None:
-            _left_to_the_parent.append(self._connections)
-            self._connections = None
+        if self._purged is not None and now - self._purged < PURGE_SECONDS:
+            return False
+        self._purged = now
+        return True
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._where!r}, table={self._table.name!r}, ttl_seconds={self.ttl_seconds:g})"
@@ -158,22 +132,3 @@ def _address(conninfo: str) -> str:
 
 def _encoded(owner: str) -> bytes:
     return owner.encode("utf-8", "surrogatepass")
-
-
-_stores: WeakSet[PostgresStore] = WeakSet()
-_fork_lock = Lock()
-_left_to_the_parent: list[Connections] = []
-
-
-def _after_fork_in_child() -> None:
-    for store in _stores:
-        store.after_fork()
-    _fork_lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_fork_lock.acquire,
-        after_in_parent=_fork_lock.release,
-        after_in_child=_after_fork_in_child,
-    )

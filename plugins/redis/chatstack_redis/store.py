@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from functools import partial
 from typing import Any, TypeVar, cast
-from weakref import WeakSet
 
 import redis
 from chatstack.errors import StoreError, WiringError
+from chatstack.stores.opening import OpenedOnce, Session
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -61,16 +60,11 @@ class RedisStore:
             )
         self.prefix = prefix
         self.ttl_seconds = ttl_seconds
-        self._options = {"socket_timeout": timeout_seconds, "socket_connect_timeout": timeout_seconds}
-        self._max_connections = max_connections
-        self._url = url
-        self._where = _address(_pool(url, self._options))
+        options = {"socket_timeout": timeout_seconds, "socket_connect_timeout": timeout_seconds}
+        self._where = _address(_pool(url, options))
         self._keys = Keys(prefix, ttl_seconds)
-        self._lock = Lock()
-        self._session: _Session | None = None
-        self._is_closed = False
-        with _fork_lock:
-            _stores.add(self)
+        where = f"Redis at {self._where}"
+        self._opened = OpenedOnce(where, partial(_Session, url, options, where, max_connections))
 
     async def find(self, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
         """The last of these links that has a record: link and record. See ``DecisionStore``."""
@@ -92,39 +86,23 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """Wait for what is under way, let go of connections and threads. The store cannot be used any more."""
-        with self._lock:
-            self._is_closed = True
-            session = self._session
+        session = self._opened.close()
         if session is not None:
             await session.aclose()
 
     async def _run(self, job: Callable[[redis.Redis], T]) -> T:
-        with self._lock:
-            if self._is_closed:
-                raise StoreError(f"Redis at {self._where}: the store has been closed")
-            if self._session is None:
-                pool = _pool(self._url, self._options)
-                self._session = _Session(pool, self._where, self._max_connections)
-            session = self._session
-        return await session.run(job)
-
-    def after_fork(self) -> None:
-        """Threads are only in the parent; the child begins anew, and leaves the parent's connections alone."""
-        self._lock = Lock()
-        if self._session is not None:
-            _left_to_the_parent.append(self._session)
-            self._session = None
+        return await self._opened.get().run(job)
 
     def __repr__(self) -> str:
         return f"RedisStore({self._where!r}, prefix={self.prefix!r}, ttl_seconds={self.ttl_seconds:g})"
 
 
-class _Session:
+class _Session(Session):
     """A few threads, and the connections that they use."""
 
-    def __init__(self, pool: redis.ConnectionPool, where: str, max_threads: int) -> None:
-        self._client = redis.Redis(connection_pool=pool)
-        self._pool = pool
+    def __init__(self, url: str, options: dict[str, float], where: str, max_threads: int) -> None:
+        self._pool = _pool(url, options)
+        self._client = redis.Redis(connection_pool=self._pool)
         self._where = where
         self._threads = ThreadPoolExecutor(max_threads, "chatstack-redis")
         self._is_closed = False
@@ -133,7 +111,7 @@ class _Session:
         try:
             waiting = self._threads.submit(self._done, job)
         except RuntimeError as error:  # closed by another thread in this very moment, or the interpreter ends
-            raise StoreError(f"Redis at {self._where}: the store has been closed") from error
+            raise StoreError(f"{self._where}: the store has been closed") from error
         return await asyncio.wrap_future(waiting)
 
     async def aclose(self) -> None:
@@ -142,11 +120,11 @@ class _Session:
 
     def _done(self, job: Callable[[redis.Redis], T]) -> T:
         if self._is_closed:
-            raise StoreError(f"Redis at {self._where}: the store has been closed")
+            raise StoreError(f"{self._where}: the store has been closed")
         try:
             return job(self._client)
         except redis.RedisError as error:
-            raise StoreError(f"Redis at {self._where}: {reason(error)}") from error
+            raise StoreError(f"{self._where}: {reason(error)}") from error
 
     def _closed(self) -> None:
         self._threads.shutdown()
@@ -181,22 +159,3 @@ def _address(pool: redis.ConnectionPool) -> str:
 
 def _encoded(owner: str) -> bytes:
     return owner.encode("utf-8", "surrogatepass")
-
-
-_stores: WeakSet[RedisStore] = WeakSet()
-_fork_lock = Lock()
-_left_to_the_parent: list[_Session] = []
-
-
-def _after_fork_in_child() -> None:
-    for store in _stores:
-        store.after_fork()
-    _fork_lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_fork_lock.acquire,
-        after_in_parent=_fork_lock.release,
-        after_in_child=_after_fork_in_child,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tenxgraph.core.state import AgentState as GraphState
@@ -11,27 +11,15 @@ from tenxgraph.core.state import Message as GraphMessage
 from tenxgraph.core.state import TokenUsages
 from tenxgraph.runtime.adapters.llm.model_response_converter import ModelResponseConverter
 
-from chatstack import (
-    AgentState,
-    BaseContextManager,
-    ChatClient,
-    ChatNode,
-    ChatOptions,
-    ChatResponse,
-    InputError,
-    Resolver,
-    Strategy,
-    Usage,
-    WiringError,
-)
-from chatstack.nodes.overheard import Overheard
+from chatstack import AgentState, ChatResponse, InputError, Usage
+from chatstack.nodes.graph_node import GraphNode
 from chatstack_tenxgraph.injection import resolved
 from chatstack_tenxgraph.messages import from_tenxgraph, to_tenxgraph
 from chatstack_tenxgraph.streaming import Turn, TurnConverter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GraphChatNode:
+class GraphChatNode(GraphNode):
     """A node for ``graph.add_node("chat", GraphChatNode(client))``: asks the client, and adds what the turn added.
 
     What is sent is trimmed, for that call only, by a context manager, a strategy or the client's own layers; the state
@@ -46,33 +34,10 @@ class GraphChatNode:
     The conversation's id is the config's ``thread_id``. ``app.astream`` yields deltas as they arrive.
     """
 
-    client: ChatClient
-    _: KW_ONLY
-    trim_context: bool = True
-    context_manager: BaseContextManager[Any] | Strategy | None = None
-    options: ChatOptions | None = None
-    timeout_seconds: float | None = None
-    resolve: Resolver | None = field(default=None, repr=False)
-    _node: ChatNode = field(init=False, repr=False)
-
     def __post_init__(self) -> None:
         for name in ("client", "context_manager"):
             object.__setattr__(self, name, resolved(getattr(self, name)))
-        if isinstance(self.client, type) or not callable(getattr(self.client, "send", None)):
-            raise WiringError(
-                f"GraphChatNode: client is a {type(self.client).__name__}; pass a chat client, which has send()",
-                layer="GraphChatNode",
-                parameter="client",
-            )
-        node = ChatNode(
-            Overheard(self.client),
-            trim_context=self.trim_context,
-            context_manager=self.context_manager,
-            options=self.options,
-            timeout_seconds=self.timeout_seconds,
-            resolve=self.resolve,
-        )
-        object.__setattr__(self, "_node", node)
+        GraphNode.__post_init__(self)
 
     async def __call__(self, state: GraphState, config: dict[str, Any]) -> list[GraphMessage] | ModelResponseConverter:
         """What the turn added. Raises what the client and the context manager raise."""
@@ -84,9 +49,7 @@ class GraphChatNode:
     async def _turn(self, state: GraphState, config: dict[str, Any]) -> list[GraphMessage]:
         extra = {name: getattr(state, name) for name in type(state).model_fields if name != "context"}
         asked = AgentState(from_tenxgraph(state.context, keep_rest=False), extra)
-        thread = config.get("thread_id")
-        conversation_id = str(thread) if thread is not None and thread != "" else None
-        response = await self._node.answer(asked, conversation_id=conversation_id)
+        response = await self.ask(asked, config.get("thread_id"))
         return _with_usage(to_tenxgraph(response.messages), response)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar, cast
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import ParamSpec, TypeVar, cast, get_args, get_type_hints
 
 from injectq import Inject, InjectQ
 
@@ -20,27 +21,29 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def injected(container: InjectQ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-    """A decorator for asynchronous nodes: parameters whose default is ``Inject[T]`` are filled in from that container.
+def injected(container: InjectQ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator for nodes: parameters whose default is ``Inject[T]`` are filled in from that container.
 
-    ``None`` where nothing is bound for a type and the parameter may be None. Raises ``WiringError``, naming node,
-    parameter and type, where it may not be, when it is called.
+    Nodes may be coroutine functions, plain ones, and asynchronous generators. ``None`` where nothing is bound for a
+    type and the parameter may be None. Raises ``WiringError``, naming node, parameter and type, where it may not be,
+    when it is called.
     """
     if not isinstance(container, InjectQ):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WiringError(f"injected: container is a {type(container).__name__}; pass the graph's InjectQ")
 
-    def decorate(node: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    def decorate(node: Callable[P, R]) -> Callable[P, R]:
         asked, signature = asked_for(node), inspect.signature(node)
 
         @functools.wraps(node)
-        async def filled_in(*args: P.args, **kwargs: P.kwargs) -> R:
+        def filled_in(*args: P.args, **kwargs: P.kwargs) -> R:
             given = signature.bind_partial(*args, **kwargs).arguments
             for name, kind in asked.items():
                 if name not in given:
                     kwargs[name] = _service(container, kind, node, name)
-            return await node(*args, **kwargs)
+            return node(*args, **kwargs)
 
-        return filled_in
+        # 10xgraph calls what is no coroutine function in a thread.
+        return inspect.markcoroutinefunction(filled_in) if inspect.iscoroutinefunction(node) else filled_in
 
     return decorate
 
@@ -95,7 +98,11 @@ def _service(container: InjectQ, kind: type, node: Callable[..., object], name: 
 
 
 def _may_be_none(node: Callable[..., object], name: str) -> bool:
-    hint: object = inspect.get_annotations(node).get(name)
-    if isinstance(hint, str):  # annotations that are not evaluated
-        return "None" in hint or "Optional" in hint
-    return type(None) in getattr(hint, "__args__", ())
+    plain = inspect.unwrap(node)
+    annotation: object = inspect.get_annotations(plain).get(name)
+    only = SimpleNamespace(__annotations__={name: annotation})
+    try:  # that one alone: the others may name what is only there for type checkers
+        hint = get_type_hints(only, globalns=getattr(plain, "__globals__", {})).get(name)
+    except NameError:
+        return "None" in str(annotation) or "Optional" in str(annotation)
+    return type(None) in get_args(hint)

@@ -11,13 +11,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
 from pydantic import BaseModel
 from tenxgraph.core.state import Message as GraphMessage
 
 from chatstack import InputError, Message, Part, Reasoning, ToolCall
-from chatstack.nodes.remainder import as_object, completed, json_text, remainder
-from chatstack_tenxgraph.blocks import WIRE, Block, arguments_object, block_of, part_of
+from chatstack.nodes.remainder import as_object, completed, remainder, told_at
+from chatstack.nodes.riding_along import completed_message, json_of, with_rest, without_rest
+from chatstack_tenxgraph.blocks import WIRE, Block, block_of, part_of
 
 KEPT = "chatstack"
 """Where our fields ride along in the ``metadata`` of 10xgraph's messages."""
@@ -28,7 +28,7 @@ _MADE = ("message_id", "timestamp")
 
 def to_tenxgraph(messages: Sequence[Message]) -> list[GraphMessage]:
     """10xgraph's messages for ours, one for one. What came from 10xgraph is the message that it was, id and all."""
-    return [_theirs(message) for message in messages]
+    return [_theirs(message, f"messages[{at}]") for at, message in enumerate(messages)]
 
 
 def from_tenxgraph(messages: Sequence[GraphMessage], *, keep_rest: bool = True) -> list[Message]:
@@ -36,19 +36,31 @@ def from_tenxgraph(messages: Sequence[GraphMessage], *, keep_rest: bool = True) 
 
     Without ``keep_rest``, what we have no field for (ids, times, metadata, usage) stays behind: that is for messages
     that are only sent, where histories that say the same should be the same. Raises ``InputError`` for what is no
-    whole message of 10xgraph's, and, with ``keep_rest``, for what JSON cannot say.
+    whole message of 10xgraph's, and for content and arguments that JSON cannot say; with ``keep_rest``, for anything
+    else that it cannot. It names the place, never what is there.
     """
     return [_ours(message, f"messages[{position}]", keep_rest) for position, message in enumerate(messages)]
 
 
-def _theirs(message: Message) -> GraphMessage:
-    came, rest = _without_rest(message)
-    fields = cast("dict[str, Any]", completed(_plain_fields(came), rest))
-    missing = remainder(_json_of(came), _json_of(_plain_message(fields)))
+def _theirs(message: Message, where: str) -> GraphMessage:
+    came, rest = without_rest(message, WIRE)
+    fields = _completed(_plain_fields(came), rest)
+    with told_at(where):
+        missing = remainder(json_of(came), json_of(_plain_message(fields, where)))
     if missing:
         fields["metadata"] = {**fields["metadata"], KEPT: {"rest": missing}}
     made = {name for name in _MADE if rest is None}
     return GraphMessage.model_validate({name: value for name, value in fields.items() if name not in made})
+
+
+def _completed(plain: dict[str, Any], rest: object) -> dict[str, Any]:
+    """The fields with what was kept of them; as they are plainly, where that does not make a message."""
+    if not rest:
+        return plain
+    try:
+        return GraphMessage.model_validate(completed(plain, rest)).model_dump()
+    except (ValueError, RecursionError):  # ValueError: pydantic's
+        return plain
 
 
 def _ours(message: object, where: str, keep_rest: bool) -> Message:
@@ -60,11 +72,16 @@ def _ours(message: object, where: str, keep_rest: bool) -> Message:
     if keep_rest and isinstance(parsed, BaseModel):
         kind = type(parsed).__name__
         raise InputError(f"{where}.parsed_content: JSON cannot keep a {kind}; convert it with keep_rest=False")
-    fields = message.model_dump()
+    with told_at(where):
+        fields = message.model_dump()
     kept = as_object(fields["metadata"].get(KEPT)) or {}
     fields["metadata"] = {name: value for name, value in fields["metadata"].items() if name != KEPT}
-    found = _completed(_plain_message(fields), kept.get("rest"))
-    return _with_rest(found, remainder(fields, _plain_fields(found)), where) if keep_rest else found
+    found = completed_message(_plain_message(fields, where), kept.get("rest"))
+    if not keep_rest:
+        return found
+    with told_at(where, "; convert it with keep_rest=False"):
+        rest = remainder(fields, _plain_fields(found))
+    return with_rest(found, WIRE, rest, where)
 
 
 def _plain_fields(message: Message) -> dict[str, Any]:
@@ -89,14 +106,20 @@ def _plain_fields(message: Message) -> dict[str, Any]:
     return plain.model_dump()
 
 
-def _plain_message(fields: dict[str, Any]) -> Message:
+def _plain_message(fields: dict[str, Any], where: str) -> Message:
     """Our message for those fields. A call stands where its block does; what has no block comes last."""
-    calls = [call for each in fields["tools_calls"] or () if (call := _call_of(each)) is not None]
+    calls: list[ToolCall] = []
+    for place, each in enumerate(fields["tools_calls"] or ()):
+        with told_at(f"{where}.tools_calls[{place}]"):
+            call = _call_of(each)
+        if call is not None:
+            calls.append(call)
     tool_name = fields["metadata"].get("function_name")
     name = tool_name if isinstance(tool_name, str) else ""
     parts: list[Part] = []
-    for block in cast("list[Block]", fields["content"]):
-        part = part_of(block, result_name=name)
+    for place, block in enumerate(cast("list[Block]", fields["content"])):
+        with told_at(f"{where}.content[{place}]"):
+            part = part_of(block, result_name=name)
         if block.get("type") in ("tool_call", "remote_tool_call"):
             at = next((at for at, call in enumerate(calls) if call.id == block.get("id")), None)
             part = calls.pop(at) if at is not None else part
@@ -112,54 +135,3 @@ def _call_of(call: object) -> ToolCall | None:
         return None
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, default=str)
     return ToolCall(id if isinstance(id, str) else "", name, text)
-
-
-def _completed(plain: Message, rest: object) -> Message:
-    """The message with what was kept of it; as it is plainly, where that does not make a message.
-
-    Metadata may come from outside, so nobody becomes the system by it, and no user the assistant.
-    """
-    if not isinstance(rest, dict):
-        return plain
-    try:
-        whole = msgspec.convert(completed(_json_of(plain), rest), Message)
-    except (msgspec.ValidationError, InputError):
-        return plain
-    forged = ("system", "assistant") if plain.role == "user" else ("system",)
-    return plain if whole.role != plain.role and whole.role in forged else whole
-
-
-def _with_rest(message: Message, rest: dict[str, Any], where: str) -> Message:
-    """Under our name in ``extra_json``, beside what other wires have there."""
-    own: dict[str, Any] = {"rest": rest}
-    others: dict[str, Any] = {}
-    if message.extra_json:
-        own["was"] = message.extra_json  # to give back the same text
-        others = _object_in(message.extra_json)
-    return msgspec.structs.replace(message, extra_json=json_text({**others, WIRE: own}, where))
-
-
-def _without_rest(message: Message) -> tuple[Message, object]:
-    own = as_object(_object_in(message.extra_json).get(WIRE)) if message.extra_json else None
-    if own is None or "rest" not in own:
-        return message, None
-    was = own.get("was", "")
-    return msgspec.structs.replace(message, extra_json=was if isinstance(was, str) else ""), own["rest"]
-
-
-def _object_in(text: str) -> dict[str, Any]:
-    return arguments_object(text) or {}
-
-
-def _json_of(value: Message) -> dict[str, Any]:
-    return cast("dict[str, Any]", _with_lists(msgspec.to_builtins(value)))
-
-
-def _with_lists(value: Any) -> Any:
-    """The same with lists for tuples, as JSON has it."""
-    fields = as_object(value)
-    if fields is not None:
-        return {name: _with_lists(each) for name, each in fields.items()}
-    if isinstance(value, tuple | list):
-        return [_with_lists(each) for each in cast("list[Any]", cast("object", value))]
-    return value

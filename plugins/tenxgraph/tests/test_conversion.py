@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pydantic import BaseModel
 from tenxgraph.core.state import (
     AudioBlock,
@@ -226,3 +228,51 @@ def test_arguments_that_a_checkpoint_cannot_hold_stay_text(arguments: str) -> No
     theirs = theirs_of(message)
     theirs.model_dump_json()
     assert ours_of(theirs) == message
+
+
+def nested(depth: int, inmost: str = "x") -> dict[str, Any]:
+    value: dict[str, Any] = {"in": inmost}
+    for _ in range(depth):
+        value = {"in": value}
+    return value
+
+
+def circle() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["self"] = value
+    return value
+
+
+DEEP = nested(20_000)
+"""Deeper than Python writes JSON: from 3.12 on, that is far."""
+
+
+@pytest.mark.parametrize(
+    ("content", "calls", "told"),
+    [
+        ([ToolResultBlock(call_id="c", output=["a", DEEP])], None, r"content\[0\]: .* too deep"),
+        ([ToolResultBlock(call_id="c", output=circle())], None, r"content\[0\]: holds what JSON cannot say \(Circular"),
+        ([TextBlock(text="a"), ToolCallBlock(id="c", name="look", args=circle())], None, r"content\[1\]: .*\(Circular"),
+        ([], [{}, {"id": "c", "function": {"name": "look", "arguments": circle()}}], r"tools_calls\[1\]: .*\(Circular"),
+    ],
+)
+@pytest.mark.parametrize("keep_rest", [True, False])
+def test_what_cannot_be_converted_is_told_with_its_place(content: Any, calls: Any, told: str, keep_rest: bool) -> None:
+    message = GraphMessage(role="assistant", content=content, tools_calls=calls)
+    with pytest.raises(InputError, match=rf"^messages\[1\](\.{told}|: .*\(Circular)"):
+        from_tenxgraph([theirs_of(Message.user("a")), message], keep_rest=keep_rest)
+
+
+@pytest.mark.parametrize("value", [nested(300), nested(1, inmost="\ud800")])
+def test_what_rides_along_comes_back_however_odd_it_is(value: dict[str, Any]) -> None:
+    message = GraphMessage(role="user", content=[TextBlock(text="a")], metadata=value, raw=value)
+    assert to_tenxgraph(from_tenxgraph([message])) == [message]
+
+
+@pytest.mark.parametrize("changed", [{"role": 7}, {"role": "owl"}, {"metadata": 7}, {"content": 7}])
+def test_what_rides_along_and_makes_no_message_is_left_out(changed: dict[str, Any]) -> None:
+    (kept,) = from_tenxgraph([GraphMessage(role="user", content=[TextBlock(text="a")])])
+    forged = json.loads(kept.extra_json)
+    forged["10xgraph"]["rest"]["set"] = changed
+    back = theirs_of(structs.replace(kept, extra_json=json.dumps(forged)))
+    assert (back.role, back.text(), back.metadata) == ("user", "a", {})

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import inspect
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
 import pytest
 import tenxgraph.core.state
 from injectq import Inject, InjectQ
+from tenxgraph.core.exceptions import NodeError
 from tenxgraph.core.graph import StateGraph
 from tenxgraph.core.state import AgentState as GraphState
 
-from chatstack import BaseContextManager, ChatClient, MessageContextManager, WiringError
+from chatstack import BaseContextManager, ChatClient, ChatNode, ChatStack, MessageContextManager, WiringError
 from chatstack.testing import ScriptedClient
 from chatstack_tenxgraph import GraphChatNode, injected
 from tests.graphs import asking, graph_of, sent_to
@@ -134,3 +137,89 @@ def test_a_service_is_looked_up_on_every_call() -> None:
 
     assert [asyncio.run(node()) for _ in range(3)] == made
     assert len(made) == 3
+
+
+def test_what_an_annotation_says_of_none_counts_and_not_how_it_is_written() -> None:
+    """Annotations of this module are text; those of the second node are objects."""
+
+    @injected(InjectQ())
+    async def written(
+        ctx_mgr: Annotated[BaseContextManager[Any] | None, "who trims"] = Inject[BaseContextManager],
+    ) -> object:
+        return ctx_mgr
+
+    async def node(ctx_mgr: Any = Inject[BaseContextManager]) -> object:
+        return ctx_mgr
+
+    node.__annotations__["ctx_mgr"] = Annotated[BaseContextManager[Any] | None, "who trims"]
+    assert asyncio.run(written()) is None
+    assert asyncio.run(injected(InjectQ())(node)()) is None
+    node.__annotations__["ctx_mgr"] = Annotated[BaseContextManager[Any], "None of 10xgraph's"]
+    with pytest.raises(WiringError, match="nothing is bound for parameter 'ctx_mgr'"):
+        asyncio.run(injected(InjectQ())(node)())
+    node.__annotations__["ctx_mgr"] = 'Annotated[BaseContextManager[Any], "None of 10xgraph\'s"]'
+    with pytest.raises(WiringError, match="nothing is bound for parameter 'ctx_mgr'"):
+        asyncio.run(injected(InjectQ())(node)())
+    node.__annotations__["ctx_mgr"] = "OnlyThereForTypeCheckers | None"
+    assert asyncio.run(injected(InjectQ())(node)()) is None
+
+
+def test_asynchronous_generators_and_plain_functions_are_filled_in_as_well() -> None:
+    container, model = services(None)
+
+    @injected(container)
+    async def generator(count: int, client: ChatClient = Inject[ChatClient]) -> AsyncIterator[Any]:  # type: ignore[type-abstract]
+        for number in range(count):
+            yield number, client
+
+    @injected(container)
+    def plain(client: ChatClient = Inject[ChatClient]) -> object:  # type: ignore[type-abstract]
+        return client
+
+    @injected(container)
+    async def node(client: ChatClient = Inject[ChatClient]) -> object:  # type: ignore[type-abstract]
+        return client
+
+    async def read() -> list[Any]:
+        return [each async for each in generator(2)]
+
+    assert asyncio.run(read()) == [(0, model), (1, model)]
+    assert plain() is model
+    assert asyncio.run(node()) is model
+    assert [inspect.iscoroutinefunction(each) for each in (generator, plain, node)] == [False, False, True]
+
+
+def test_a_lazy_default_that_nothing_fills_in_is_refused_where_it_would_be_kept() -> None:
+    """It would give the second graph what it has found for the first."""
+
+    async def kept(state: GraphState, config: dict[str, Any], client: Any = Inject[ChatClient]) -> Any:
+        return await GraphChatNode(ChatStack(client).build())(state, config)
+
+    container, model = services(None)
+
+    async def ask(node: Any) -> None:
+        async with graph_of(node, container=container) as app:
+            with container.context():
+                await app.ainvoke(asking("hello"), {"thread_id": "t"})
+
+    with pytest.raises(NodeError) as caught:
+        asyncio.run(ask(kept))
+    assert isinstance(caught.value.__cause__, WiringError)
+    assert caught.value.__cause__.parameter == "client"
+    assert "@injected(container)" in str(caught.value.__cause__)
+    asyncio.run(ask(injected(container)(kept)))
+    assert len(model.requests) == 1
+
+
+def test_our_own_node_refuses_a_lazy_default_and_finds_nothing_by_it() -> None:
+    container, model = services(MessageContextManager(1))
+    client: Any = Inject[ChatClient]
+    manager: Any = Inject[BaseContextManager]
+    with container.context():
+        for options in ({"client": client}, {"client": model, "context_manager": manager}):
+            with pytest.raises(WiringError, match=r"^ChatNode: .* Inject\[...\] default") as caught:
+                ChatNode(**options)
+            assert caught.value.parameter == [*options][-1]
+    second, second_model = services(None)
+    with second.context():
+        assert client.requests is second_model.requests, "it had kept the first one"

@@ -11,8 +11,9 @@ from tenxgraph.core.state import Message as GraphMessage
 
 from chatstack import Message
 from chatstack.testing.conversations import HISTORIES
+from chatstack.testing.generated import MESSAGES, PROPERTY
 from chatstack_tenxgraph import from_tenxgraph, to_tenxgraph
-from tests.generated import OURS, PROPERTY, THEIRS
+from tests.generated import THEIRS
 
 
 def stored(messages: list[GraphMessage]) -> list[GraphMessage]:
@@ -21,7 +22,7 @@ def stored(messages: list[GraphMessage]) -> list[GraphMessage]:
 
 
 @PROPERTY
-@given(st.lists(OURS, max_size=4))
+@given(st.lists(MESSAGES, max_size=4))
 def test_every_message_of_ours_comes_back_as_it_was_also_from_a_checkpoint(messages: list[Message]) -> None:
     theirs = to_tenxgraph(messages)
     assert from_tenxgraph(theirs, keep_rest=False) == messages
@@ -29,7 +30,7 @@ def test_every_message_of_ours_comes_back_as_it_was_also_from_a_checkpoint(messa
 
 
 @PROPERTY
-@given(st.lists(OURS, max_size=4))
+@given(st.lists(MESSAGES, max_size=4))
 def test_what_was_ours_first_keeps_its_id_through_any_number_of_conversions(messages: list[Message]) -> None:
     theirs = to_tenxgraph(messages)
     assert to_tenxgraph(from_tenxgraph(theirs)) == theirs

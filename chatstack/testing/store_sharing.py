@@ -1,0 +1,107 @@
+"""Two processes' worth of stacks and one place: what the first has decided, the second sends, and pays nothing for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from chatstack.client.stack import ChatStack
+from chatstack.context.memory import ContextMemory
+from chatstack.context.sharing import DecisionStore
+from chatstack.layers.clearer import ToolResultClearer
+from chatstack.layers.summarizer import Summarizer
+from chatstack.testing.capture import TelemetryCapture
+from chatstack.testing.exchanges import same
+from chatstack.testing.scripted import ScriptedClient
+from chatstack.values.messages import Message
+from chatstack.values.parts import ToolCall
+from chatstack.values.requests import ChatRequest
+
+_TURNS = 14
+_SUMMARY = "They looked at places, all of them grey."
+_EDITS = ["compact_context clear_tool_results", "compact_context summarize"]
+
+
+class SharingContract:
+    """What stacks get out of a store. See ``StoreContract``."""
+
+    def make(self) -> DecisionStore:
+        """A store at the place of this instance."""
+        raise NotImplementedError(f"{type(self).__name__}: write make(self)")
+
+    def test_a_second_process_sends_the_same_and_has_no_summary_written(self) -> None:
+        length = len(_conversation())
+        first, second = _Process(self.make()), _Process(self.make())
+        here = _sent(first.asked(length))
+        same(len(first.writer.requests), 1, "summaries written by the first")
+        same([span.name for span in first.capture.spans[:2]], _EDITS, "what the first has edited")
+        same((b"cleared" in here[0], _SUMMARY.encode() in here[0]), (True, True), "whether both edits were sent")
+        same(_sent(second.asked(length)) == here, True, "whether the second sends the same")
+        same(second.writer.requests, [], "summaries written by the second")
+        edits = {span.name for span in second.capture.spans} & set(_EDITS)
+        same(edits, set[str](), "what the second has edited")
+        same((first.capture.warnings, second.capture.warnings), ((), ()), "warnings")
+
+    def test_processes_take_turns_as_if_they_were_one(self) -> None:
+        lengths = [1 + 4 * turn + 1 for turn in range(_TURNS)]
+        alone = _Process(self.make(), scope="alone")
+        expected = _sent(alone.asked(*lengths))
+        same(len(alone.writer.requests) > 1, True, "whether one process alone writes summaries")
+        taken: list[bytes] = []
+        summaries = 0
+        for length in lengths:
+            process = _Process(self.make(), scope="shared")
+            taken += _sent(process.asked(length))
+            summaries += len(process.writer.requests)
+        same(taken == expected, True, "whether they have sent the same as one process alone")
+        same(summaries, len(alone.writer.requests), "summaries written by all of them")
+
+    def test_another_tenant_finds_none_of_it(self) -> None:
+        length = len(_conversation())
+        _Process(self.make()).asked(length)
+        other = _Process(self.make(), scope="another")
+        other.asked(length)
+        same(len(other.writer.requests), 1, "summaries written for another tenant")
+
+
+class _Process:
+    """A stack with a memory, a store and models of its own; what it was sent, and what it made of it."""
+
+    def __init__(self, store: DecisionStore, *, scope: str = "tenant") -> None:
+        self.model, self.writer = ScriptedClient(["fine"]), ScriptedClient([_SUMMARY])
+        self.capture = TelemetryCapture()
+        self._memory = ContextMemory(store=store, scope=scope, store_timeout_seconds=20)
+        stack = ChatStack(self.model, memory=self._memory)
+        stack = stack.use(ToolResultClearer, trigger={"tokens": 1_500}, keep={"messages": 2})
+        self._stack = stack.use(Summarizer, max_tokens=1_200, keep_recent_turns=5, summary_client=self.writer)
+
+    def asked(self, *lengths: int) -> list[ChatRequest]:
+        """What is sent for the first so many messages of the conversation, one call after another."""
+
+        async def calls() -> None:
+            client = self._stack.build(self.capture.resolve)
+            for length in lengths:
+                await client.get_response(_conversation()[:length])
+            await self._memory.aclose()
+
+        asyncio.run(calls())
+        return self.model.requests
+
+
+def _conversation() -> list[Message]:
+    """In objects of its own each time, as in another process."""
+    history = [Message.user("Look around until I say stop.")]
+    for number in range(_TURNS):
+        call = ToolCall(f"c{number}", "look", f'{{"place": {number}}}')
+        history += [
+            Message.user(f"Look at place {number}."),
+            Message.assistant(call),
+            Message.tool(call.id, f"seen {number}: " + "grey and blue " * 60, name="look"),
+            Message.assistant(f"I was at place {number}, " + "which was nice " * 8),
+        ]
+    return [*history, Message.user("And now?")]
+
+
+def _sent(requests: list[ChatRequest]) -> list[bytes]:
+    return [msgspec.json.encode(request.messages) for request in requests]
