@@ -4,6 +4,7 @@
 
 runs it against a stand-in for a model, so it needs no key. A real model is named by ``--model NAME``, with
 ``--provider anthropic`` or ``--base-url URL`` where it is not OpenAI's; its key is taken from the environment.
+``--export URL`` sends the spans to a tracing dashboard that takes OTLP over HTTP there: ``dashboards/phoenix.md``.
 """
 
 import argparse
@@ -11,6 +12,11 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from chatstack import (
     ChatClient,
@@ -20,8 +26,11 @@ from chatstack import (
     ChatStack,
     ChatStream,
     ContextWindow,
+    ContextWindowGuard,
     FunctionInvoker,
     Message,
+    ProgressReporter,
+    Telemetry,
     Usage,
     tool,
 )
@@ -67,9 +76,19 @@ class SummaryCollector(ChatFronts):
 
 
 def assistant(provider: ChatClient, summaries: list[str]) -> ChatStack:
-    """The stack around any client: the context window sees every round of the tool loop."""
-    stack = ChatStack(provider).use(FunctionInvoker, tools=[get_weather, get_clothing_advice])
-    return stack.use(WINDOW).use(SummaryCollector, found=summaries)
+    """The stack around any client: the context window sees every round of the tool loop, the guard what is left."""
+    stack = ChatStack(provider).use(ProgressReporter, agent_name="travel-assistant")
+    stack = stack.use(FunctionInvoker, tools=[get_weather, get_clothing_advice]).use(WINDOW)
+    guarded = stack.use(ContextWindowGuard, max_context_tokens=WINDOW.max_tokens, prune_on_overflow=True)
+    return guarded.use(SummaryCollector, found=summaries)
+
+
+def exporting(url: str, project: str = "travel-assistant") -> TracerProvider:
+    """Sends spans there in batches, from a thread of its own. Shutting it down sends the last ones."""
+    about = {"service.name": project, "openinference.project.name": project}  # the second is Phoenix's own
+    provider = TracerProvider(resource=Resource.create(about))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{url}/v1/traces")))
+    return provider
 
 
 async def plan(client: ChatFronts, cities: Sequence[str]) -> tuple[list[str], Usage]:
@@ -94,8 +113,10 @@ async def main() -> None:
     parser.add_argument("--model", help="a real model instead of the stand-in")
     parser.add_argument("--provider", choices=("openai", "anthropic"), default="openai", help="whose model it is")
     parser.add_argument("--base-url", help="another server with the same API")
+    parser.add_argument("--export", metavar="URL", help="where a dashboard takes OTLP, such as http://127.0.0.1:6006")
     given = parser.parse_args()
     summaries: list[str] = []
+    services: dict[type, object] = {}
     async with AsyncExitStack() as closing:
         if given.model is None:
             provider: ChatClient = await closing.enter_async_context(closing.enter_context(StandIn()).client())
@@ -103,7 +124,11 @@ async def main() -> None:
             kind = AnthropicChatClient if given.provider == "anthropic" else OpenAIChatClient
             provider = real = kind(given.model, base_url=given.base_url)
             closing.push_async_callback(real.aclose)
-        client = await closing.enter_async_context(assistant(provider, summaries).open())
+        if given.export:
+            tracing = exporting(given.export)
+            closing.callback(tracing.shutdown)
+            services[Telemetry] = Telemetry(tracer_provider=tracing)
+        client = await closing.enter_async_context(assistant(provider, summaries).open(services.__getitem__))
         answers, overhead = await plan(client, list(TEMPERATURES)[: given.cities])
     print("\n".join([*answers, *(f"\n{summary}" for summary in summaries)]))
     print(f"\n{len(summaries)} summaries took {overhead.input_tokens:,} tokens in and {overhead.output_tokens:,} out.")

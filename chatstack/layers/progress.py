@@ -24,6 +24,7 @@ from chatstack.telemetry.spans import SpanWatch, end_span, start_span
 from chatstack.telemetry.turns import Turn, attached, with_turn
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
+from chatstack.values.surrogates import without_lone_surrogates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +129,7 @@ class _TurnRun:
             if reporter.telemetry.captures_on_spans:
                 span.set_attributes(as_attributes(content_of(self._request, answer)))
                 if answer is not None and "openinference" in reporter.telemetry.display_hints:
-                    span.set_attribute(semconv.OPENINFERENCE_OUTPUT, answer.text)
+                    span.set_attribute(semconv.OPENINFERENCE_OUTPUT, _shown(turn.story, answer.text))
         kind = end_span(span, error)
         seconds = time.perf_counter() - self._started
         labels = {semconv.AGENT_NAME: reporter.agent_name} | ({semconv.ERROR_TYPE: kind} if kind else {})
@@ -144,10 +145,11 @@ class _TurnRun:
         turn.tell("turn_ended", reporter.agent_name, error=kind, numbers=numbers)
 
     def _shown_input(self) -> str:
-        """What tells turns apart in a list of traces: whose it is, and how long; what was asked, if text is captured."""
+        """What tells turns apart in a list of traces: whose and how long; what was asked, if text is captured."""
         messages = self._request.messages
         if self._reporter.telemetry.captures_on_spans:
-            return next((message.text for message in reversed(messages) if message.role == "user"), "")
+            asked = next((message.text for message in reversed(messages) if message.role == "user"), "")
+            return without_lone_surrogates(asked)
         length = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
         return f"{self._request.conversation_id}, {length}" if self._request.conversation_id else length
 
@@ -158,6 +160,10 @@ class _TurnRun:
         if self.turn.utilization:
             known[semconv.CONTEXT_UTILIZATION] = round(self.turn.utilization, 4)
         return known
+
+
+def _shown(story: str, answer: str) -> str:
+    return without_lone_surrogates("\n\n".join(filter(None, (story, answer))))
 
 
 def _is_async(listener: object) -> bool:

@@ -18,6 +18,7 @@ from chatstack.values.messages import Message
 from chatstack.values.parts import File, Image, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest, ToolDeclaration
 from chatstack.values.responses import ChatResponse
+from chatstack.values.surrogates import without_lone_surrogates as clean
 
 ContentCapture: TypeAlias = Literal["no_content", "span_only", "event_only", "span_and_event"]
 """Where the text of messages is recorded: nowhere, on spans, on log events, on both."""
@@ -59,13 +60,15 @@ def content_of(request: ChatRequest, answer: ChatResponse | None) -> Content:
     """What a model was sent and has answered, as far as it got."""
     options, found = request.options, Content()
     if options.instructions:
-        found[semconv.SYSTEM_INSTRUCTIONS] = [{"type": "text", "content": options.instructions}]
+        found[semconv.SYSTEM_INSTRUCTIONS] = [{"type": "text", "content": clean(options.instructions)}]
     found[semconv.INPUT_MESSAGES] = [_message(message) for message in request.messages]
     if options.tools:
         found[semconv.TOOL_DEFINITIONS] = [_tool(tool) for tool in options.tools]
     if answer is not None and answer.messages:
-        finish = {"finish_reason": answer.finish_reason} if answer.finish_reason else {}
-        found[semconv.OUTPUT_MESSAGES] = [{**_message(message), **finish} for message in answer.messages]
+        messages = [_message(message) for message in answer.messages]
+        if answer.finish_reason:
+            messages[-1]["finish_reason"] = answer.finish_reason
+        found[semconv.OUTPUT_MESSAGES] = messages
     return found
 
 
@@ -93,9 +96,9 @@ def _message(message: Message) -> dict[str, JSON]:
 def _part(part: object) -> dict[str, JSON] | None:
     match part:
         case Text():
-            return {"type": "text", "content": part.text}
+            return {"type": "text", "content": clean(part.text)}
         case Reasoning():
-            return {"type": "reasoning", "content": part.text}
+            return {"type": "reasoning", "content": clean(part.text)}
         case ToolCall():
             return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": _parsed(part.arguments)}
         case ToolResult():
@@ -103,7 +106,7 @@ def _part(part: object) -> dict[str, JSON] | None:
         case Image():
             return _medium("image", part)
         case File():
-            return {"type": "text", "content": part.text} if part.text else _medium("document", part)
+            return {"type": "text", "content": clean(part.text)} if part.text else _medium("document", part)
         case _:
             return None  # only its provider understands it
 
@@ -119,7 +122,7 @@ def _medium(modality: str, part: Image | File) -> dict[str, JSON]:
 
 def _output(result: ToolResult) -> JSON:
     if isinstance(result.output, str):
-        return result.output
+        return clean(result.output)
     return _parts(result.output)
 
 
@@ -139,8 +142,11 @@ def _tool(tool: ToolDeclaration | ProviderItem) -> dict[str, JSON]:
 
 
 def _parsed(text: str) -> JSON:
-    """The value of a JSON text; what is none stays the text that it is."""
+    """The value of a JSON text; what is none, or cannot be written again (half a character, too deep), stays the text
+    that it is."""
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
+        value = msgspec.json.decode(text)
+        msgspec.json.encode(value)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return clean(text)
+    return value

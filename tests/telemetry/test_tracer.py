@@ -173,7 +173,7 @@ def test_duration_and_tokens_are_measured() -> None:
         "gen_ai.request.model": "gpt-5-mini",
         "gen_ai.response.model": "gpt-5-mini-2026",
         "server.address": "127.0.0.1",
-        "server.port": "8080",
+        "server.port": 8080,
     }
     (duration,) = traced.capture.metric("gen_ai.client.operation.duration")
     assert (dict(duration.labels), duration.count) == (labels, 1)
