@@ -13,7 +13,7 @@ from rich.text import Text
 from chatstack.cli.terminal import make_console, printable
 from chatstack.client.stack import BuiltClient, ChatStack
 from chatstack.demo.ledger import Ledger, RequestScale
-from chatstack.demo.show import TurnProgress, comparison, still_known, verdict
+from chatstack.demo.show import LiveTurns, TurnProgress, comparison, still_known, verdict
 from chatstack.demo.span_tree import SpanRecorder, span_tree
 from chatstack.demo.stand_in import StandIn
 from chatstack.demo.travel import CITIES, INSTRUCTIONS, LOOKING_BACK, TOOLS, question
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from chatstack.providers.anthropic import AnthropicChatClient
     from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 
+    Progress: TypeAlias = TurnProgress | LiveTurns
     Provider: TypeAlias = OpenAIChatClient | OpenAIResponsesClient | AnthropicChatClient
 
 CLEAR_TOKENS = 1_000
@@ -48,20 +49,33 @@ _WARN_AT = 0.75
 _ANSWER_TOKENS = 400
 """The room for an answer, where the API demands that it is bounded. It comes on top of the guard's limit."""
 _SECONDS_PER_WORD = 0.003
+LIVE_SECONDS_PER_WORD = 0.04
+"""The stand-in's pace where somebody watches the view: about twenty seconds for all of it."""
+QUESTIONS = (*map(question, CITIES), LOOKING_BACK)
+"""What the user asks, one after the other."""
 
 
 async def run_demo(
-    provider_name: str | None = None, model: str | None = None, base_url: str | None = None, *, every_turn: bool = False
+    provider_name: str | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
+    *,
+    every_turn: bool = False,
+    live: bool = False,
 ) -> int:
     """Run it against the stand-in, or against a real model if one is named; shows all of it, returns 0.
 
-    What had happened until then is shown also when a call fails; the ``ProviderError`` goes on.
+    ``live`` watches the conversation by a ``LiveView``, slowly enough to follow it where it moves. What had happened
+    until then is shown also when a call fails; the ``ProviderError`` goes on.
     """
     console, recorder, ledger = make_console(), SpanRecorder(), Ledger(CharCounter())
+    progress = LiveTurns(console, QUESTIONS) if live else TurnProgress(console, TURNS)
+    is_watched = isinstance(progress, LiveTurns) and progress.view.moves
+    pace = LIVE_SECONDS_PER_WORD if is_watched else _SECONDS_PER_WORD
     async with AsyncExitStack() as closing:
         provider: Provider
         if model is None:
-            stand_in = closing.enter_context(StandIn(window_tokens=STAND_IN_TOKENS, seconds_per_word=_SECONDS_PER_WORD))
+            stand_in = closing.enter_context(StandIn(window_tokens=STAND_IN_TOKENS, seconds_per_word=pace))
             provider, window = await closing.enter_async_context(stand_in.client()), STAND_IN_TOKENS
             whose = f"a stand-in that answers by rules, not a model; this command runs it at {stand_in.base_url}"
         else:
@@ -69,7 +83,6 @@ async def run_demo(
             closing.push_async_callback(provider.aclose)
             # The server's name, never the base_url as it was given: an address can hold a key.
             whose = f"{model} of {provider.info.name} at {provider.info.server_address}:{provider.info.server_port}"
-        progress = TurnProgress(console, TURNS)
         services: dict[type, object] = {Telemetry: recorder.telemetry}
         reserved = _ANSWER_TOKENS if provider.info.default_max_tokens else 0
         client = _stack(provider, ledger, progress, reserved).build(services.__getitem__)
@@ -98,7 +111,7 @@ def _real_client(provider_name: str, model: str, base_url: str | None) -> Provid
     return kind(model, base_url=base_url)
 
 
-def _stack(provider: Provider, ledger: Ledger, progress: TurnProgress, reserved: int) -> ChatStack:
+def _stack(provider: Provider, ledger: Ledger, progress: Progress, reserved: int) -> ChatStack:
     most, warn_at = GUARD_TOKENS + reserved, _WARN_AT
     return (
         ChatStack(provider)
@@ -112,12 +125,12 @@ def _stack(provider: Provider, ledger: Ledger, progress: TurnProgress, reserved:
     )
 
 
-async def _converse(client: BuiltClient, progress: TurnProgress, ledger: Ledger, reserved: int) -> str:
+async def _converse(client: BuiltClient, progress: Progress, ledger: Ledger, reserved: int) -> str:
     """A user turn per city, then one about the first; the last answer. The history grows by all that each turn adds,
     and is never shortened here."""
     history: list[Message] = []
     options, answer = ChatOptions(instructions=INSTRUCTIONS, max_tokens=reserved or None), ""
-    for asked in (*map(question, CITIES), LOOKING_BACK):
+    for asked in QUESTIONS:
         history.append(Message.user(asked))
         async with client.get_streaming_response(history, options=options, conversation_id="demo") as stream:
             async for update in stream:

@@ -44,6 +44,9 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--all-spans", action="store_true", help="trace every city, not only those with a warning or an edit"
     )
+    parser.add_argument(
+        "--live", action="store_true", help="watch the window fill, in a view that any client can have (chatstack.live)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -54,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     _check_extras(args.provider or "openai")
     from chatstack.demo.assistant import run_demo
 
-    return asyncio.run(run_demo(args.provider, args.model, args.base_url, every_turn=args.all_spans))
+    return asyncio.run(run_demo(args.provider, args.model, args.base_url, every_turn=args.all_spans, live=args.live))
 
 
 def _check_extras(provider: str) -> None:

@@ -14,6 +14,8 @@ from rich.text import Text
 
 from chatstack.cli.terminal import printable
 from chatstack.demo.ledger import Call, Ledger
+from chatstack.live.view import LiveView
+from chatstack.live.wording import counted, edit_sizes
 from chatstack.telemetry.events import ProgressEvent
 
 _BAR_WIDTH = 20
@@ -73,7 +75,7 @@ class TurnProgress:
         elif event.kind == "warning":
             self._remarks.append(Text(f"! {event.name}: {printable(event.message)}", style="yellow"))
         elif event.kind == "edit":
-            self._remarks.append(Text(f"* {event.name}: {_sizes(event)}", style="cyan"))
+            self._remarks.append(Text(f"* {event.name}: {edit_sizes(event)}", style="cyan"))
         elif event.kind == "turn_ended":
             self._print(event)
 
@@ -86,7 +88,7 @@ class TurnProgress:
 
     def _print(self, event: ProgressEvent) -> None:
         calls, tokens = int(event.numbers["rounds"]), int(event.numbers["input_tokens"])
-        asked, used = _counted(calls, "model call"), _counted(self._tools, "tool")
+        asked, used = counted(calls, "model call"), counted(self._tools, "tool")
         said = event.error or f"{asked}, {used}, {tokens:>5,} tokens in all"
         self._bar.update(self._task, completed=self._started)
         place = f"{self._started:>3}/{len(self._turns)}  "
@@ -96,21 +98,31 @@ class TurnProgress:
             self._bar.console.print(Padding(remark, (0, 0, 0, 8), expand=False))
 
 
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+class LiveTurns:
+    """The same by way of a ``LiveView``, with each question above what comes of it; the words of the answers are only
+    for who asked."""
 
+    def __init__(self, console: Console, questions: Sequence[str]) -> None:
+        self._questions = iter(questions)
+        self.view = LiveView(console)
 
-def _sizes(event: ProgressEvent) -> str:
-    """What an edit left of tokens and messages, and how many tool results it cleared."""
-    numbers = event.numbers
-    found = [
-        f"{numbers[f'{what}_before']:,} -> {numbers[f'{what}_after']:,} {what}"
-        for what in ("tokens", "messages")
-        if numbers.get(f"{what}_before") != numbers.get(f"{what}_after")
-    ]
-    if cleared := int(numbers.get("tool_results_cleared", 0)):
-        found.append(f"{_counted(cleared, 'result')} cleared")
-    return ", ".join(found)
+    def __enter__(self) -> Self:
+        self.view.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.view.__exit__(kind, error, trace)
+
+    def heard(self, text: str) -> None:
+        """Nothing: they come from another thread than the events."""
+
+    def tell(self, event: ProgressEvent) -> None:
+        """Take in one event."""
+        if event.kind == "turn_started":
+            self.view.note(f"> {next(self._questions, '')}")
+        self.view(event)
 
 
 def comparison(ledger: Ledger, turns: Sequence[str], console: Console) -> Table:
@@ -138,10 +150,10 @@ def verdict(ledger: Ledger, *, window_tokens: int | None, turns: Sequence[str]) 
     if not ledger.calls:
         return ["Nothing was sent."]
     sent, whole, cost = ledger.sent_tokens, ledger.whole_tokens, ledger.overhead
-    said = [f"Sent: {sent:,} tokens in {_counted(len(ledger.calls), 'call')}, {_compared(sent, whole)} in full."]
+    said = [f"Sent: {sent:,} tokens in {counted(len(ledger.calls), 'call')}, {_compared(sent, whole)} in full."]
     if ledger.summary_calls:
         said.append(
-            f"Summaries: {len(ledger.summaries)} in {_counted(ledger.summary_calls, 'call')} of their own, "
+            f"Summaries: {len(ledger.summaries)} in {counted(ledger.summary_calls, 'call')} of their own, "
             f"{cost.input_tokens:,} tokens read and {cost.output_tokens:,} written (overhead_usage); with what they "
             f"read, {_compared(sent + cost.input_tokens, whole)} in full."
         )
