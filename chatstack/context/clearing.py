@@ -66,6 +66,7 @@ class ClearToolResults(Strategy):
     clear_tool_inputs: bool | tuple[str, ...] = False
     clear_at_least: int | Literal["pays"] = 0
     name = "clear_tool_results"
+    quotes_nothing = True
 
     @property
     def needs_window(self) -> bool:

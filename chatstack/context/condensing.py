@@ -45,6 +45,7 @@ class ClearThenDrop(Strategy):
     mentions: float = 0.05
     placeholder: str = "[cleared]"
     name = "clear_then_drop"
+    quotes_nothing = True
 
     def __post_init__(self) -> None:
         limit: object = self.max_tokens

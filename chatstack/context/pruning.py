@@ -28,6 +28,7 @@ class OldestFirst(Strategy):
     max_tokens: int
     target_tokens: int
     name = "truncate"
+    quotes_nothing = True
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "target_tokens"):

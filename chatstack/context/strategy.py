@@ -31,11 +31,15 @@ class Strategy(ABC):
 
     A strategy is a value: it keeps nothing between calls, its repr names all its options, and for the same context
     it makes the same plan. What it plans is verified before it is sent.
+
+    Spans, logs and metrics know its edits by ``name``. The words of its plans and of ``excess`` are shown there if it
+    says ``quotes_nothing = True``, that the text of messages is never in them, or if that text is captured anyway.
     """
 
     __slots__ = ()
 
     name: ClassVar[str] = "custom"
+    quotes_nothing: ClassVar[bool] = False
 
     @abstractmethod
     def plan(self, context: Context) -> Plan | None:
@@ -115,8 +119,22 @@ class StrategyApplier(ChatFronts):
             say_window_unknown(self.telemetry, name, "it edits nothing for want of it")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
-        context = await self._editing.apply(self.strategy.plan(context), context, opened)
+        context = await self._editing.apply(self._plan(context), context, opened)
         excess = self.strategy.excess(context)
         if excess and self._editing.is_news("ineffective", opened):
-            say_ineffective(self.telemetry, self.strategy.name, context, f"{excess}, and nothing more may go")
+            why = f"{self._worded(excess, 'too much is left')}, and nothing more may go"
+            say_ineffective(self.telemetry, self.strategy.name, context, why)
         return await self._editing.send(self.inner, context, opened)
+
+    def _plan(self, context: Context) -> Plan | None:
+        """The strategy's plan, under its own name, in words that may be shown."""
+        plan = self.strategy.plan(context)
+        if not isinstance(plan, Plan):  # the verifier says what is wrong with it
+            return plan
+        reason = self._worded(plan.reason, "the strategy has decided so")
+        return msgspec.structs.replace(plan, strategy=self.strategy.name, reason=reason)
+
+    def _worded(self, words: str, instead: str) -> str:
+        telemetry = self.telemetry
+        may_quote = telemetry.captures_on_spans or telemetry.captures_in_events
+        return words if self.strategy.quotes_nothing or may_quote else instead

@@ -25,6 +25,7 @@ class Truncate(Strategy):
     max_context_items: int | None = None
     truncate_to: float = 0.7
     name = "truncate"
+    quotes_nothing = True
 
     def __post_init__(self) -> None:
         check_limit("Truncate", "max_tokens", self.max_tokens)

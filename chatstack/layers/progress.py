@@ -68,10 +68,10 @@ class ProgressReporter(ChatFronts):
         try:
             with attached(context):
                 stream = await self.inner.send(request)
+            return ChatStream.watched(stream, SpanWatch(context, run.ended))
         except BaseException as error:
             run.ended(None, error)
             raise
-        return ChatStream.watched(stream, SpanWatch(context, run.ended))
 
     def hears(self, event: ProgressEvent) -> None:
         """Pass an event on to whoever listens; returns at once."""

@@ -62,6 +62,7 @@ class ContextWindow(Strategy):
     summary_timeout_seconds: float = 60.0
     max_summary_tokens: int | None = None
     name = "context_window"
+    quotes_nothing = True
 
     def __post_init__(self) -> None:
         check_summarizing("ContextWindow", self)

@@ -34,6 +34,7 @@ class NewestTurns(Strategy):
     remove_tool_msgs: bool = False
     max_rounds: int | None = None
     name = "newest_turns"
+    quotes_nothing = True
 
     def __post_init__(self) -> None:
         check_turns("NewestTurns", self.max_messages, self.remove_tool_msgs, self.max_rounds)

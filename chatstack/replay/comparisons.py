@@ -67,6 +67,7 @@ class SlidingWindow(Comparison):
 
     max_tokens: int
     name = "sliding-window"
+    quotes_nothing = True
 
     def plan(self, context: Context) -> Plan | None:
         kept = {at for at, message in enumerate(context.messages) if message.role == "system"}

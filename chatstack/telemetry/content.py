@@ -24,6 +24,9 @@ ContentCapture: TypeAlias = Literal["no_content", "span_only", "event_only", "sp
 """Where the text of messages is recorded: nowhere, on spans, on log events, on both."""
 VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
+_FINISH: Final[dict[str, str]] = {"tool_calls": "tool_call", "refused": "content_filter"}
+"""What the conventions' messages call some reasons."""
+
 JSON: TypeAlias = Any
 Content: TypeAlias = dict[str, JSON]
 """By attribute, what was said, as plain JSON values."""
@@ -67,7 +70,7 @@ def content_of(request: ChatRequest, answer: ChatResponse | None) -> Content:
     if answer is not None and answer.messages:
         messages = [_message(message) for message in answer.messages]
         if answer.finish_reason:
-            messages[-1]["finish_reason"] = answer.finish_reason
+            messages[-1]["finish_reason"] = _FINISH.get(answer.finish_reason, answer.finish_reason)
         found[semconv.OUTPUT_MESSAGES] = messages
     return found
 

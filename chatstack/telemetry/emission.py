@@ -61,6 +61,7 @@ class Telemetry:
         self.chat_tokens = histogram(*semconv.CHAT_TOKENS)
         self.tool_duration = histogram(*semconv.TOOL_DURATION)
         self.agent_duration = histogram(*semconv.AGENT_DURATION)
+        self.workflow_duration = histogram(*semconv.WORKFLOW_DURATION)
         self._utilization = histogram(*semconv.UTILIZATION)
         self._warnings = meter.create_counter(*semconv.WARNING_METRIC)
         self._edits = meter.create_counter(*semconv.EDIT_METRIC)

@@ -10,6 +10,8 @@ import msgspec
 ProgressKind: TypeAlias = Literal[
     "turn_started",
     "turn_ended",
+    "iteration_started",
+    "iteration_ended",
     "context_weighed",
     "model_call_started",
     "model_call_ended",

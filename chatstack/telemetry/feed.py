@@ -29,6 +29,7 @@ class ProgressFeed:
 
     def __init__(self) -> None:
         self._followers: weakref.WeakSet[ProgressEvents] = weakref.WeakSet()
+        self._lost_before = 0
         self._lock = threading.RLock()  # a stream that the collector drops may tell its end in the middle of this
 
     def events(self, conversation_id: str | None = None, *, capacity: int = 1_000) -> ProgressEvents:
@@ -53,13 +54,17 @@ class ProgressFeed:
             events.put(event)
 
     def take_dropped(self, conversation_id: str | None) -> int:
-        """How many events of that conversation were lost since this was last asked, by all that follow it."""
-        return sum(events.take_unreported() for events in self._hearing(conversation_id))
+        """How many events of that conversation were lost since this was last asked, by all that follow it; and by those
+        that no longer follow anything, of which it is not known."""
+        with self._lock:
+            lost, self._lost_before = self._lost_before, 0
+        return lost + sum(events.take_unreported() for events in self._hearing(conversation_id))
 
     def forget(self, events: ProgressEvents) -> None:
         """No longer tell that one."""
         with self._lock:
             self._followers.discard(events)
+            self._lost_before += events.take_unreported()
 
     def _hearing(self, conversation_id: str | None) -> list[ProgressEvents]:
         if not self._followers:

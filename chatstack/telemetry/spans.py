@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
+from weakref import WeakSet
 
 from opentelemetry import context as otel
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer
 
 from chatstack import semconv
 from chatstack.values.responses import ChatResponse, ChatUpdate
@@ -17,16 +19,25 @@ from chatstack.values.responses import ChatResponse, ChatUpdate
 Value: TypeAlias = str | bool | int | float
 Attributes: TypeAlias = Mapping[str, Value | Sequence[str]]
 
+_log = logging.getLogger(__name__)
 _open: set[Span] = set()
 """Recorded spans that have not ended. Strong references: whoever drops a stream ends its span."""
+_known: WeakSet[Tracer] = WeakSet()
+"""The tracers whose spans the exit of the process ends in time."""
 
 
 def start_span(tracer: Tracer, name: str, attributes: Attributes, *, kind: SpanKind = SpanKind.INTERNAL) -> Span:
-    """A span that ``end_span`` ends, or the exit of the process; of something that runs in it, if nothing is said."""
-    span = tracer.start_span(name, kind=kind, attributes=attributes)
+    """A span that ``end_span`` ends, or the exit of the process; of something that runs in it, if nothing is said.
+
+    A sampler or a span processor that raises is logged, and costs the span: what it was to tell of goes on.
+    """
+    try:
+        span = tracer.start_span(name, kind=kind, attributes=attributes)
+    except Exception:  # noqa: BLE001 - whatever the user's sampler or processor raises; the call is not to fail of it
+        _log.exception("a span is not recorded: a sampler or a span processor raised")
+        return INVALID_SPAN
     if span.is_recording():
-        if not _open:
-            _at_exit()
+        _end_at_exit(tracer)
         _open.add(span)
     return span
 
@@ -34,13 +45,18 @@ def start_span(tracer: Tracer, name: str, attributes: Attributes, *, kind: SpanK
 def end_span(span: Span, error: BaseException | None) -> str:
     """End a span with what ended it; a cancelled one has no error status. Never the error's text: it may quote."""
     kind = error_type(error)
-    _open.discard(span)
-    if kind and span.is_recording():
-        span.set_attribute(semconv.ERROR_TYPE, kind)
-        if kind != "cancelled":
-            span.set_status(Status(StatusCode.ERROR, kind))
-    if span.is_recording():  # the exit of the process may have ended it
+    try:
+        _open.remove(span)
+    except KeyError:  # it is not recorded, the exit of the process has ended it, or it is the parent process's
+        return kind
+    try:
+        if kind:
+            span.set_attribute(semconv.ERROR_TYPE, kind)
+            if kind != "cancelled":
+                span.set_status(Status(StatusCode.ERROR, kind))
         span.end()
+    except Exception:  # noqa: BLE001 - the same
+        _log.exception("a span may be lost: a span processor raised")
     return kind
 
 
@@ -78,11 +94,17 @@ class SpanWatch:
         self._ended(answer, error)
 
 
-def _at_exit() -> None:
+def _end_at_exit(tracer: Tracer) -> None:
     """End what is open before the SDK shuts down. What registers last runs first, and the SDK's provider, which gave
-    the span, was there before."""
-    atexit.unregister(_end_all)
-    atexit.register(_end_all)
+    the span, was there before.
+
+    Done once for each tracer: what is unregistered keeps its place in a list that only grows, and that is searched
+    each time.
+    """
+    if tracer not in _known:
+        _known.add(tracer)
+        atexit.unregister(_end_all)
+        atexit.register(_end_all)
 
 
 def _end_all() -> None:

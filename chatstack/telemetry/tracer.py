@@ -148,14 +148,14 @@ class _ModelCall:
         usage = answer.usage if answer is not None else Usage()
         seconds = time.perf_counter() - self._started
         if self._is_ours:
-            self._say(answer)
+            self._say(answer, error_type(error))
             end_span(self._span, error)
             self._measure(answer, usage, seconds, error_type(error))
         if self._turn is not None:
             numbers = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "seconds": seconds}
             self._turn.tell("model_call_ended", self._model, error=error_type(error), numbers=numbers)
 
-    def _say(self, answer: ChatResponse | None) -> None:
+    def _say(self, answer: ChatResponse | None, error: str) -> None:
         telemetry, span = self._telemetry, self._span
         known = _answer_attributes(answer) if answer is not None else {}
         if span.is_recording():
@@ -164,6 +164,8 @@ class _ModelCall:
                 span.set_attributes(as_attributes(content_of(self._request, answer)))
         if telemetry.captures_in_events:
             known = {**_request_attributes(self._request, self._info, self._turn), **known}
+            if error:
+                known[semconv.ERROR_TYPE] = error
             telemetry.details(known, content_of(self._request, answer), span)
 
     def _measure(self, answer: ChatResponse | None, usage: Usage, seconds: float, error: str) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
+from opentelemetry.util.types import AnyValue, AttributeValue
+
 from chatstack import semconv
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
@@ -16,13 +18,12 @@ if TYPE_CHECKING:
     from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
     from opentelemetry.sdk.trace import ReadableSpan, Span
-    from opentelemetry.util.types import AnyValue
 
 SpanTree: TypeAlias = "tuple[str, list[SpanTree]]"
 """A span's name, and the same of each of its children."""
 
-_Attributes: TypeAlias = "Mapping[str, AnyValue]"
-_Labels: TypeAlias = tuple[tuple[str, str], ...]
+_Attributes: TypeAlias = Mapping[str, AnyValue]
+_Labels: TypeAlias = tuple[tuple[str, AttributeValue], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,14 @@ class CapturedSpan:
 
 @dataclass(frozen=True, slots=True)
 class CapturedLog:
-    """A log record. ``span_id`` is that of the span it was emitted in, 0 for none."""
+    """A log record. ``trace_id`` and ``span_id`` are those of the span it was emitted in, 0 for none."""
 
     event_name: str
     severity: str
     body: AnyValue
     attributes: _Attributes
     span_id: int
+    trace_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class MetricPoint:
     ``count`` is 0 for a counter, which does not know it.
     """
 
-    labels: Mapping[str, str]
+    labels: Mapping[str, AttributeValue]
     count: int
     total: float
 
@@ -155,6 +157,7 @@ class TelemetryCapture:
                 record.body,
                 MappingProxyType(dict(record.attributes or {})),
                 record.span_id or 0,
+                record.trace_id or 0,
             )
             for record in (each.log_record for each in self._log_exporter.get_finished_logs())
         )
@@ -195,7 +198,7 @@ class TelemetryCapture:
         scopes = [scope for each in data.resource_metrics for scope in each.scope_metrics] if data is not None else []
         for metric in (metric for scope in scopes for metric in scope.metrics):
             for point in metric.data.data_points:
-                labels = tuple(sorted((key, str(value)) for key, value in (point.attributes or {}).items()))
+                labels = tuple(sorted((point.attributes or {}).items()))
                 if isinstance(point, HistogramDataPoint):
                     totals[metric.name, labels] = (point.count, point.sum)
                 elif isinstance(point, NumberDataPoint):

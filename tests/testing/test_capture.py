@@ -6,6 +6,8 @@ import asyncio
 import sys
 
 import pytest
+from opentelemetry.trace import INVALID_SPAN
+from opentelemetry.util.types import AttributeValue
 
 from chatstack import ChatStack, ContextWindowGuard, FunctionInvoker, ProgressReporter, Telemetry, ToolCall, WiringError
 from chatstack.testing import MetricPoint, ScriptedClient, TelemetryCapture
@@ -55,7 +57,23 @@ def test_warnings_come_as_codes_and_as_log_records() -> None:
     assert capture.warnings == ("context_window_exceeded",)
     (log,) = capture.logs
     assert (log.event_name, log.severity) == ("chatstack.warning", "WARN")
-    assert log.span_id == capture.span("context_guard").span_id
+    span = capture.span("context_guard")
+    assert (log.trace_id, log.span_id) == (span.trace_id, span.span_id)
+
+
+def test_what_is_said_outside_of_any_span_has_no_ids() -> None:
+    capture = TelemetryCapture()
+    capture.telemetry.details({}, {}, INVALID_SPAN)
+    (log,) = capture.logs
+    assert (log.trace_id, log.span_id) == (0, 0)
+
+
+def test_each_trace_has_its_own_records() -> None:
+    capture = TelemetryCapture()
+    for _ in range(2):
+        capture.telemetry.warn("window_unknown", "nobody knows", {})
+    assert [log.trace_id for log in capture.logs] == [span.trace_id for span in capture.spans]
+    assert len({log.trace_id for log in capture.logs}) == 2
 
 
 def test_metrics_come_with_labels_count_and_sum() -> None:
@@ -66,6 +84,19 @@ def test_metrics_come_with_labels_count_and_sum() -> None:
     (calls,) = capture.metric("gen_ai.client.operation.duration")
     assert calls.count == 2
     assert capture.metric("nothing") == ()
+
+
+def test_labels_are_kept_as_they_were_given() -> None:
+    capture = TelemetryCapture()
+    labels: dict[str, AttributeValue] = {
+        "server.port": 8080,
+        "is_local": True,
+        "share": 0.5,
+        "names": ["a", "b"],
+        "name": "a",
+    }
+    capture.telemetry.chat_duration.record(1.5, labels)
+    assert capture.metric("gen_ai.client.operation.duration") == (MetricPoint({**labels, "names": ("a", "b")}, 1, 1.5),)
 
 
 def test_after_clear_only_what_is_new_is_there() -> None:
