@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import countOf
-from typing import TypeGuard, cast
+from typing import TypeGuard, TypeVar, cast, overload
 
+from chatstack.client.parsing import OutputShape, shape_of
 from chatstack.client.stream import ChatStream
 from chatstack.errors import InputError
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
-from chatstack.values.responses import ChatResponse
+from chatstack.values.responses import ChatResponse, ParsedResponse
+
+T = TypeVar("T")
 
 _DEFAULT = ChatOptions()
 
@@ -24,28 +27,65 @@ class ChatFronts:
         """Answer one request. See ``ChatClient``."""
         raise TypeError(f"{type(self).__name__} has no send(): every chat client needs one")
 
+    @overload
     async def get_response(
         self,
         messages: str | Message | Sequence[Message],
         *,
         options: ChatOptions | None = None,
         conversation_id: str | None = None,
+        output_type: None = None,
+        timeout_seconds: float | None = None,
+    ) -> ChatResponse: ...
+    @overload
+    async def get_response(
+        self,
+        messages: str | Message | Sequence[Message],
+        *,
+        options: ChatOptions | None = None,
+        conversation_id: str | None = None,
+        output_type: type[T],
+        timeout_seconds: float | None = None,
+    ) -> ParsedResponse[T]: ...
+    @overload
+    async def get_response(
+        self,
+        messages: str | Message | Sequence[Message],
+        *,
+        options: ChatOptions | None = None,
+        conversation_id: str | None = None,
+        output_type: object,
+        timeout_seconds: float | None = None,
+    ) -> ChatResponse: ...
+    async def get_response(
+        self,
+        messages: str | Message | Sequence[Message],
+        *,
+        options: ChatOptions | None = None,
+        conversation_id: str | None = None,
+        output_type: object = None,
         timeout_seconds: float | None = None,
     ) -> ChatResponse:
         """Answer the conversation; returns when the turn is over, tool calls included.
 
+        ``output_type`` (a dataclass, a ``TypedDict`` or ``msgspec.Struct``, a pydantic model, or a union of them) asks
+        for an answer of that type: ``response.parsed``. One that does not fit, is refused or cut off is an
+        ``OutputError``, which keeps the text.
+
         Raises ``InputError`` for what cannot be sent, ``ProviderError`` when the model's side fails, and
         ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out.
         """
-        request = request_of(messages, options, conversation_id, stream=False)
+        shape = None if output_type is None else shape_of(cast("type[object]", output_type))
+        request = request_of(messages, options, conversation_id, stream=False, shape=shape)
         if timeout_seconds is not None:
-            async with self._opening(request, timeout_seconds) as stream:
+            async with self._opening(request, timeout_seconds, shape) as stream:
                 return await stream.response()
         stream = await self.send(request)
         try:
-            return await stream.response()
+            answer = await stream.response()
         finally:
             await stream.aclose()
+        return answer if shape is None else shape.parsed(answer)
 
     def get_streaming_response(
         self,
@@ -53,19 +93,35 @@ class ChatFronts:
         *,
         options: ChatOptions | None = None,
         conversation_id: str | None = None,
+        output_type: object = None,
         timeout_seconds: float | None = None,
     ) -> ChatStream:
-        """The same answer, as it comes. Bad input raises at once; nothing is sent until it is entered or iterated."""
-        request = request_of(messages, options, conversation_id, stream=True)
-        return self._opening(request, timeout_seconds)
+        """The same answer, as it comes. Bad input raises at once; nothing is sent until it is entered or iterated.
 
-    def _opening(self, request: ChatRequest, timeout_seconds: float | None) -> ChatStream:
+        With ``output_type``, ``stream.response()`` has the value, or raises the ``OutputError``.
+        """
+        shape = None if output_type is None else shape_of(cast("type[object]", output_type))
+        request = request_of(messages, options, conversation_id, stream=True, shape=shape)
+        return self._opening(request, timeout_seconds, shape)
+
+    def _opening(
+        self, request: ChatRequest, timeout_seconds: float | None, shape: OutputShape[object] | None
+    ) -> ChatStream:
         _check_timeout(timeout_seconds)
-        return ChatStream.opening(lambda: self.send(request), timeout_seconds=timeout_seconds)
+        return ChatStream.opening(
+            lambda: self.send(request),
+            timeout_seconds=timeout_seconds,
+            read=None if shape is None else shape.parsed,
+        )
 
 
 def request_of(
-    messages: object, options: object = None, conversation_id: object = None, *, stream: bool = False
+    messages: object,
+    options: object = None,
+    conversation_id: object = None,
+    *,
+    stream: bool = False,
+    shape: OutputShape[object] | None = None,
 ) -> ChatRequest:
     """Check what was passed to a front; errors name position and type, never text."""
     if isinstance(messages, str):
@@ -88,7 +144,12 @@ def request_of(
         raise InputError(f"conversation_id: expected text, got {type(conversation_id).__name__}")
     if conversation_id == "":
         raise InputError("conversation_id: empty; everybody without one would share a conversation: pass None")
-    return ChatRequest(cast("tuple[Message, ...]", found), options or _DEFAULT, conversation_id, stream)
+    options = options or _DEFAULT
+    if shape is not None:
+        if options.output_schema is not None:
+            raise InputError("output_type: the options have an output_schema already; leave one of them out")
+        options = options.but(output_schema=shape.schema)
+    return ChatRequest(cast("tuple[Message, ...]", found), options, conversation_id, stream)
 
 
 def _check_timeout(seconds: object) -> None:

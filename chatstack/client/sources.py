@@ -155,32 +155,33 @@ class WatchedSource:
 
     async def _step(self, step: Callable[[], Awaitable[T]], is_last: bool) -> T:
         token = self._watch.enter()
+        is_collected = False
         try:
             done = await step()
+            if is_last:
+                self._end(None)
+            return done
         except StopAsyncIteration:
             self._end(None)
-            self._watch.leave(token)
-            raise
-        except GeneratorExit as error:
-            # Thrown in by the collector, maybe from another context: there is nothing to leave.
-            self._end(error)
             raise
         except BaseException as error:
+            # Thrown in by the collector, maybe from another context: there is nothing to leave.
+            is_collected = isinstance(error, GeneratorExit)
             self._end(error)
-            self._watch.leave(token)
             raise
-        if is_last:
-            self._end(None)
-        self._watch.leave(token)
-        return done
+        finally:
+            if not is_collected:
+                self._watch.leave(token)
 
     async def aclose(self) -> None:
         token = self._watch.enter()
         try:
             await self._inner.aclose()
         finally:
-            self._end(GeneratorExit())
-            self._watch.leave(token)
+            try:
+                self._end(GeneratorExit())
+            finally:
+                self._watch.leave(token)
 
     def __del__(self) -> None:
         if not self._is_over:

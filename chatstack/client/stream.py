@@ -36,6 +36,7 @@ class ChatStream:
         "_head",
         "_listeners",
         "_owned",
+        "_read",
         "_released",
         "_source",
         "_started",
@@ -50,6 +51,7 @@ class ChatStream:
         self._fold: _Fold | None = None
         self._failure: BaseException | None = None
         self._listeners: list[Callable[[ChatResponse], None]] | None = None
+        self._read: Callable[[ChatResponse], ChatResponse] | None = None
         self.sent: ChatRequest | None = None
         """The request as it reached the provider, where it, or the model tracer around it, has said so."""
         self._started = self._ended = self._closed = self._released = False
@@ -67,6 +69,8 @@ class ChatStream:
                     break
         except StopAsyncIteration:
             pass
+        except GeneratorExit:  # thrown in by the collector, which ends the source as well
+            raise
         except BaseException:
             await source.aclose()
             raise
@@ -74,10 +78,17 @@ class ChatStream:
 
     @classmethod
     def opening(
-        cls, opener: Callable[[], Awaitable[ChatStream]], *, timeout_seconds: float | None = None
+        cls,
+        opener: Callable[[], Awaitable[ChatStream]],
+        *,
+        timeout_seconds: float | None = None,
+        read: Callable[[ChatResponse], ChatResponse] | None = None,
     ) -> ChatStream:
-        """A stream that sends nothing until it is entered or iterated. The time limit is for all of it."""
-        return cls(OpeningSource(opener, timeout_seconds))
+        """A stream that sends nothing until it is entered or iterated. The time limit is for all of it. ``read`` makes
+        of the whole answer what ``response()`` gives."""
+        stream = cls(OpeningSource(opener, timeout_seconds))
+        stream._read = read
+        return stream
 
     @classmethod
     def watched(cls, inner: ChatStream, watch: StreamWatch) -> ChatStream:
@@ -178,7 +189,7 @@ class ChatStream:
         async for _ in self:
             pass
         await self.aclose()
-        return self.so_far
+        return self.so_far if self._read is None else self._read(self.so_far)
 
     async def _read_below(self, source: WatchedSource) -> None:
         """Nobody looks at the updates, so they need not come up here one by one."""

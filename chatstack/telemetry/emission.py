@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar, Literal, TypeAlias
@@ -17,10 +18,11 @@ from chatstack import semconv
 from chatstack.semconv import WarningCode
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
 from chatstack.telemetry.providers import global_meter_provider, global_tracer_provider
-from chatstack.telemetry.spans import Attributes, Value, start_span
+from chatstack.telemetry.spans import Attributes, Value, end_span, start_span
 from chatstack.telemetry.turns import Turn, current_turn
 
 DisplayHint: TypeAlias = Literal["openinference", "langfuse", "logfire"]
+_lost = logging.getLogger(__name__)
 ALL_HINTS: frozenset[DisplayHint] = frozenset({"openinference", "langfuse", "logfire"})
 
 
@@ -170,8 +172,8 @@ class Telemetry:
         if "openinference" in self.display_hints:
             shown = {**said, semconv.OPENINFERENCE_KIND: "CHAIN", semconv.OPENINFERENCE_OUTPUT: message}
         if span is None:
-            span = self.tracer.start_span(f"compact_context {strategy}", attributes=shown)
-            span.end()
+            span = start_span(self.tracer, f"compact_context {strategy}", shown)
+            end_span(span, None)
         else:
             span.set_attributes(shown)
         self._log(semconv.EDIT_EVENT, SeverityNumber.INFO, message, said, set_span_in_context(span))
@@ -206,16 +208,18 @@ class Telemetry:
         attributes: Mapping[str, AnyValue],
         context: otel.Context | None = None,
     ) -> None:
-        self._logger.emit(
-            LogRecord(
-                event_name=event,
-                severity_number=severity,
-                severity_text=severity.name if severity is not None else None,
-                body=body,
-                attributes=attributes,
-                context=context or otel.get_current(),
-            )
+        record = LogRecord(
+            event_name=event,
+            severity_number=severity,
+            severity_text=severity.name if severity is not None else None,
+            body=body,
+            attributes=attributes,
+            context=context or otel.get_current(),
         )
+        try:
+            self._logger.emit(record)
+        except Exception:  # noqa: BLE001 - whatever the user's processor raises; the call is not to fail of it
+            _lost.exception("a log record may be lost: a log record processor raised")
 
     def _roll_up(self, turn: Turn) -> None:
         """Let the root show what happened in its turn: lists of traces show nothing else."""
@@ -228,9 +232,7 @@ class Telemetry:
 
     def _warned_span(self, span: Span | None, name: str, said: Attributes) -> AbstractContextManager[Span]:
         if span is None:
-            return self.tracer.start_as_current_span(
-                name, attributes=said, record_exception=False, set_status_on_exception=False
-            )
+            return _opened(start_span(self.tracer, name, said))
         span.set_attributes(said)
         return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
@@ -243,6 +245,16 @@ class Telemetry:
         if "logfire" in self.display_hints:
             levels[semconv.LOGFIRE_LEVEL] = 13
         return levels
+
+
+@contextmanager
+def _opened(span: Span) -> Generator[Span]:
+    """A span that is current, and ends with the block."""
+    try:
+        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+            yield span
+    finally:
+        end_span(span, None)
 
 
 def _does_nothing(provider: object) -> bool:

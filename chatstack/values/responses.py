@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ToolResult
+
+T = TypeVar("T")
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "refused", "paused", "other"]
 """Why the model stopped. ``length``: cut off by a limit. ``refused``: it, or a filter, would not. ``paused``: send it
@@ -90,7 +92,8 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     ``messages`` is exactly what to append to the history: everything that the turn added, calls and results
     included. ``usage`` sums the rounds; ``overhead_usage`` is what summaries cost. ``id``, ``model``,
-    ``finish_reason`` and ``raw`` are those of the last round.
+    ``finish_reason`` and ``raw`` are those of the last round. ``parsed`` is the answer as a value of the
+    ``output_type`` that was asked for, else None.
     """
 
     messages: tuple[Message, ...]
@@ -101,6 +104,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     rounds: int = 1
     raw: object = None
+    parsed: object = None
 
     @property
     def text(self) -> str:
@@ -115,3 +119,9 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
             f"ChatResponse(messages={self.messages!r}, usage={self.usage!r}, "
             f"finish_reason={self.finish_reason!r}, id={self.id!r}, model={self.model!r})"
         )
+
+
+class ParsedResponse(ChatResponse, Generic[T], frozen=True, kw_only=True):
+    """The whole answer, and in ``parsed`` its value, of the ``output_type`` that was asked for."""
+
+    parsed: T  # pyright: ignore[reportGeneralTypeIssues]

@@ -118,8 +118,11 @@ def _with_key(owner: str, client: AsyncAnthropic) -> AsyncAnthropic:
 
 def traced_once(client: AsyncAnthropic) -> AsyncAnthropic:
     """The client, without spans of its own where the call has one already. Made anew each time, in 30 µs: whose client
-    it is may set another key."""
+    it is may set another key. A client that is not wholly the SDK's own stays as it is: a copy would not be made as its
+    class wants it, or lack what was put around its ``create``; a span too many does less harm."""
     if not is_suppressed() or not hasattr(client, "open_telemetry") or not client.open_telemetry["traces"]["enabled"]:
+        return client
+    if not type(client).__module__.startswith("anthropic") or "create" in vars(client.messages):
         return client
     return client.with_options(open_telemetry=False)
 

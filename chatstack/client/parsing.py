@@ -1,0 +1,193 @@
+"""Answers of a given type: its JSON schema for the provider, and the value that the answer's text stands for."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from chatstack.errors import InputError, OutputError
+from chatstack.values.requests import OutputSchema
+from chatstack.values.responses import ChatResponse, ParsedResponse
+
+T = TypeVar("T")
+
+_ROOT = "value"
+"""Providers want an object. What is none (a union, a list, a number) is the one field of an object that we make."""
+_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_PLACE = re.compile(r"at `([^`]+)`")
+_STRICT_WORDS = frozenset(
+    {"type", "title", "description", "enum", "const", "anyOf", "$ref", "$defs", "properties", "required", "items"}
+    | {"additionalProperties", "minItems", "maxItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+    | {"multipleOf", "pattern", "format"}
+)
+_STRICT_FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"})
+"""What OpenAI's strict mode takes; it refuses a schema with any other word in it."""
+_TYPES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_UNFINISHED = {
+    "length": "was cut off by a limit",
+    "refused": "was refused",
+    "tool_calls": "is a call of tools, and does not fit",
+    "paused": "was paused, and does not fit",
+}
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputShape(Generic[T]):
+    """How a type is asked for, and read: a dataclass, ``TypedDict`` or ``msgspec.Struct``, a pydantic model, or any
+    type or union that these libraries know."""
+
+    schema: OutputSchema
+    _read: Callable[[str], T]
+
+    def parsed(self, answer: ChatResponse) -> ParsedResponse[T]:
+        """The same answer with its value in ``parsed``. Raises ``OutputError``, which keeps the text."""
+        unfinished = _UNFINISHED.get(answer.finish_reason or "")
+        if unfinished and answer.finish_reason in ("length", "refused"):
+            raise self._wrong(unfinished, answer)
+        try:
+            value = self._read(answer.text)
+        except (ValueError, RecursionError) as error:  # msgspec's and pydantic's are of the first kind
+            place = _PLACE.search(str(error))
+            raise self._wrong(unfinished or f"does not fit{f', at {place[1]}' if place else ''}", answer) from error
+        fields: dict[str, Any] = {name: getattr(answer, name) for name in answer.__struct_fields__}
+        fields["parsed"] = value
+        return ParsedResponse(**fields)
+
+    def _wrong(self, why: str, answer: ChatResponse) -> OutputError:
+        return OutputError(f"output_type={self.schema.name}: the answer {why}", text=answer.text, response=answer)
+
+
+def shape_of(kind: type[T]) -> OutputShape[T]:
+    """How that type is asked for and read. Raises ``InputError`` for one that has no JSON schema."""
+    try:
+        return cast("OutputShape[T]", _shape_of(cast("Hashable", kind)))
+    except (TypeError, NameError) as error:  # a name in a type hint that nobody defined
+        told = str(error).split("\n")[0].rstrip(".")
+        raise InputError(f"output_type={kind!r} cannot be described as JSON ({told})") from error
+
+
+@functools.lru_cache(maxsize=256)
+def _shape_of(kind: Any) -> OutputShape[Any]:
+    if inspect.isroutine(kind):  # pydantic would call it
+        raise TypeError("a function is no type")
+    name = _NAME.sub("_", getattr(kind, "__name__", ""))[:64] or "answer"
+    schema, read = _by_pydantic(kind) or _by_msgspec(kind)
+    is_object = schema.get("type") == "object" and "properties" in schema
+    if not is_object:
+        definitions = schema.pop("$defs", None)
+        schema = {"type": "object", "properties": {_ROOT: schema}, "required": [_ROOT]}
+        if definitions:
+            schema["$defs"] = definitions
+    is_strict = _close(schema)
+    text = msgspec.json.encode(schema).decode()
+    return OutputShape(OutputSchema(name, text, strict=is_strict), read if is_object else _unwrapping(read))
+
+
+def _by_pydantic(kind: Any) -> tuple[Schema, Callable[[str], Any]] | None:
+    """Only where pydantic is in use, and the type is one of its models, or has one in it."""
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is None:
+        return None
+    if not hasattr(kind, "__pydantic_core_schema__"):  # its models and its dataclasses, which msgspec would misread
+        try:
+            msgspec.json.schema(kind)
+        except TypeError:
+            pass
+        else:
+            return None
+    try:
+        adapter = pydantic.TypeAdapter(kind)
+        schema: Schema = adapter.json_schema()
+    except pydantic.errors.PydanticUserError as error:
+        raise TypeError(str(error)) from error
+    return _inlined(schema), lambda text: adapter.validate_json(text)
+
+
+def _by_msgspec(kind: Any) -> tuple[Schema, Callable[[str], Any]]:
+    (top,), components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
+    schema: Schema = dict(top)
+    if components:
+        schema["$defs"] = dict(components)
+    decoder = msgspec.json.Decoder(kind)
+    return _inlined(schema), decoder.decode
+
+
+def _inlined(schema: Schema) -> Schema:
+    """The schema with what its root refers to at the root, where providers want it; kept below if it refers to
+    itself."""
+    definitions = cast("dict[str, Schema]", schema.get("$defs", {}))
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if name not in definitions:
+        return schema
+    rest = {key: value for key, value in definitions.items() if key != name}
+    own = copy.deepcopy(definitions[name])
+    if f'"#/$defs/{name}"' in msgspec.json.encode([own, rest]).decode():
+        rest[name] = definitions[name]
+    if rest:
+        own["$defs"] = rest
+    return own
+
+
+def _close(schema: Schema) -> bool:
+    """Write a schema as providers want it, with the same meaning: each object takes its own properties alone, unions
+    are ``anyOf``, a choice says its type, and what may be null is null, not left out.
+
+    Whether it then is as strict modes want it: every property required, no free keys, no word that they lack.
+    """
+    schema.pop("discriminator", None)  # of OpenAPI; the members say the same by a constant
+    if "oneOf" in schema:
+        schema["anyOf"] = schema.pop("oneOf")
+    if "$ref" in schema and len(schema) > 1:
+        schema["anyOf"] = [{"$ref": schema.pop("$ref")}]
+    choices = cast("list[object]", schema.get("enum", [schema["const"]] if "const" in schema else []))
+    if choices and "type" not in schema and all(type(each) in _TYPES for each in choices):
+        types = sorted({_TYPES[type(each)] for each in choices})
+        schema["type"] = types[0] if len(types) == 1 else types
+    properties = cast("dict[str, Schema] | None", schema.get("properties"))
+    if properties is not None:
+        schema["additionalProperties"] = False
+        required = set(cast("list[str]", schema.get("required", [])))
+        for name, each in properties.items():
+            if each.get("default", ...) is None:
+                del each["default"]
+                required.add(name)
+        schema["required"] = [name for name in properties if name in required]
+    below = [*(properties or {}).values(), *cast("dict[str, Schema]", schema.get("$defs", {})).values()]
+    for word in ("anyOf", "prefixItems"):
+        below += cast("list[Schema]", schema.get(word, []))
+    inner: list[object] = [schema.get("items"), schema.get("additionalProperties")]
+    below += [cast("Schema", each) for each in inner if isinstance(each, dict)]
+    return all([_is_strict(schema), *(_close(each) for each in below)])
+
+
+def _is_strict(schema: Schema) -> bool:
+    """Whether a schema, by itself, is one that strict modes take."""
+    kind = schema.get("type")
+    return (
+        schema.keys() <= _STRICT_WORDS
+        and not schema.keys().isdisjoint({"type", "anyOf", "$ref"})
+        and schema.get("format", "uuid") in _STRICT_FORMATS
+        and "(?" not in schema.get("pattern", "")  # looking around is not understood
+        and (kind != "array" or isinstance(schema.get("items"), dict))
+        and (kind != "object" or schema.get("required", None) == list(schema.get("properties", [])))
+    )
+
+
+def _unwrapping(read: Callable[[str], T]) -> Callable[[str], T]:
+    def unwrapped(text: str) -> T:
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        if fields.keys() != {_ROOT}:
+            raise ValueError(f"expected an object with the one field {_ROOT!r}")
+        return read(bytes(fields[_ROOT]).decode())
+
+    return unwrapped
