@@ -35,9 +35,13 @@ if TYPE_CHECKING:
     from chatstack.context.truncating import Truncate as Truncate
     from chatstack.errors import AuthenticationError as AuthenticationError
     from chatstack.errors import BrokenStreamError as BrokenStreamError
+    from chatstack.errors import BudgetExceeded as BudgetExceeded
     from chatstack.errors import ChatStackError as ChatStackError
     from chatstack.errors import ContextOverflowError as ContextOverflowError
+    from chatstack.errors import FallbackError as FallbackError
     from chatstack.errors import InputError as InputError
+    from chatstack.errors import MissingFileError as MissingFileError
+    from chatstack.errors import OutputError as OutputError
     from chatstack.errors import ProviderConnectionError as ProviderConnectionError
     from chatstack.errors import ProviderError as ProviderError
     from chatstack.errors import ProviderTimeoutError as ProviderTimeoutError
@@ -47,18 +51,33 @@ if TYPE_CHECKING:
     from chatstack.errors import StoreError as StoreError
     from chatstack.errors import StreamBusyError as StreamBusyError
     from chatstack.errors import StreamClosedError as StreamClosedError
+    from chatstack.errors import ToolDeniedError as ToolDeniedError
     from chatstack.errors import ToolError as ToolError
     from chatstack.errors import ToolLoopError as ToolLoopError
     from chatstack.errors import ToolTimeoutError as ToolTimeoutError
     from chatstack.errors import TurnTimeoutError as TurnTimeoutError
     from chatstack.errors import UnknownToolError as UnknownToolError
     from chatstack.errors import WiringError as WiringError
+    from chatstack.errors import WorkspaceError as WorkspaceError
+    from chatstack.layers.budget import Budget as Budget
     from chatstack.layers.clearer import ToolResultClearer as ToolResultClearer
+    from chatstack.layers.fallback import Fallback as Fallback
     from chatstack.layers.guard import ContextWindowGuard as ContextWindowGuard
     from chatstack.layers.progress import ProgressReporter as ProgressReporter
+    from chatstack.layers.spending import Spending as Spending
     from chatstack.layers.summarizer import Summarizer as Summarizer
     from chatstack.layers.summarizing import SummaryClient as SummaryClient
     from chatstack.layers.window import ContextWindow as ContextWindow
+    from chatstack.loop.context import Cancellation as Cancellation
+    from chatstack.loop.context import IterativeContext as IterativeContext
+    from chatstack.loop.folder import FolderWorkspace as FolderWorkspace
+    from chatstack.loop.iterative import IterativeLoop as IterativeLoop
+    from chatstack.loop.results import IterationRecord as IterationRecord
+    from chatstack.loop.results import IterativeResult as IterativeResult
+    from chatstack.loop.results import ToolCallResult as ToolCallResult
+    from chatstack.loop.workspace import MemoryWorkspace as MemoryWorkspace
+    from chatstack.loop.workspace import Workspace as Workspace
+    from chatstack.loop.workspace_tools import workspace_tools as workspace_tools
     from chatstack.nodes.chat_node import ChatNode as ChatNode
     from chatstack.nodes.managers import AwaitedContextManager as AwaitedContextManager
     from chatstack.nodes.managers import BaseContextManager as BaseContextManager
@@ -77,6 +96,7 @@ if TYPE_CHECKING:
     from chatstack.tokens.counter import TokenCounter as TokenCounter
     from chatstack.tokens.counter import TokenizerCounter as TokenizerCounter
     from chatstack.tokens.estimating import EstimatingCounter as EstimatingCounter
+    from chatstack.tokens.prices import Price as Price
     from chatstack.tokens.windows import Windows as Windows
     from chatstack.tools.invoker import FunctionInvoker as FunctionInvoker
     from chatstack.tools.recall import recall_tool as recall_tool
@@ -101,6 +121,7 @@ if TYPE_CHECKING:
     from chatstack.values.responses import CallDelta as CallDelta
     from chatstack.values.responses import ChatResponse as ChatResponse
     from chatstack.values.responses import ChatUpdate as ChatUpdate
+    from chatstack.values.responses import ParsedResponse as ParsedResponse
     from chatstack.values.responses import Usage as Usage
 
 _HOMES = {
@@ -133,10 +154,20 @@ _HOMES = {
         "StrategyContextManager",
     ),
     "chatstack.nodes.chat_node": ("ChatNode",),
+    "chatstack.layers.budget": ("Budget",),
+    "chatstack.layers.fallback": ("Fallback",),
     "chatstack.layers.guard": ("ContextWindowGuard",),
+    "chatstack.layers.spending": ("Spending",),
+    "chatstack.tokens.prices": ("Price",),
     "chatstack.layers.summarizer": ("Summarizer",),
     "chatstack.layers.summarizing": ("SummaryClient",),
     "chatstack.layers.window": ("ContextWindow",),
+    "chatstack.loop.context": ("Cancellation", "IterativeContext"),
+    "chatstack.loop.folder": ("FolderWorkspace",),
+    "chatstack.loop.iterative": ("IterativeLoop",),
+    "chatstack.loop.results": ("IterationRecord", "IterativeResult", "ToolCallResult"),
+    "chatstack.loop.workspace": ("MemoryWorkspace", "Workspace"),
+    "chatstack.loop.workspace_tools": ("workspace_tools",),
     "chatstack.context.attempts": ("SummaryAttempts",),
     "chatstack.context.truncating": ("Truncate",),
     "chatstack.tools.tool": (
@@ -155,9 +186,13 @@ _HOMES = {
     "chatstack.errors": (
         "AuthenticationError",
         "BrokenStreamError",
+        "BudgetExceeded",
         "ChatStackError",
         "ContextOverflowError",
+        "FallbackError",
         "InputError",
+        "MissingFileError",
+        "OutputError",
         "ProviderConnectionError",
         "ProviderError",
         "ProviderTimeoutError",
@@ -167,12 +202,14 @@ _HOMES = {
         "StoreError",
         "StreamBusyError",
         "StreamClosedError",
+        "ToolDeniedError",
         "ToolError",
         "ToolLoopError",
         "ToolTimeoutError",
         "TurnTimeoutError",
         "UnknownToolError",
         "WiringError",
+        "WorkspaceError",
     ),
     "chatstack.telemetry.emission": ("Telemetry",),
     "chatstack.telemetry.events": ("ProgressEvent",),
@@ -190,7 +227,7 @@ _HOMES = {
         "ToolResult",
     ),
     "chatstack.values.requests": ("ChatOptions", "ChatRequest", "OutputSchema", "ToolDeclaration"),
-    "chatstack.values.responses": ("CallDelta", "ChatResponse", "ChatUpdate", "Usage"),
+    "chatstack.values.responses": ("CallDelta", "ChatResponse", "ChatUpdate", "ParsedResponse", "Usage"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -5,8 +5,13 @@
     ├── InputError                  something passed to a front has the wrong type or shape (also a ValueError)
     ├── ToolError
     │   ├── UnknownToolError        the model called a tool that nobody declared
-    │   └── ToolTimeoutError        a tool took longer than its timeout_seconds (also a TimeoutError)
+    │   ├── ToolDeniedError         whoever was asked for approval said no
+    │   ├── ToolTimeoutError        a tool took longer than its timeout_seconds (also a TimeoutError)
+    │   └── WorkspaceError          a workspace refused it: a path that leads out, a quota, a file that is no text
+    │       └── MissingFileError    the workspace has no such file (also a FileNotFoundError)
     ├── ToolLoopError               the tool loop gave up; the last tool's failure is the cause
+    ├── BudgetExceeded              a turn or a conversation has used up its tokens or its money
+    ├── OutputError                 an answer that is not of the ``output_type`` that was asked for; keeps its text
     ├── StreamClosedError           a stream was read after it had been closed before its end
     ├── StreamBusyError             a stream was read by two tasks at once
     ├── StoreError                  a store of decisions that cannot be read or written now
@@ -19,6 +24,7 @@
         ├── ProviderTimeoutError    no answer in time (also a TimeoutError)
         ├── ProviderConnectionError the server could not be reached, or the connection was lost
         ├── ServerError             the provider failed (5xx, overloaded)
+        ├── FallbackError           no client of a ``Fallback`` answered; an exception group of what each one said
         └── BrokenStreamError       the stream ended, stalled or turned to noise before the answer was complete
 
 The message of an error never holds a prompt, an answer or a key. What a provider said is on its own exception,
@@ -27,6 +33,7 @@ which stays the ``__cause__``. All of them can be pickled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -68,8 +75,20 @@ class UnknownToolError(ToolError):
     """The model called a tool that nobody declared."""
 
 
+class ToolDeniedError(ToolError):
+    """A tool call that was not approved, and not run."""
+
+
 class ToolTimeoutError(ToolError, TimeoutError):
     """A tool took longer than its ``timeout_seconds``."""
+
+
+class WorkspaceError(ToolError):
+    """A workspace refused it. Says which path, why, and what to do: a model reads it word for word."""
+
+
+class MissingFileError(WorkspaceError, FileNotFoundError):
+    """The workspace has no such file."""
 
 
 class ToolLoopError(ChatStackError):
@@ -78,6 +97,36 @@ class ToolLoopError(ChatStackError):
     def __init__(self, message: str, *, messages: tuple[Any, ...] = ()) -> None:
         super().__init__(message)
         self.messages = messages
+
+
+class BudgetExceeded(ChatStackError):
+    """A budget is used up. ``usage`` and ``overhead_usage`` (of summaries) are what has been paid for, ``cost`` that in
+    dollars where it is known, ``messages`` what the turn had added, calls and results in whole pairs."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        usage: Any = None,
+        overhead_usage: Any = None,
+        cost: Any = None,
+        messages: tuple[Any, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.usage = usage
+        self.overhead_usage = overhead_usage
+        self.cost = cost
+        self.messages = messages
+
+
+class OutputError(ChatStackError):
+    """An answer that does not fit ``output_type``, or was refused or cut off. ``text`` is what the model wrote,
+    ``response`` the whole answer; what did not fit is the cause."""
+
+    def __init__(self, message: str, *, text: str = "", response: Any = None) -> None:
+        super().__init__(message)
+        self.text = text
+        self.response = response
 
 
 class StreamClosedError(ChatStackError):
@@ -159,6 +208,22 @@ class ProviderConnectionError(ProviderError):
 
 class ServerError(ProviderError):
     """The provider failed or is overloaded."""
+
+
+class FallbackError(ProviderError, ExceptionGroup[ProviderError]):
+    """No client answered: an exception group of the errors, in the order in which the clients were asked."""
+
+    def __new__(cls, message: str, errors: Sequence[ProviderError]) -> FallbackError:
+        return super().__new__(cls, message, errors)
+
+    def __init__(self, message: str, errors: Sequence[ProviderError]) -> None:
+        super().__init__(message, provider=errors[0].provider, status=errors[0].status, code=errors[0].code)
+
+    def derive(self, errors: Sequence[Exception], /) -> ExceptionGroup[Exception]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return ExceptionGroup(self.message, errors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.exceptions), self.__dict__)
 
 
 class BrokenStreamError(ProviderError):

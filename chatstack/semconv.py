@@ -17,6 +17,7 @@ CONVERSATION_ID: Final = "gen_ai.conversation.id"
 CONVERSATION_COMPACTED: Final = "gen_ai.conversation.compacted"
 OUTPUT_TYPE: Final = "gen_ai.output.type"
 AGENT_NAME: Final = "gen_ai.agent.name"
+WORKFLOW_NAME: Final = "gen_ai.workflow.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
 REQUEST_STREAM: Final = "gen_ai.request.stream"
 REQUEST_SEED: Final = "gen_ai.request.seed"
@@ -62,6 +63,7 @@ WARNINGS: Final = "chatstack.warnings"
 WARNING_COUNT: Final = "chatstack.warning.count"
 EDIT_COUNT: Final = "chatstack.edit.count"
 ITERATION: Final = "chatstack.iteration"
+END_REASON: Final = "chatstack.loop.end_reason"
 GUARD_ACTION: Final = "chatstack.guard.action"
 CONTEXT_INPUT_TOKENS: Final = "chatstack.context.input_tokens"
 CONTEXT_WINDOW_TOKENS: Final = "chatstack.context.window_tokens"
@@ -96,11 +98,13 @@ WarningCode: TypeAlias = Literal[
     "context_irreducible",
     "context_layers_bypassed",
     "edit_ineffective",
+    "iteration_limit_reached",
     "layer_order",
     "messages_repaired",
     "plan_rejected",
     "prefix_unstable",
     "progress_dropped",
+    "repeated_tool_call",
     "store_unavailable",
     "summarizer_failed",
     "token_count_estimated",
@@ -112,6 +116,7 @@ WarningCode: TypeAlias = Literal[
 # Metrics: name, unit, bucket boundaries
 _SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _AGENT_SECONDS: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
+_WORKFLOW_SECONDS: Final = (1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
 _TOKENS: Final = tuple(float(4**power) for power in range(14))
 _SHARES: Final = (0.1, 0.25, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
@@ -121,6 +126,7 @@ CHAT_NEXT_CHUNK: Final = ("gen_ai.client.operation.time_per_output_chunk", "s", 
 CHAT_TOKENS: Final = ("gen_ai.client.token.usage", "{token}", _TOKENS)
 TOOL_DURATION: Final = ("gen_ai.execute_tool.duration", "s", _SECONDS)
 AGENT_DURATION: Final = ("gen_ai.invoke_agent.duration", "s", _AGENT_SECONDS)
+WORKFLOW_DURATION: Final = ("gen_ai.workflow.duration", "s", _WORKFLOW_SECONDS)
 UTILIZATION: Final = ("chatstack.context.utilization", "1", _SHARES)
 WARNING_METRIC: Final = ("chatstack.warnings", "{warning}")
 EDIT_METRIC: Final = ("chatstack.edits", "{edit}")

@@ -34,7 +34,7 @@ def run(code: str, base_url: str, folder: Path | None = None) -> str:
 
 
 def test_there_is_code_in_the_readme() -> None:
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 9
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
@@ -88,6 +88,14 @@ def test_the_clearing_example_clears_and_names_the_handles(tmp_path: Path) -> No
     assert len(re.findall(r"read_page: [\d,]+ tokens cleared; recall\(handle='[0-9a-f]{10}'", printed)) == 3
     assert len(re.findall(r"\['page [34]: turn the valve", printed)) == 2
     assert (tmp_path / "decisions.sqlite").exists()
+
+
+def test_the_example_of_a_fallback_parses_the_second_clients_answer() -> None:
+    assert run(BLOCKS[6], "http://127.0.0.1:9") == "['coat', 'boots'] True\n"
+
+
+def test_the_example_of_a_loop_ends_with_the_file_that_completes_it() -> None:
+    assert run(BLOCKS[7], "http://127.0.0.1:9") == "completed [0, 1]\n"
 
 
 def test_ci_runs_the_readmes_commands() -> None:

@@ -231,7 +231,7 @@ AT_MOST_ONE: Mapping[str, str] = MappingProxyType(
 
 
 def _misplaced(names: list[str], layers: list[object]) -> Iterator[str]:
-    """What is said of context layers outside the tool loop. One tool loop, one reporter at most."""
+    """What is said of context layers outside the tool loop, and of budgets in it. At most one of some kinds."""
     kinds = [getattr(layer, "kind", "") for layer in layers]
     for kind, word in AT_MOST_ONE.items():
         found = [name for name, each in zip(names, kinds, strict=True) if each == kind]
@@ -244,4 +244,9 @@ def _misplaced(names: list[str], layers: list[object]) -> Iterator[str]:
         yield (
             f"layer {name!r} is outside the tool loop {names[loop]!r}: it sees a turn's first request only, "
             f"so a long loop can still overflow; move it behind {names[loop]!r}"
+        )
+    for name in (name for name, kind in zip(names[loop:], kinds[loop:], strict=True) if kind == "budget"):
+        yield (
+            f"layer {name!r} is inside the tool loop {names[loop]!r}: it sees one round at a time, "
+            f"so a turn can still exceed it; move it before {names[loop]!r}"
         )

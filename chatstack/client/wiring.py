@@ -98,7 +98,8 @@ def wire(
         raise WiringError(f"layer {name!r}: {error}", layer=name) from error
     if inspect.iscoroutine(made):  # of an async factory; it has a send() of its own
         made.close()
-    if inspect.iscoroutine(made) or not callable(getattr(made, "send", None)):
+    not_one = inspect.iscoroutine(made) or inspect.isgenerator(made) or isinstance(made, type)  # all have a send
+    if not_one or not callable(getattr(made, "send", None)):
         raise WiringError(
             f"layer {name!r}: its factory gave a {type(made).__name__}, which is no client; return the layer itself",
             layer=name,

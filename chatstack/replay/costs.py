@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from chatstack.replay.measuring import Measured
-from chatstack.replay.prices import Price, Split
+from chatstack.tokens.prices import Price, Split
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE, CACHED_FROM
 
 MINIMUM_PREFIX_TOKENS = CACHED_FROM

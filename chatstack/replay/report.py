@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from chatstack.cli.terminal import printable
 from chatstack.replay.figures import PolicyFigures
-from chatstack.replay.prices import Price
+from chatstack.tokens.prices import Price
 from chatstack.replay.running import Replay
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from chatstack.replay.figures import PolicyFigures
 from chatstack.replay.grounding import Evidence
 from chatstack.replay.measuring import Gauge, WireCounter
 from chatstack.replay.policies import Policy
-from chatstack.replay.prices import Price, price_of
+from chatstack.tokens.prices import Price, price_of
 from chatstack.replay.recordings import BrokenLine, Recording
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Attributes

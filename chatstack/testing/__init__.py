@@ -23,13 +23,14 @@ is checked with a script for the model, and, where it says something, with a cap
 
 ``ScriptedClient`` plays texts, messages, errors, and lists of deltas, tool calls and errors. The contract and the
 capture need the OpenTelemetry SDK: ``pip install 'chatstack-core[otel]'``. ``StoreContract`` is the same for a store of
-decisions: write ``make``, which gives one.
+decisions, ``WorkspaceContract`` for a workspace: write ``make``, which gives one.
 """
 
 from chatstack.testing.capture import CapturedLog, CapturedSpan, MetricPoint, TelemetryCapture
 from chatstack.testing.contract import LayerContract
 from chatstack.testing.scripted import Answer, ScriptedClient
 from chatstack.testing.store_contract import StoreContract
+from chatstack.testing.workspace_contract import WorkspaceContract
 
 __all__ = [
     "Answer",
@@ -40,4 +41,5 @@ __all__ = [
     "ScriptedClient",
     "StoreContract",
     "TelemetryCapture",
+    "WorkspaceContract",
 ]

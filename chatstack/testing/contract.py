@@ -16,7 +16,8 @@ class LayerContract(MessageContract, StreamContract, TelemetryContract):
     conversations do not mix; that telemetry never quotes a message, and never hurts a call.
 
     ``edits = True`` says that the layer may change which messages are sent; one that does not must pass them on, the
-    same objects, in front of whatever it adds. ``streaming_attributes`` are those of a span that may tell a streamed
+    same objects, in front of whatever it adds; ``recovers = True``, that it may answer where ``inner`` refuses.
+    ``streaming_attributes`` are those of a span that may tell a streamed
     call from another. ``histories`` and ``answers`` are what is sent and heard, by name: those of
     ``chatstack.testing.conversations``, whose ``TOOLS`` a layer that runs tools needs. Every check is a plain method
     that raises ``AssertionError``. Needs the OpenTelemetry SDK.

@@ -25,6 +25,7 @@ class LayerUnderTest:
     """How a layer is made, and what is sent through it. See ``LayerContract``."""
 
     edits: ClassVar[bool] = False
+    recovers: ClassVar[bool] = False
     streaming_attributes: ClassVar[frozenset[str]] = frozenset(
         {semconv.REQUEST_STREAM, semconv.RESPONSE_TIME_TO_FIRST_CHUNK}
     )

@@ -1,9 +1,9 @@
-"""What a model's input costs in dollars, where somebody has published it.
+"""What a model costs in dollars, where somebody has published it.
 
-Prices of input, of cached input and of writing to the cache come from the tables of ``genai-prices`` (the extra
-``prices``). What these lack is in a table of ours, dated ``TERMS_DATE``: the shortest prefix that is cached, how long
-a cache lives, and what a write costs where no price is given. Source of the table: the pages of Anthropic, OpenAI and
-Google on prompt caching, and, for Gemini 3 Pro, recorded usage: its page says 4,096 tokens, but recorded calls read
+Prices of output, of input, of cached input and of writing to the cache come from the tables of ``genai-prices`` (the
+extra ``prices``). What these lack is in a table of ours, dated ``TERMS_DATE``: the shortest prefix that is cached, how
+long a cache lives, and what a write costs where no price is given. Source of the table: the pages of Anthropic, OpenAI
+and Google on prompt caching, and, for Gemini 3 Pro, recorded usage: its page says 4,096 tokens, but recorded calls read
 prefixes of 1,807 from the cache.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from chatstack.tokens.published import published
+from chatstack.values.responses import Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
@@ -72,7 +73,8 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Price(msgspec.Struct, frozen=True):
-    """What input of one model costs. ``write`` is None where nobody says what writing to its cache costs."""
+    """What one model costs. ``write`` is None where nobody says what writing to its cache costs, ``output`` where
+    nobody says what its answers cost."""
 
     model: str
     provider: str
@@ -82,9 +84,20 @@ class Price(msgspec.Struct, frozen=True):
     minimum_tokens: int = _USUAL.minimum_tokens
     lifetime_seconds: int | None = None
     source: str = ""
+    output: Rate | None = None
+
+    def of_usage(self, usage: Usage) -> Decimal | None:
+        """Dollars for the input and the output of one request; None where that is not known."""
+        read, written = usage.cache_read_tokens, usage.cache_write_tokens
+        total = self.of(Split(read, written, max(0, usage.input_tokens - read - written)))
+        if total is None or not usage.output_tokens:
+            return total
+        if self.output is None:
+            return None
+        return total + usage.output_tokens * self.output.at(usage.input_tokens) / _MILLION
 
     def of(self, parts: Split) -> Decimal | None:
-        """Dollars for one request; None where that is not known."""
+        """Dollars for the input of one request; None where that is not known."""
         size = parts.read + parts.written + parts.plain
         total = parts.read * self.read.at(size) + parts.plain * self.input.at(size)
         if parts.written:
@@ -122,7 +135,8 @@ def price_from(provider: str, model: str, prices: ModelPrice) -> Price | None:
         write = each.times(terms.write_factor)
     version = importlib.metadata.version("genai-prices")
     source = f"genai-prices {version}; cache terms of {TERMS_DATE}"
-    return Price(model, provider, each, read, write, terms.minimum_tokens, terms.lifetime_seconds, source)
+    output = _rate(prices, "output_mtok")
+    return Price(model, provider, each, read, write, terms.minimum_tokens, terms.lifetime_seconds, source, output)
 
 
 def terms_of(provider: str, model: str) -> Terms:

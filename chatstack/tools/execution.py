@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from opentelemetry.trace import set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.wiring import Resolver, ask, is_bound, nearest
-from chatstack.errors import ToolError, ToolTimeoutError, UnknownToolError, WiringError
+from chatstack.errors import ToolDeniedError, ToolError, ToolTimeoutError, UnknownToolError, WiringError
 from chatstack.telemetry.content import as_attributes, tool_content
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import end_span, error_type, start_span
@@ -30,6 +30,10 @@ _UNKNOWN = "_OTHER"
 """What spans, metrics and events call a tool that is not there: a model can invent any number of names, with any
 text in them."""
 _CORRECT = "Correct them and call again."
+
+
+Approval: TypeAlias = Callable[[ToolCall, ToolContext], bool | str | Awaitable[bool | str]]
+"""Asked before a call is run: True for yes, False for no, or a text for no, which the model reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,17 @@ class ToolRunner:
     resolve: Resolver | None = None
     timeout_seconds: float | None = None
     include_error_details: bool = False
+    approve: Approval | None = None
+    propagate: tuple[type[Exception], ...] = ()
+
+    def known_name(self, call: ToolCall) -> str:
+        """What spans and warnings call the tool."""
+        return call.name if call.name in self.tools else _UNKNOWN
 
     async def run(self, call: ToolCall, context: ToolContext) -> Outcome:
         """Run one call inside its own span."""
         found = self.tools.get(call.name)
-        name = _UNKNOWN if found is None else found.name
+        name = self.known_name(call)
         turn = current_turn()
         about = {
             semconv.OPERATION_NAME: "execute_tool",
@@ -103,6 +113,9 @@ class ToolRunner:
         except Exception as error:  # noqa: BLE001 - any text at all may be in there, and a class may check it as it likes
             return self._failed(call, error, f"the arguments do not fit: {self._reason(error)}. {_CORRECT}")
         arguments.update(self._injected(found, context))
+        denied = await self._denied(call, context)
+        if denied:
+            return self._failed(call, ToolDeniedError(f"{found.name} was not allowed"), denied, was_run=False)
         try:
             output = output_of(await self._call(found, arguments))
         except asyncio.CancelledError as error:
@@ -110,12 +123,31 @@ class ToolRunner:
             if task is None or task.cancelling():
                 raise
             return self._failed(call, error, f"{call.name} was cancelled.")  # it cancelled itself
+        except self.propagate:
+            raise
         except ToolError as error:  # made to be read by the model
-            return self._failed(call, error, str(error))
+            return self._failed(call, error, _said(error))
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is the model's to read, and kept as the cause
-            details = f": {type(error).__name__}: {error}" if self.include_error_details else "."
+            details = f": {type(error).__name__}: {_said(error)}" if self.include_error_details else "."
             return self._failed(call, error, f"{call.name} failed{details}")
         return Outcome(ToolResult(call.id, call.name, output))
+
+    async def _denied(self, call: ToolCall, context: ToolContext) -> str:
+        """Why the call must not be run, or "". Whoever is asked may be a person: no time limit holds here."""
+        if self.approve is None:
+            return ""
+        said = self.approve(call, context)
+        if inspect.isawaitable(said):
+            said = await said
+        if said is True:
+            return ""
+        if said is not False and not isinstance(said, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"FunctionInvoker: approve gave a {type(said).__name__}, not True, False or a text",
+                layer="FunctionInvoker",
+                parameter="approve",
+            )
+        return said or f"{call.name} was not allowed. Go on without it."
 
     async def _call(self, found: Tool[..., Any], arguments: dict[str, Any]) -> object:
         seconds = found.timeout_seconds or self.timeout_seconds
@@ -150,9 +182,17 @@ class ToolRunner:
 
     def _reason(self, error: Exception) -> str:
         if self.include_error_details or isinstance(error, msgspec.DecodeError):
-            return str(error)
+            return _said(error)
         return type(error).__name__
 
-    def _failed(self, call: ToolCall, failure: BaseException, text: str) -> Outcome:
+    def _failed(self, call: ToolCall, failure: BaseException, text: str, *, was_run: bool = True) -> Outcome:
         said = without_lone_surrogates(f"Error: {text}")
-        return Outcome(ToolResult(call.id, call.name, said, is_error=True), failure)
+        return Outcome(ToolResult(call.id, call.name, said, is_error=True), failure, was_run)
+
+
+def _said(error: Exception) -> str:
+    """The text of an exception; its class, if its own ``__str__`` fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a tool's class may raise anything here, too
+        return type(error).__name__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, cast
@@ -17,9 +16,10 @@ from chatstack.client.wiring import Resolver
 from chatstack.errors import ToolLoopError, WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
-from chatstack.tools.execution import Outcome, ToolRunner
+from chatstack.tools.execution import Approval, Outcome, ToolRunner
+from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool, tool
-from chatstack.tools.turn import OVER_LIMIT, ToolTurn, refused
+from chatstack.tools.turn import OVER_LIMIT, REPEATS, ToolTurn, refused
 from chatstack.values.parts import ToolCall
 from chatstack.values.requests import ChatRequest, DeclaredTool, ToolDeclaration
 from chatstack.values.responses import ChatUpdate
@@ -38,6 +38,10 @@ class FunctionInvoker(ChatFronts):
     ``tool_timeout_seconds`` bounds each call: a function in a thread that does not end is no longer waited for. Where
     a request says ``tool_choice="none"``, no call is run.
     ``include_error_details`` shows the model the text of a tool's exception.
+    ``approve`` is asked before each call: True runs it, False or a text refuses it, and the model reads the text. One
+    that is async may take its time; others are called on the event loop. What it raises ends the turn. So does what a tool raises of ``propagate``, e.g. a
+    graph's interrupt, instead of becoming a result.
+    A call made for the third time in a turn with the same arguments is warned of (``repeated_tool_call``).
     """
 
     inner: ChatClient
@@ -48,6 +52,8 @@ class FunctionInvoker(ChatFronts):
     max_consecutive_failures: int = 3
     tool_timeout_seconds: float | None = None
     include_error_details: bool = False
+    approve: Approval | None = field(default=None, repr=False)
+    propagate: tuple[type[Exception], ...] = ()
     resolve: Resolver | None = field(default=None, repr=False)
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _runner: ToolRunner = field(init=False, repr=False)
@@ -65,6 +71,10 @@ class FunctionInvoker(ChatFronts):
             raise _wrong("tool_timeout_seconds", seconds, "a number greater than 0")
         if not isinstance(self.tools, Sequence) or isinstance(self.tools, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _wrong("tools", self.tools, "a list of functions")
+        if self.approve is not None and not callable(self.approve):  # pyright: ignore[reportUnnecessaryComparison]
+            raise _wrong("approve", self.approve, "a function of a ToolCall and its ToolContext")
+        if not _are_exceptions(self.propagate):
+            raise _wrong("propagate", self.propagate, "a tuple of exception classes")
         tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool(each) for each in self.tools)
         runner = ToolRunner(
             {each.name: each for each in tools},
@@ -72,6 +82,8 @@ class FunctionInvoker(ChatFronts):
             self.resolve,
             self.tool_timeout_seconds,
             self.include_error_details,
+            self.approve,
+            self.propagate,
         )
         _check(tools, self.resolve)
         object.__setattr__(self, "tools", tools)
@@ -121,29 +133,13 @@ class FunctionInvoker(ChatFronts):
         """Run what this round asked for, together; calls beyond the limit are answered, not run."""
         allowed = max(0, self.max_tool_calls_per_turn - turn.calls_run)
         ours = [call for call in turn.open_calls if not turn.is_callers(call, self._runner.tools)]
-        gate = asyncio.Semaphore(self.max_concurrency or max(1, len(ours)))
-
-        async def one(call: ToolCall) -> Outcome:
-            async with gate:
-                try:
-                    return await self._runner.run(call, turn.context_of(call))
-                except (asyncio.CancelledError, GeneratorExit):
-                    raise
-                except BaseException as error:  # noqa: BLE001 - raised again below, out of the group
-                    raise _Escaped(error) from None
-
-        stopped_by: BaseException | None = None
-        tasks: list[asyncio.Task[Outcome]] = []
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks += [group.create_task(one(call)) for call in ours[:allowed]]
-        except BaseExceptionGroup as failed:
-            first = failed.exceptions[0]
-            stopped_by = first.error if isinstance(first, _Escaped) else first
-        if stopped_by is not None:
-            raise stopped_by  # out here, so that its own cause stays
-        turn.calls_run += len(tasks)
-        return [task.result() for task in tasks] + [refused(call, OVER_LIMIT) for call in ours[allowed:]]
+        for call in turn.repeated(ours[:allowed]):
+            self._warn_of_repetition(call)
+        outcomes = await run_together(
+            lambda call: self._runner.run(call, turn.context_of(call)), ours[:allowed], self.max_concurrency
+        )
+        turn.calls_run += len(outcomes)
+        return outcomes + [refused(call, OVER_LIMIT) for call in ours[allowed:]]
 
     def _stop_if_failing(self, turn: ToolTurn) -> None:
         if turn.failed_rounds >= self.max_consecutive_failures and turn.last_failure is not None:
@@ -163,21 +159,25 @@ class FunctionInvoker(ChatFronts):
             span_name="tool_loop",
         )
 
-
-class _Escaped(Exception):
-    """What is no tool's failure (those are outcomes): a service that cannot be had, an exit, an interrupt.
-
-    In a task, it would stop the event loop (an exit), or come out in a group; so it travels in here to be raised bare.
-    """
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
+    def _warn_of_repetition(self, call: ToolCall) -> None:
+        name = self._runner.known_name(call)
+        self.telemetry.warn(
+            "repeated_tool_call",
+            f"{name} is called for the third time in this turn with the same arguments",
+            {semconv.TOOL_NAME: name, semconv.TOOLS_CALLS: REPEATS},
+            span_name="tool_loop",
+        )
 
 
 def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
     return WiringError(
         f"FunctionInvoker: {parameter}={value!r} must be {wanted}", layer="FunctionInvoker", parameter=parameter
+    )
+
+
+def _are_exceptions(given: object) -> bool:
+    return isinstance(given, tuple) and all(
+        isinstance(each, type) and issubclass(each, Exception) for each in cast("tuple[object, ...]", given)
     )
 
 

@@ -56,7 +56,7 @@ class Tool(Generic[P, R]):
     """A function that a model can call; made by ``@tool``. Calling it calls the function.
 
     ``services`` maps the injected parameters to what they ask the container for; ``timeout_seconds`` wins over the
-    tool loop's own.
+    tool loop's own. One that is ``idempotent`` may be run again where nobody knows whether it has been run.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Tool(Generic[P, R]):
     services: Mapping[str, type] = field(default_factory=dict[str, type], repr=False)
     context_parameter: str | None = field(default=None, repr=False)
     timeout_seconds: float | None = field(default=None, repr=False)
+    idempotent: bool = field(default=False, repr=False)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -82,7 +83,7 @@ class Tool(Generic[P, R]):
 
     def arguments_from(self, json_text: str) -> dict[str, Any]:
         """The validated arguments. Raises ``msgspec.ValidationError`` or ``DecodeError``, naming the path."""
-        decoded = msgspec.json.decode(json_text.strip() or "{}", type=self.arguments)
+        decoded = msgspec.json.decode(json_text.strip() or "{}", type=self.arguments, dec_hook=_model_of)
         return {name: getattr(decoded, name) for name in self.arguments.__struct_fields__}
 
 
@@ -90,7 +91,11 @@ class Tool(Generic[P, R]):
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, timeout_seconds: float | None = None
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_seconds: float | None = None,
+    idempotent: bool = False,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -99,21 +104,27 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout_seconds: float | None = None,
+    idempotent: bool = False,
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function a tool: its name, docstring and type hints become what the model sees.
 
-    Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter. A parameter of type ``ToolContext`` or
+    Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter. Hints are plain types, dataclasses,
+    ``TypedDict``, ``msgspec.Struct`` and pydantic models. A parameter of type ``ToolContext`` or
     ``Injected[Service]`` is filled in when it runs, and no part of the schema. Raises ``WiringError`` for a parameter
     that has no type hint, or one that cannot be described as JSON, for a name that providers would refuse, and for
     whatever else cannot be a tool.
     """
     if function is None:
-        return lambda given: _made(given, name, description, timeout_seconds)
-    return _made(function, name, description, timeout_seconds)
+        return lambda given: _made(given, name, description, timeout_seconds, idempotent)
+    return _made(function, name, description, timeout_seconds, idempotent)
 
 
 def _made(
-    function: Callable[P, R], name: str | None, description: str | None, timeout_seconds: float | None
+    function: Callable[P, R],
+    name: str | None,
+    description: str | None,
+    timeout_seconds: float | None,
+    idempotent: bool,
 ) -> Tool[P, R]:
     called = _checked_name(function, name)
     _check_timeout(called, timeout_seconds)
@@ -131,6 +142,7 @@ def _made(
         services=services,
         context_parameter=context_parameter,
         timeout_seconds=timeout_seconds,
+        idempotent=idempotent,
     )
 
 
@@ -267,16 +279,45 @@ def _service(hint: object, called: str, parameter: str) -> type:
 
 
 def _schema(arguments: type[msgspec.Struct], called: str) -> str:
+    models: dict[str, Any] = {}
     try:
-        (top,), components = msgspec.json.schema_components((arguments,), ref_template="#/$defs/{name}")
+        (top,), components = msgspec.json.schema_components(
+            (arguments,), schema_hook=functools.partial(_model_schema, models), ref_template="#/$defs/{name}"
+        )
+        _add_definitions(components, models)
     except (TypeError, ValueError) as error:
         told = str(error).split(" - ")[0].split("\n")[0].rstrip(".")
         raise WiringError(
             f"tool {called!r}: a parameter cannot be described as JSON ({told}); "
-            "use plain types, a dataclass, a TypedDict or a msgspec.Struct"
+            "use plain types, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
         ) from error
     own = components.pop(top["$ref"].rsplit("/", 1)[-1])
     own.pop("title", None)
     if components:
         own["$defs"] = components
     return msgspec.json.encode(own).decode()
+
+
+def _model_schema(models: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """The schema of a pydantic model; what it refers to goes into ``models``."""
+    if not hasattr(kind, "model_json_schema"):
+        raise NotImplementedError  # msgspec then says what it does not know
+    schema: dict[str, Any] = kind.model_json_schema()
+    _add_definitions(models, schema.pop("$defs", {}))
+    return schema
+
+
+def _add_definitions(known: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, schema in more.items():
+        if known.setdefault(name, schema) != schema:
+            raise TypeError(f"two classes are called {name}")
+
+
+def _model_of(kind: Any, value: object) -> object:
+    """The pydantic model that was meant. Raises ``ValueError`` for the first thing that does not fit."""
+    try:
+        model: object = kind.model_validate_json(msgspec.json.encode(value))
+    except ValueError as error:
+        first = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")) from error
+    return model

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
+
+import msgspec
 
 from chatstack.tools.execution import Outcome
 from chatstack.tools.tool import ToolContext
@@ -14,6 +17,10 @@ from chatstack.values.responses import ChatResponse, ChatUpdate
 CUT_OFF = "Error: not run, because the answer that asked for it was cut off."
 OVER_LIMIT = "Error: not run, because the limit of tool calls for this turn is reached. Answer with what you have."
 NOT_ALLOWED = "Error: not run, because this request allows no tool calls."
+NOT_RUN = (CUT_OFF, OVER_LIMIT, NOT_ALLOWED)
+"""Where every result of a round says one of these, the turn ends behind it."""
+REPEATS = 3
+"""The same call so many times in a turn is said to be repeated."""
 _MAX_PAUSES = 10
 
 
@@ -30,6 +37,7 @@ class ToolTurn:
         "pauses",
         "request",
         "round",
+        "seen",
     )
 
     def __init__(self, request: ChatRequest, limit: int) -> None:
@@ -42,6 +50,7 @@ class ToolTurn:
         self.last_failure: BaseException | None = None
         self.added: list[Message] = []
         self.open_calls: list[ToolCall] = []
+        self.seen: Counter[tuple[str, bytes]] = Counter()
 
     @property
     def limit_reached(self) -> bool:
@@ -55,6 +64,16 @@ class ToolTurn:
             answered = {result.call_id for message in answer.messages for result in message.results}
             self.open_calls = [call for call in self.open_calls if call.id not in answered]
         self.pauses += answer.finish_reason == "paused"
+
+    def repeated(self, calls: list[ToolCall]) -> list[ToolCall]:
+        """Those of the calls that are now made for the third time."""
+        found: list[ToolCall] = []
+        for call in calls:
+            key = call.name, canonical(call.arguments)
+            self.seen[key] += 1
+            if self.seen[key] == REPEATS:
+                found.append(call)
+        return found
 
     def refusal(self, answer: ChatResponse) -> str:
         """Why the open calls must not be run, or ""."""
@@ -86,7 +105,8 @@ class ToolTurn:
             message = Message("tool", (outcome.result,))
             self.added.append(message)
             updates.append(ChatUpdate(part=outcome.result, message_done=message, round=self.round))
-            self.last_failure = outcome.failure or self.last_failure
+            if outcome.was_run:
+                self.last_failure = outcome.failure or self.last_failure
         run = [outcome for outcome in outcomes if outcome.was_run]
         if run:
             # By rounds, not by calls: the model must get to read what failed before it can do better.
@@ -120,3 +140,11 @@ class ToolTurn:
 def refused(call: ToolCall, why: str) -> Outcome:
     """The result of a call that is not run."""
     return Outcome(ToolResult(call.id, call.name, why, is_error=True), was_run=False)
+
+
+def canonical(arguments: str) -> bytes:
+    """The same for arguments that mean the same."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments.strip() or "{}"), order="deterministic")
+    except (ValueError, RecursionError):  # no JSON, no text, or nested without end
+        return arguments.encode(errors="surrogatepass")

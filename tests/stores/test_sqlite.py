@@ -683,7 +683,7 @@ def test_a_lock_of_another_process_fits_into_the_time_that_a_call_has(
     path: Path, hold: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """The store says itself what is the matter, before the call's patience ends."""
-    assert table.BUSY_SECONDS < 0.25
+    assert table.FORM.busy_seconds < 0.25
 
     async def work(store: SQLiteStore) -> list[str]:
         shared = SharedDecisions(store, timeout_seconds=20)

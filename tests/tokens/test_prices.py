@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 from genai_prices.types import ModelPrice, Tier, TieredPrices
 
-from chatstack.replay import prices
-from chatstack.replay.prices import Price, Rate, Split, price_of, terms_of
+from chatstack.tokens import prices
+from chatstack.tokens.prices import Price, Rate, Split, price_of, terms_of
 
 
 def converted(provider: str, model: str = "m", **published: Decimal | TieredPrices) -> Price | None:

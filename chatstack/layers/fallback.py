@@ -1,0 +1,98 @@
+"""The layer that asks somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar, cast
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.stream import ChatStream
+from chatstack.context.memory import ContextMemory
+from chatstack.errors import FallbackError, ProviderError, WiringError
+from chatstack.layers.guard import ContextWindowGuard
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.tracer import ModelTracer
+from chatstack.tokens.calibration import Calibration
+from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.windows import Windows
+from chatstack.values.requests import ChatRequest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fallback(ChatFronts):
+    """Asks the next client when one refuses: overloaded, too many requests, too long, not reachable.
+
+    Goes innermost, right around the provider, which is asked first; then ``clients``, in their order. Only what comes
+    before the first delta counts: an answer that has begun is never started again somewhere else. Each of ``clients``
+    gets a span of its own, and a request that fits its own window: a pruning guard stands before it, unless it is a
+    stack with one. The model that a request names, and its ``extra``, are the first client's: the others are asked
+    for their own.
+
+    Where nobody answers, ``FallbackError`` holds what each of them said, the first one first.
+    """
+
+    inner: ChatClient
+    _: KW_ONLY
+    clients: Sequence[ChatClient]
+    counter: TokenCounter | None = None
+    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
+    calibration: Calibration = field(default_factory=Calibration, repr=False)
+    windows: Windows = field(default_factory=Windows, repr=False)
+    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    _others: tuple[ChatClient, ...] = field(init=False, repr=False)
+
+    kind: ClassVar[str] = "fallback"
+
+    def __post_init__(self) -> None:
+        given: object = self.clients
+        clients = cast("Sequence[object]", given) if isinstance(given, list | tuple) else ()
+        if not clients or not all(map(_is_client, clients)):
+            raise WiringError(
+                f"Fallback: clients={given!r} must be a list of chat clients, at least one",
+                layer="Fallback",
+                parameter="clients",
+            )
+        object.__setattr__(self, "_others", tuple(self._fitted(client) for client in self.clients))
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        errors: list[ProviderError] = []
+        for client in (self.inner, *self._others):
+            try:
+                return await client.send(request if client is self.inner else _anybodys(request))
+            except ProviderError as error:
+                errors.append(error)
+        first = errors[0]
+        told = ", ".join(type(error).__name__ for error in errors)
+        raise FallbackError(f"none of {len(errors)} clients answered ({told})", errors) from first
+
+    def _fitted(self, client: ChatClient) -> ChatClient:
+        """That client with its own span, behind a guard of its own window."""
+        layers = tuple(chain(client))
+        if not any(isinstance(layer, ModelTracer) for layer in layers):
+            client = ModelTracer(client, telemetry=self.telemetry)
+        if any(isinstance(layer, ContextWindowGuard) for layer in layers):
+            return client
+        return ContextWindowGuard(
+            client,
+            max_context_tokens="auto",
+            prune_on_overflow=True,
+            counter=self.counter,
+            memory=self.memory,
+            calibration=self.calibration,
+            windows=self.windows,
+            telemetry=self.telemetry,
+        )
+
+
+def _is_client(given: object) -> bool:
+    return callable(getattr(given, "send", None)) and not isinstance(given, type)
+
+
+def _anybodys(request: ChatRequest) -> ChatRequest:
+    """The request without what is meant for one provider alone."""
+    options = request.options
+    if options.model is None and not options.extra:
+        return request
+    return request.but(options=options.but(model=None, extra={}))

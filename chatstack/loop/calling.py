@@ -1,0 +1,18 @@
+"""Calling what may be sync or async."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+async def called(function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+    """What it gives, awaited if it must be."""
+    found = function(*args, **kwargs)
+    if inspect.isawaitable(found):
+        return await found
+    return found  # pyright: ignore[reportReturnType]

@@ -1,0 +1,59 @@
+"""What the prompt and the hooks of an iterative loop get to see."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from chatstack.errors import ChatStackError
+from chatstack.loop.results import IterationRecord, ToolCallResult
+from chatstack.loop.workspace import Workspace
+
+
+class CancelledRun(ChatStackError):
+    """Somebody has asked for the end of the run. Never leaves the loop."""
+
+
+class Cancellation:
+    """A request to stop: anybody may ask, in any thread. What runs may end; no model and no tool is called after it."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def cancel(self) -> None:
+        """Ask for it."""
+        self._event.set()
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether it was asked for; long work in a tool or a prompt should look now and then."""
+        return self._event.is_set()
+
+    def __repr__(self) -> str:
+        return f"Cancellation(is_requested={self.is_requested})"
+
+
+@dataclass(slots=True, kw_only=True)
+class IterativeContext:
+    """State of one run, handed to the prompt, ``is_complete`` and the hooks; one context is for one run.
+
+    The ``workspace`` is the memory from one iteration to the next; it is yours. ``state`` is for whatever does not
+    belong there: anything at all, but JSON where the loop has a journal. ``last_tool_results`` are the results of the
+    iteration before that the model has not seen, by the loop's mode; they are replaced each time. ``is_finalizing``
+    says that the budget is nearly used up, and this iteration is the last: no tool may be called in it. ``records`` are
+    the iterations that have ended, also those of a run that failed. ``run_id`` is what a journal knows the run by, and
+    the client the conversation; ``iteration`` counts from 0.
+    Source: NexusLabs.Needlr's ``IterativeContext``.
+    """
+
+    workspace: Workspace
+    run_id: str | None = None
+    state: dict[str, Any] = field(default_factory=dict[str, Any])
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    iteration: int = 0
+    last_tool_results: tuple[ToolCallResult, ...] = ()
+    is_finalizing: bool = False
+    records: list[IterationRecord] = field(default_factory=list[IterationRecord])

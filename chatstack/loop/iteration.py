@@ -1,0 +1,253 @@
+"""One iteration: its model calls, its tools, and what of it has been done already by a run that died."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
+
+from chatstack.client.protocol import chain
+from chatstack.errors import BudgetExceeded, InputError
+from chatstack.layers.budget import Budget
+from chatstack.layers.spending import Account
+from chatstack.loop.calling import called
+from chatstack.loop.context import CancelledRun, IterativeContext
+from chatstack.loop.journal import IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
+from chatstack.loop.results import IterationRecord, ToolCallResult
+from chatstack.loop.workspace import Workspace
+from chatstack.telemetry.turns import current_turn
+from chatstack.tools.execution import Outcome, ToolRunner
+from chatstack.tools.together import run_together
+from chatstack.tools.tool import Tool, ToolContext
+from chatstack.tools.turn import OVER_LIMIT, ToolTurn, refused
+from chatstack.values.messages import Message
+from chatstack.values.parts import ToolCall, ToolResult
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatResponse, Usage
+
+if TYPE_CHECKING:
+    from chatstack.loop.iterative import IterativeLoop
+
+INTERRUPTED = (
+    "Error: the program stopped while this call was running, so nobody knows whether it took effect. It was not run "
+    "again. Look whether it did before you call it again."
+)
+STOPPED = "Error: not run, because somebody has stopped the run."
+_MAX_PAUSES = 10
+
+
+class Iteration:
+    """Runs one iteration. What is known of it at any time is in ``record``."""
+
+    def __init__(
+        self,
+        loop: IterativeLoop,
+        context: IterativeContext,
+        journal: Journalled,
+        account: Account,
+        calls_left: int,
+    ) -> None:
+        self._loop = loop
+        self._context = context
+        self._journal = journal
+        self._account = account
+        self._calls_left = calls_left
+        self._runner = _runner(loop, context)
+        self._started_at = time.perf_counter()
+        self._done: dict[tuple[int, int], ToolCallResult] = {}
+        """By round and place in it, as soon as there is a result."""
+        self._text = ""
+        self._asked = 0
+        self._usage = self._overhead = Usage()
+        self.pending: tuple[ToolCallResult, ...] = ()
+        """Results that the model has not seen."""
+        self.ended_in_words = False
+
+    async def run(self) -> None:
+        """Ask, run tools, and ask again, as often as the mode says."""
+        turn = ToolTurn(await self._request(), self._calls_left)
+        request, rounds = turn.request, 0
+        while True:
+            answer = await self._answer(request)
+            turn.heard(answer)
+            self._text = answer.text or self._text
+            if not turn.open_calls:
+                if answer.finish_reason == "paused" and turn.pauses <= _MAX_PAUSES:
+                    request = turn.next_request()
+                    continue
+                self.ended_in_words = True
+                return
+            refusal = turn.refusal(answer)
+            outcomes = self._refuse(turn, 0, refusal) if refusal else await self._run(turn)
+            turn.add(outcomes)
+            rounds += 1
+            if refusal or rounds >= self._loop.rounds or turn.limit_reached or self._is_budget_used_up():
+                self.pending = tuple(self._done[turn.round, position] for position in range(len(outcomes)))
+                return
+            request = turn.next_request()
+
+    def record(self, *, is_partial: bool = False) -> IterationRecord:
+        """What there is to say of it by now."""
+        context = self._context
+        return IterationRecord(
+            iteration=context.iteration,
+            text=self._text,
+            tool_calls=tuple(self._done[place] for place in sorted(self._done)),
+            model_calls=self._asked,
+            usage=self._usage,
+            overhead_usage=self._overhead,
+            seconds=time.perf_counter() - self._started_at,
+            workspace_digest="" if is_partial else context.workspace.digest(),
+            is_final=context.is_finalizing,
+            is_partial=is_partial,
+        )
+
+    async def _request(self) -> ChatRequest:
+        """The prompt: fresh, or as it was when the run died."""
+        loop, context, started = self._loop, self._context, self._journal.started
+        if started is not None:
+            prompt = started.prompt
+        else:
+            if loop.on_iteration_start is not None:
+                await called(loop.on_iteration_start, context)
+            prompt = messages_of(await called(loop.prompt, context))
+            state = self._journal.changed(context.state)
+            await self._journal.write(IterationStarted(context.iteration, prompt, context.is_finalizing, state))
+        offered = tuple(each.declaration() for each in loop.all_tools if loop.allows(each.name, context))
+        tools = (*loop.options.tools, *offered)
+        options = loop.options.but(
+            instructions=loop.instructions or loop.options.instructions,
+            tools=tools,
+            tool_choice="none" if context.is_finalizing and tools else loop.options.tool_choice,
+        )
+        return ChatRequest(prompt, options, context.run_id)
+
+    async def _answer(self, request: ChatRequest) -> ChatResponse:
+        known = self._journal.answer(self._asked)
+        if known is not None:
+            self._asked += 1
+            self._count(known.usage, known.overhead_usage)
+        else:
+            known = await self._ask(request)
+            await self._journal.write(known)
+        return ChatResponse(messages=known.messages, usage=known.usage, finish_reason=known.finish_reason)
+
+    async def _ask(self, request: ChatRequest) -> ModelAnswered:
+        if self._context.cancellation.is_requested:
+            raise CancelledRun
+        turn = current_turn()
+        if turn is not None:
+            turn.round = self._context.iteration  # a tool that asks a model itself has counted rounds of its own
+        self._asked += 1
+        try:
+            stream = await self._loop.client.send(request)
+            try:
+                answer = await stream.response()
+            finally:
+                await stream.aclose()
+        except BudgetExceeded as error:
+            if not _has_conversation_budget(self._loop):  # what that one tells of was counted here, answer by answer
+                self._pay(error.usage or Usage(), error.overhead_usage or Usage())
+            raise
+        self._pay(answer.usage, answer.overhead_usage)
+        return ModelAnswered(answer.messages, answer.usage, answer.overhead_usage, answer.finish_reason, answer.model)
+
+    def _pay(self, usage: Usage, overhead: Usage) -> None:
+        self._account.add(usage, self._loop.price)
+        self._account.add(overhead, self._loop.price, is_overhead=True)
+        self._count(usage, overhead)
+
+    def _count(self, usage: Usage, overhead: Usage) -> None:
+        self._usage, self._overhead = self._usage + usage, self._overhead + overhead
+
+    def _is_budget_used_up(self) -> bool:
+        """Whether the model may not be asked again. What it has answered already, in a run that died, was allowed."""
+        return self._journal.answer(self._asked) is None and bool(self._loop.allowance.excess(self._account, "run"))
+
+    async def _run(self, turn: ToolTurn) -> list[Outcome]:
+        """Run what this round asked for, together; calls beyond the limit are answered, not run."""
+        allowed = max(0, self._calls_left - turn.calls_run)
+
+        async def one(place: tuple[int, ToolCall]) -> Outcome:
+            about = replace(turn.context_of(place[1]), round=self._context.iteration)
+            outcome = await self._run_one(turn.round, *place, about)
+            self._done[turn.round, place[0]] = _told(place[1], outcome)
+            return outcome
+
+        outcomes = await run_together(one, list(enumerate(turn.open_calls))[:allowed], self._loop.max_concurrency)
+        turn.calls_run += sum(outcome.was_run for outcome in outcomes)
+        if any(outcome.result.output == STOPPED for outcome in outcomes):
+            raise CancelledRun
+        return outcomes + self._refuse(turn, allowed, OVER_LIMIT)
+
+    def _refuse(self, turn: ToolTurn, start: int, why: str) -> list[Outcome]:
+        """Answer the calls from that place on without running them."""
+        outcomes = [refused(call, why) for call in turn.open_calls[start:]]
+        for position, outcome in enumerate(outcomes, start):
+            self._done[turn.round, position] = _told(turn.open_calls[position], outcome)
+        return outcomes
+
+    async def _run_one(self, round_number: int, position: int, call: ToolCall, about: ToolContext) -> Outcome:
+        done = self._journal.tool(round_number, position)
+        if done is not None:
+            return Outcome(done.result, was_run=done.was_run)
+        if self._context.cancellation.is_requested:
+            return refused(call, STOPPED)
+        found = self._runner.tools.get(call.name)
+        if self._journal.was_interrupted(round_number, position) and (found is None or not found.idempotent):
+            outcome = Outcome(ToolResult(call.id, call.name, INTERRUPTED, is_error=True))
+        else:
+            if self._loop.on_tool_call is not None:
+                await called(self._loop.on_tool_call, call, self._context)
+            await self._journal.write(ToolStarted(round_number, position))
+            outcome = await self._runner.run(call, about)
+        state = self._journal.changed(self._context.state)
+        await self._journal.write(ToolEnded(round_number, position, outcome.result, outcome.was_run, state))
+        return outcome
+
+
+def _runner(loop: IterativeLoop, context: IterativeContext) -> ToolRunner:
+    """Runs the loop's tools for this run: with its workspace, and only those that are allowed now."""
+
+    def resolve(kind: type[object]) -> object:
+        if issubclass(kind, Workspace) and isinstance(context.workspace, kind):
+            return context.workspace
+        if kind is IterativeContext:
+            return context
+        if loop.resolve is None:
+            raise LookupError(kind)
+        return loop.resolve(kind)
+
+    async def approve(call: ToolCall, about: ToolContext) -> bool | str:
+        if not loop.allows(call.name, context):
+            return f"{call.name} may not be called now."
+        return True if loop.approve is None else await called(loop.approve, call, about)
+
+    tools: dict[str, Tool[..., Any]] = {each.name: each for each in loop.all_tools}
+    return ToolRunner(
+        tools, loop.telemetry, resolve, loop.tool_timeout_seconds, loop.include_error_details, approve, loop.propagate
+    )
+
+
+def _told(call: ToolCall, outcome: Outcome) -> ToolCallResult:
+    return ToolCallResult(call.name, call.arguments, outcome.result, outcome.was_run)
+
+
+def _has_conversation_budget(loop: IterativeLoop) -> bool:
+    return any(isinstance(layer, Budget) and layer.per == "conversation" for layer in chain(loop.client))
+
+
+def messages_of(given: object) -> tuple[Message, ...]:
+    """What a prompt function gave, as messages. Raises ``InputError`` for what cannot be any."""
+    if isinstance(given, str):
+        return (Message.user(given),)
+    if isinstance(given, Message):
+        return (given,)
+    kind = type(given).__name__
+    several = tuple(cast("Sequence[object]", given)) if isinstance(given, list | tuple) else ()
+    messages = tuple(each for each in several if isinstance(each, Message))
+    if not messages or len(messages) != len(several):
+        raise InputError(f"IterativeLoop: prompt gave a {kind}, not text, a Message, or a list of at least one")
+    return messages

@@ -1,0 +1,173 @@
+"""The iterative loop: fresh prompts over a workspace, until the work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.wiring import Resolver
+from chatstack.context.limits import check_limit, check_share
+from chatstack.errors import InputError, WiringError
+from chatstack.layers.spending import Allowance
+from chatstack.loop.context import IterativeContext
+from chatstack.loop.journal import Journal
+from chatstack.loop.results import IterationRecord, IterativeResult
+from chatstack.loop.running import IterativeRun
+from chatstack.loop.workspace import Workspace
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.feed import ProgressFeed
+from chatstack.tokens.prices import Price
+from chatstack.tools.execution import Approval
+from chatstack.tools.tool import Tool, tool
+from chatstack.values.messages import Message
+from chatstack.values.parts import ToolCall
+from chatstack.values.requests import ChatOptions, ToolDeclaration
+
+LoopMode: TypeAlias = Literal["single_call", "one_round_trip", "multi_round"]
+PromptResult: TypeAlias = str | Message | Sequence[Message]
+Prompt: TypeAlias = Callable[[IterativeContext], PromptResult | Awaitable[PromptResult]]
+Completion: TypeAlias = Callable[[IterativeContext], bool | Awaitable[bool]]
+_ITSELF = (Workspace, IterativeContext)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterativeLoop:
+    """Asks a model again and again, each time with a fresh prompt, its only memory a workspace.
+
+    No history accumulates: ``prompt`` looks at the ``IterativeContext``, above all at the files that tools have
+    written, and says what the model is to know now. In an iteration the model is asked once (``single_call``: its
+    tools are run, it never sees the results), twice (``one_round_trip``), or up to ``max_tool_rounds`` times
+    (``multi_round``); results that it has not seen are in ``context.last_tool_results`` for the next prompt.
+
+    It ends, with a reason, when ``is_complete`` says so, which is asked after each iteration and before anything else;
+    when the model answers in words and there is no ``is_complete``; at ``max_iterations``, ``max_total_tool_calls``,
+    ``max_tokens`` or ``max_cost`` (dollars); when ``max_stalled_iterations`` in a row called the same tools with the
+    same arguments and the workspace was the same after each; when it is cancelled; and with an error, which is in the
+    result, not raised. From ``pressure`` of the budget on, one last iteration may use no tools
+    (``context.is_finalizing``); where the budget is used up by then, there is none.
+
+    The client must have no tool loop of its own; whatever else it has (a guard, a clearer, a fallback) works here, too.
+    Tools may have ``Injected[Workspace]`` and ``Injected[IterativeContext]``. ``tool_filter`` says which tools there
+    are now, and is asked again before each call. Hooks may be sync or async; what they raise ends the run.
+
+    With a ``journal``, and a ``run_id`` in the context, a run that died, was cancelled or failed goes on where it was,
+    if its workspace is still there: answers of the model and results of tools are taken from the journal, a tool that
+    was interrupted is run again only if it is marked ``idempotent``. ``on_iteration_end`` and ``is_complete`` may then
+    be called twice for one iteration. Raises ``WiringError`` for what cannot work, ``InputError`` for a context that
+    does not fit. Source: NexusLabs.Needlr's iterative agent loop.
+    """
+
+    client: ChatClient
+    instructions: str
+    prompt: Prompt
+    tools: Sequence[Tool[..., Any] | Callable[..., object]] = ()
+    _: KW_ONLY
+    is_complete: Completion | None = None
+    mode: LoopMode = "one_round_trip"
+    max_iterations: int = 25
+    max_tool_rounds: int = 5
+    max_total_tool_calls: int | None = None
+    max_stalled_iterations: int = 3
+    max_tokens: int | None = None
+    max_cost: float | Decimal | None = None
+    price: Price | None = None
+    pressure: float = 0.8
+    max_concurrency: int | None = None
+    tool_timeout_seconds: float | None = None
+    include_error_details: bool = False
+    approve: Approval | None = field(default=None, repr=False)
+    propagate: tuple[type[Exception], ...] = ()
+    tool_filter: Callable[[str, IterativeContext], bool] | None = field(default=None, repr=False)
+    on_iteration_start: Callable[[IterativeContext], object] | None = field(default=None, repr=False)
+    on_iteration_end: Callable[[IterationRecord, IterativeContext], object] | None = field(default=None, repr=False)
+    on_tool_call: Callable[[ToolCall, IterativeContext], object] | None = field(default=None, repr=False)
+    options: ChatOptions = field(default_factory=ChatOptions, repr=False)
+    journal: Journal | None = None
+    name: str = "loop"
+    resolve: Resolver | None = field(default=None, repr=False)
+    feed: ProgressFeed = field(default_factory=ProgressFeed, repr=False)
+    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    allowance: Allowance = field(init=False, repr=False)
+    all_tools: tuple[Tool[..., Any], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(LoopMode):
+            raise _wrong("mode", self.mode, f"one of {', '.join(get_args(LoopMode))}")
+        for name in ("max_iterations", "max_tool_rounds", "max_stalled_iterations"):
+            if getattr(self, name) is None:
+                raise _wrong(name, None, "a whole number, at least 1")
+            check_limit("IterativeLoop", name, getattr(self, name))
+        if self.max_stalled_iterations < 2:
+            raise _wrong("max_stalled_iterations", self.max_stalled_iterations, "at least 2: one alone repeats nothing")
+        check_limit("IterativeLoop", "max_total_tool_calls", self.max_total_tool_calls)
+        check_limit("IterativeLoop", "max_concurrency", self.max_concurrency)
+        check_share("IterativeLoop", "pressure", self.pressure, "the budget")
+        for name in ("prompt", "is_complete", "tool_filter", "on_iteration_start", "on_iteration_end", "on_tool_call"):
+            given: object = getattr(self, name)
+            if not callable(given) and (given is not None or name == "prompt"):
+                raise _wrong(name, given, "a function")
+        if any(getattr(layer, "kind", "") == "tool_loop" for layer in chain(self.client)):
+            raise _wrong("client", type(self.client).__name__, "one without a tool loop: this loop runs the tools")
+        tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool(each) for each in self.tools)
+        _check(tools, self.resolve)
+        declared = [each.name for each in self.options.tools if isinstance(each, ToolDeclaration)]
+        if declared:
+            raise _wrong("options", f"ChatOptions(tools={declared})", "without functions; they go into tools")
+        object.__setattr__(self, "all_tools", tools)
+        allowance = Allowance("IterativeLoop", self.max_tokens, self.max_cost, self.price)
+        object.__setattr__(self, "allowance", allowance)
+        object.__setattr__(self, "price", allowance.price_of(self.client, self.options.model))
+
+    @property
+    def rounds(self) -> int:
+        """How often tools may be run in an iteration."""
+        return {"single_call": 1, "one_round_trip": 2, "multi_round": self.max_tool_rounds}[self.mode]
+
+    async def run(self, context: IterativeContext) -> IterativeResult:
+        """Run it to its end. Cancelling the task cancels the run, and raises; ``context.records`` has what was done."""
+        return await self.iterations(context).result()
+
+    def iterations(self, context: IterativeContext) -> IterativeRun:
+        """The same, iteration by iteration: ``async for record in run``, then ``await run.result()``."""
+        if not isinstance(context, IterativeContext):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"IterativeLoop: context is a {type(context).__name__}, not an IterativeContext")
+        if context.records or context.iteration:
+            raise InputError("IterativeLoop: this context has been through a run; a new one needs a new context")
+        if self.journal is not None and not context.run_id:
+            raise InputError("IterativeLoop: with a journal, the context needs a run_id: IterativeContext(run_id=...)")
+        return IterativeRun(self, context)
+
+    def allows(self, name: str, context: IterativeContext) -> bool:
+        """Whether that tool may be called now. Raises ``InputError`` if the filter does not say so or so."""
+        said = True if self.tool_filter is None else self.tool_filter(name, context)
+        if not isinstance(said, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - a coroutine is no yes
+            raise InputError(f"IterativeLoop: tool_filter gave a {type(said).__name__}, not True or False")
+        return said
+
+
+def _check(tools: Sequence[Tool[..., Any]], resolve: Resolver | None) -> None:
+    names = [each.name for each in tools]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise WiringError(
+            f"IterativeLoop: two tools are called {twice!r}; rename one with @tool(name=...)",
+            layer="IterativeLoop",
+            parameter="tools",
+        )
+    for each in tools:
+        wanted = [kind.__name__ for kind in each.services.values() if not issubclass(kind, _ITSELF)]
+        if wanted and resolve is None:
+            raise WiringError(
+                f"IterativeLoop: tool {each.name!r} needs {', '.join(wanted)} injected; give the loop resolve=...",
+                layer="IterativeLoop",
+                parameter="resolve",
+            )
+
+
+def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
+    return WiringError(
+        f"IterativeLoop: {parameter}={value!r} must be {wanted}", layer="IterativeLoop", parameter=parameter
+    )

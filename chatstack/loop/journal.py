@@ -1,0 +1,179 @@
+"""What a run of an iterative loop writes down as it goes, so that it can go on where it died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from chatstack.errors import InputError, StoreError
+from chatstack.loop.results import EndReason, IterationRecord, ToolCallResult
+from chatstack.values.messages import Message
+from chatstack.values.parts import ToolResult
+from chatstack.values.responses import FinishReason, Usage
+
+
+class IterationStarted(msgspec.Struct, frozen=True, tag="iteration_started", omit_defaults=True):
+    """The prompt of an iteration: what it goes on with, whatever its tools have changed by then.
+
+    Here and below, ``state`` is ``context.state`` where it has changed since it was written last, else None.
+    """
+
+    iteration: int
+    prompt: tuple[Message, ...]
+    is_final: bool = False
+    state: dict[str, Any] | None = None
+
+
+class ModelAnswered(msgspec.Struct, frozen=True, tag="model_answered"):
+    """What a model call came to."""
+
+    messages: tuple[Message, ...]
+    usage: Usage
+    overhead_usage: Usage
+    finish_reason: FinishReason | None
+    model: str = ""
+
+
+class ToolStarted(msgspec.Struct, frozen=True, tag="tool_started"):
+    """A tool is about to run: the call's place among those of its round."""
+
+    round: int
+    position: int
+
+
+class ToolEnded(msgspec.Struct, frozen=True, tag="tool_ended", omit_defaults=True):
+    """What it gave."""
+
+    round: int
+    position: int
+    result: ToolResult
+    was_run: bool = True
+    state: dict[str, Any] | None = None
+
+
+class IterationEnded(msgspec.Struct, frozen=True, tag="iteration_ended", omit_defaults=True):
+    """The record of an iteration, with what the next one starts from; or why there is no next one."""
+
+    record: IterationRecord
+    last_tool_results: tuple[ToolCallResult, ...]
+    state: dict[str, Any] | None = None
+    reason: EndReason | None = None
+
+
+Entry: TypeAlias = IterationStarted | ModelAnswered | ToolStarted | ToolEnded | IterationEnded
+"""One line of a journal."""
+
+
+@runtime_checkable
+class Journal(Protocol):
+    """Where runs are written down, by their id. ``SQLiteJournal`` is one."""
+
+    async def entries(self, run_id: str) -> Sequence[Entry]:
+        """All that was written of that run, in order."""
+        ...
+
+    async def append(self, run_id: str, number: int, entry: Entry) -> None:
+        """Write one more, safely on return; ``number`` counts from 0. Raises ``StoreError`` if somebody else has
+        written that one already: a run goes on in one place only."""
+        ...
+
+
+class Journalled:
+    """One run's journal: what is left of an iteration that was not finished, and where to write on.
+
+    Without a journal it remembers nothing, and writes nothing.
+    """
+
+    def __init__(self, journal: Journal | None, run_id: str | None) -> None:
+        self._journal = journal
+        self._run_id = run_id or ""
+        self._number = 0
+        self._writing = asyncio.Lock()
+        self._is_broken = False
+        self._written = b""
+        self.finished: list[IterationEnded] = []
+        self.paid: list[ModelAnswered] = []
+        """All that the model has answered by then, in whichever iteration."""
+        self.state: dict[str, Any] | None = None
+        """What was in ``context.state`` at last, if anything was written of it."""
+        self.started: IterationStarted | None = None
+        """The iteration that was not finished, if there is one."""
+        self._answers: list[ModelAnswered] = []
+        self._tools_started: set[tuple[int, int]] = set()
+        self._tools_ended: dict[tuple[int, int], ToolEnded] = {}
+
+    async def open(self) -> None:
+        """Read what was written before."""
+        if self._journal is None:
+            return
+        for entry in await self._journal.entries(self._run_id):
+            self._number += 1
+            if isinstance(entry, IterationStarted | ToolEnded | IterationEnded) and entry.state is not None:
+                self.state = entry.state
+            match entry:
+                case IterationStarted():
+                    self._forget_iteration()
+                    self.started = entry
+                case ModelAnswered():
+                    self._answers.append(entry)
+                    self.paid.append(entry)
+                case ToolStarted():
+                    self._tools_started.add((entry.round, entry.position))
+                case ToolEnded():
+                    self._tools_ended[entry.round, entry.position] = entry
+                case IterationEnded():
+                    self._forget_iteration()
+                    self.finished.append(entry)
+        self._written = msgspec.json.encode(self.state or {})
+
+    async def write(self, entry: Entry) -> None:
+        """Write one more. After one that failed, or was cancelled, there is no other: nothing may be missing between.
+
+        Raises ``StoreError``.
+        """
+        if self._journal is None:
+            return
+        async with self._writing:
+            if self._is_broken:
+                raise StoreError(f"run {self._run_id!r}: something before could not be written down, so this is not")
+            self._is_broken = True
+            await self._journal.append(self._run_id, self._number, entry)
+            self._is_broken = False
+            self._number += 1
+        if isinstance(entry, IterationEnded):
+            self._forget_iteration()
+
+    def changed(self, state: dict[str, Any]) -> dict[str, Any] | None:
+        """The state, for the next entry, if it is not as it was written last. Raises ``InputError`` for no JSON."""
+        if self._journal is None:
+            return None
+        try:
+            encoded = msgspec.json.encode(state)
+            kept = msgspec.json.decode(encoded, type=dict[str, Any])
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise InputError(f"IterativeLoop: context.state cannot be written down as JSON: {error}") from error
+        if encoded == self._written:
+            return None
+        self._written = encoded
+        return kept
+
+    def answer(self, round: int) -> ModelAnswered | None:
+        """What the model has answered in that round already."""
+        return self._answers[round] if round < len(self._answers) else None
+
+    def tool(self, round: int, position: int) -> ToolEnded | None:
+        """What that call has come to already."""
+        return self._tools_ended.get((round, position))
+
+    def was_interrupted(self, round: int, position: int) -> bool:
+        """Whether that call was begun, and nobody knows what came of it."""
+        return (round, position) in self._tools_started and (round, position) not in self._tools_ended
+
+    def _forget_iteration(self) -> None:
+        self.started = None
+        self._answers.clear()
+        self._tools_started.clear()
+        self._tools_ended.clear()

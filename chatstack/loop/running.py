@@ -1,0 +1,268 @@
+"""A run of an iterative loop: iteration after iteration, to an end that has a reason."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from opentelemetry.trace import Span, set_span_in_context
+
+from chatstack import semconv
+from chatstack.errors import BudgetExceeded
+from chatstack.layers.spending import Account
+from chatstack.loop.calling import called
+from chatstack.loop.context import CancelledRun, IterativeContext
+from chatstack.loop.iteration import Iteration
+from chatstack.loop.journal import IterationEnded, Journalled
+from chatstack.loop.results import EndReason, IterationRecord, IterativeResult
+from chatstack.telemetry.spans import Value, end_span, start_span
+from chatstack.telemetry.turns import Turn, attached, with_turn
+from chatstack.tools.turn import canonical
+from chatstack.values.responses import Usage
+
+if TYPE_CHECKING:
+    from chatstack.loop.iterative import IterativeLoop
+
+
+class IterativeRun:
+    """An async iterator of the iterations that end; an async context manager, which stops it. For one task.
+
+    One that was taken up again gives those that end now; all of them are in ``context.records``, and in the result.
+    """
+
+    def __init__(self, loop: IterativeLoop, context: IterativeContext) -> None:
+        self._loop = loop
+        self._context = context
+        self._account = Account()
+        self._journal = Journalled(loop.journal, context.run_id)
+        self._turn: Turn | None = None
+        self._started_at = time.perf_counter()
+        self._error: BaseException | None = None
+        self.reason: EndReason | None = None
+        """Why it ended; None as long as it has not."""
+
+    async def result(self) -> IterativeResult:
+        """Run what is left, and say what it came to. May be asked again."""
+        async for _ in self:
+            pass
+        account = self._account
+        assert self.reason is not None
+        return IterativeResult(
+            reason=self.reason,
+            iterations=tuple(self._context.records),
+            usage=account.usage,
+            overhead_usage=account.overhead,
+            cost=account.cost if self._loop.max_cost is not None else None,
+            error=self._error,
+        )
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> IterationRecord:
+        if self.reason is not None:
+            raise StopAsyncIteration
+        try:
+            turn = self._turn or await self._open()
+            with attached(with_turn(turn, set_span_in_context(turn.root))):
+                record = await self._next(turn)
+        except CancelledRun:
+            self._end("cancelled", None)
+        except BudgetExceeded:
+            self._end("budget", None)
+        except Exception as error:  # noqa: BLE001 - it is the reason why the run ends, and in its result
+            self._end("error", error)
+        except BaseException as error:
+            self._end("cancelled", error)
+            raise
+        else:
+            if record is not None:
+                return record
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Stop here."""
+        if self.reason is None:
+            self._end("cancelled", None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if self.reason is None and self._turn is not None:
+            self._end("cancelled", None)
+
+    async def _open(self) -> Turn:
+        """Take up what the journal has, and open the span of the whole."""
+        loop, context, journal = self._loop, self._context, self._journal
+        about = {semconv.OPERATION_NAME: "invoke_workflow", semconv.WORKFLOW_NAME: loop.name}
+        if context.run_id is not None:
+            about[semconv.CONVERSATION_ID] = context.run_id
+        listener = loop.feed.put if loop.feed.is_followed(context.run_id) else None
+        root = start_span(loop.telemetry.tracer, f"invoke_workflow {loop.name}", about)
+        turn = self._turn = Turn(root, context.run_id, listener)
+        turn.tell("turn_started", loop.name)
+        await journal.open()
+        for answered in journal.paid:
+            self._account.add(answered.usage, loop.price)
+            self._account.add(answered.overhead_usage, loop.price, is_overhead=True)
+        for ended in journal.finished:
+            context.records.append(ended.record)
+            context.last_tool_results = ended.last_tool_results
+            context.iteration = ended.record.iteration + 1
+        if journal.state is not None:
+            context.state.clear()
+            context.state.update(journal.state)
+        return turn
+
+    async def _next(self, turn: Turn) -> IterationRecord | None:
+        """The next iteration; None if there is none."""
+        context, journal = self._context, self._journal
+        reason = self._must_stop()
+        if reason is not None:
+            self._end(reason, None)
+            return None
+        if journal.started is not None:
+            context.is_finalizing = journal.started.is_final
+        else:
+            context.is_finalizing = self._loop.allowance.used(self._account) >= self._loop.pressure
+        turn.round = context.iteration
+        turn.tell("iteration_started", self._loop.name, numbers={"iteration": context.iteration})
+        iteration = Iteration(self._loop, context, journal, self._account, self._calls_left())
+        span = self._iteration_span()
+        stopped_by: BaseException | None = None
+        try:
+            with attached(set_span_in_context(span)):
+                reason = await self._run(iteration)
+        except BaseException as error:
+            stopped_by = GeneratorExit() if isinstance(error, CancelledRun) else error
+            if len(context.records) == context.iteration:
+                context.records.append(iteration.record(is_partial=True))
+            raise
+        finally:
+            record = context.records[-1]
+            _set_usage(span, record.usage)
+            self._tell_ended(turn, record, end_span(span, stopped_by))
+        context.iteration += 1
+        if reason is not None:
+            self._end(reason, None)
+        return record
+
+    async def _run(self, iteration: Iteration) -> EndReason | None:
+        """Run one, and write down what it came to; why it was the last, if it was."""
+        loop, context = self._loop, self._context
+        await iteration.run()
+        record = iteration.record()
+        context.records.append(record)
+        context.last_tool_results = iteration.pending
+        if loop.on_iteration_end is not None:
+            await called(loop.on_iteration_end, record, context)
+        reason = await self._has_ended(iteration)
+        state = self._journal.changed(context.state)
+        await self._journal.write(IterationEnded(record, iteration.pending, state, reason))
+        return reason
+
+    def _must_stop(self) -> EndReason | None:
+        """Why the next iteration must not begin. One that a run has died in is brought to its end, limit or not."""
+        finished = self._journal.finished
+        if finished and finished[-1].reason is not None:
+            return finished[-1].reason
+        if self._context.cancellation.is_requested:
+            return "cancelled"
+        return self._limit_reached() if self._journal.started is None else None
+
+    def _limit_reached(self) -> EndReason | None:
+        if self._loop.allowance.excess(self._account, "run"):
+            return "budget"
+        return "max_iterations" if len(self._context.records) >= self._loop.max_iterations else None
+
+    async def _has_ended(self, iteration: Iteration) -> EndReason | None:
+        """Why this iteration was the last, if it was. Completion comes first, whatever else is the matter."""
+        loop, context = self._loop, self._context
+        if loop.is_complete is not None:
+            if await called(loop.is_complete, context):
+                return "completed"
+        elif iteration.ended_in_words and not context.is_finalizing:
+            return "answered"
+        if context.is_finalizing:
+            return "budget"
+        if self._calls_left() <= 0:
+            return "max_tool_calls"
+        if _has_stalled(context.records, loop.max_stalled_iterations):
+            return "stalled"
+        return self._limit_reached()
+
+    def _end(self, reason: EndReason, error: BaseException | None) -> None:
+        """Close the span of the whole; what it came to is in the result."""
+        self.reason = reason
+        self._error = error if reason == "error" else None
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return
+        if reason == "max_iterations":
+            self._warn_of_limit()
+        turn.root.set_attribute(semconv.END_REASON, reason)
+        _set_usage(turn.root, self._account.usage)
+        kind = end_span(turn.root, error or (GeneratorExit() if reason == "cancelled" else None))
+        seconds = time.perf_counter() - self._started_at
+        labels = {semconv.WORKFLOW_NAME: self._loop.name} | ({semconv.ERROR_TYPE: kind} if kind else {})
+        self._loop.telemetry.workflow_duration.record(seconds, labels)
+        numbers = {"iterations": len(self._context.records), "seconds": seconds, "warnings": turn.warning_count}
+        turn.tell("turn_ended", self._loop.name, message=reason, error=kind, numbers=numbers)
+
+    def _warn_of_limit(self) -> None:
+        self._loop.telemetry.warn(
+            "iteration_limit_reached",
+            f"{self._loop.max_iterations} iterations, and not complete",
+            {semconv.ITERATION: self._context.iteration},
+            span_name="iterative_loop",
+        )
+
+    def _iteration_span(self) -> Span:
+        loop, context = self._loop, self._context
+        about: dict[str, Value] = {
+            semconv.OPERATION_NAME: "invoke_agent",
+            semconv.AGENT_NAME: loop.name,
+            semconv.ITERATION: context.iteration,
+        }
+        if context.run_id is not None:
+            about[semconv.CONVERSATION_ID] = context.run_id
+        return start_span(loop.telemetry.tracer, f"invoke_agent {loop.name}", about)
+
+    def _tell_ended(self, turn: Turn, record: IterationRecord, error: str) -> None:
+        numbers = {
+            "iteration": record.iteration,
+            "tool_calls": len(record.tool_calls),
+            "input_tokens": record.usage.input_tokens,
+            "output_tokens": record.usage.output_tokens,
+            "seconds": record.seconds,
+            "budget": round(self._loop.allowance.used(self._account), 4),
+        }
+        turn.round = record.iteration
+        turn.tell("iteration_ended", self._loop.name, error=error, numbers=numbers)
+
+    def _calls_left(self) -> int:
+        most = self._loop.max_total_tool_calls
+        if most is None:
+            return 1_000_000
+        return most - sum(call.was_run for record in self._context.records for call in record.tool_calls)
+
+
+def _set_usage(span: Span, usage: Usage) -> None:
+    span.set_attributes({semconv.USAGE_INPUT: usage.input_tokens, semconv.USAGE_OUTPUT: usage.output_tokens})
+
+
+def _has_stalled(records: list[IterationRecord], most: int) -> bool:
+    """Whether the last iterations all did the same, and nothing came of it."""
+    last = records[-most:]
+    return len(last) == most and len({_signature(record) for record in last}) == 1
+
+
+def _signature(record: IterationRecord) -> tuple[object, ...]:
+    return record.workspace_digest, *((call.name, canonical(call.arguments)) for call in record.tool_calls)

@@ -1,0 +1,198 @@
+"""A SQLite file of ours: opened in a thread of its own, and never another program's."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+from chatstack.errors import StoreError
+from chatstack.stores.opening import Session
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """What a file holds: its statements make it, ``application_id`` is what it says of itself, so that no other
+    program's database is written to. ``busy_seconds`` is how long another process's lock is waited for."""
+
+    application_id: int
+    version: int
+    statements: tuple[str, ...]
+    busy_seconds: float
+
+
+class SQLiteThread(Session):
+    """One thread with one connection.
+
+    SQLite's own state must not be forked while a file is open: the child would think that locks are its.
+    """
+
+    def __init__(self, path: Path, form: FileForm) -> None:
+        self._path = path
+        self._form = form
+        self._in_use = Lock()
+        self._thread = ThreadPoolExecutor(1, "chatstack-sqlite")
+        self._connection: sqlite3.Connection | None = None
+        self._opened: tuple[int, int] | None = None
+        self._is_closed = False
+
+    async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Have it done in the thread. Whoever is cancelled before its turn takes it back."""
+        try:
+            waiting = self._thread.submit(self._done, job)
+        except RuntimeError as error:  # closed by another thread in this very moment, or the interpreter ends
+            raise StoreError(f"{self._path}: the store has been closed") from error
+        return await asyncio.wrap_future(waiting)
+
+    def later(self, job: Callable[[sqlite3.Connection], None]) -> None:
+        """Have it done sometime. Nobody hears of it, nor misses it if it fails."""
+        with suppress(RuntimeError):
+            self._thread.submit(self._done, job)
+
+    async def aclose(self) -> None:
+        try:
+            closing = self._thread.submit(self._closed)
+        except RuntimeError:  # somebody else closes it, or has
+            return
+        self._thread.shutdown(wait=False)
+        await asyncio.shield(asyncio.wrap_future(closing))
+
+    def pause(self) -> None:
+        """Let go of the file, once what is being done is done; it is opened again when it is needed."""
+        self._in_use.acquire()
+        self._close()
+
+    def resume(self) -> None:
+        self._in_use.release()
+
+    def _done(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        with self._in_use:
+            if self._is_closed:
+                raise StoreError(f"{self._path}: the store has been closed")
+            return self._tried(job)
+
+    def _closed(self) -> None:
+        with self._in_use:
+            self._is_closed = True
+            self._close()
+
+    def _tried(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._connection is not None and _identity(self._path) != self._opened:
+                self._close()  # somebody has removed it, or put another file in its place
+            if self._connection is None:
+                self._connection = connected(self._path, self._form)
+                self._opened = _identity(self._path)
+            return job(self._connection)
+        except sqlite3.Error as error:
+            self._close()  # it is opened anew the next time: by then it may be another file, or on another disk
+            raise StoreError(f"{self._path}: {reason(error, self._path)}") from error
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is, whatever it is called; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def connected(path: Path, form: FileForm) -> sqlite3.Connection:
+    """A connection to a file that is ours, or was not there. Nothing is written before that is known."""
+    connection = sqlite3.connect(path, timeout=form.busy_seconds, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("BEGIN")  # one look at it, not three, while somebody else makes it
+        is_new = _is_new(connection, path, form)
+        connection.execute("COMMIT")
+        if is_new:
+            _make(connection, path, form)
+        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreError(f"{path}: no write-ahead log can be kept there (journal mode {mode})")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA secure_delete = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_new(connection: sqlite3.Connection, path: Path, form: FileForm) -> bool:
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application == 0 and version == 0 and tables == 0:
+        return True
+    if application != form.application_id:
+        raise StoreError(f"{path}: it is another program's database")
+    if version != form.version:
+        raise StoreError(f"{path}: its schema has version {version}, this release knows version {form.version}")
+    return False
+
+
+def _make(connection: sqlite3.Connection, path: Path, form: FileForm) -> None:
+    with Transaction(connection):
+        if _is_new(connection, path, form):  # nobody else was quicker
+            for statement in form.statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {form.application_id}")
+            connection.execute(f"PRAGMA user_version = {form.version}")
+
+
+_REASONS = {
+    sqlite3.SQLITE_BUSY: "it is locked by another process",
+    sqlite3.SQLITE_LOCKED: "it is locked by another process",
+    sqlite3.SQLITE_READONLY: "it may not be written to",
+    sqlite3.SQLITE_PERM: "it may not be opened",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_NOTADB: "it is not a SQLite database",
+    sqlite3.SQLITE_CORRUPT: "it is damaged; it is left as it is",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "reading or writing it failed",
+}
+
+
+def reason(error: sqlite3.Error, path: Path) -> str:
+    """What is wrong, for people. Nothing that is in the file."""
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code == sqlite3.SQLITE_CANTOPEN and not path.parent.is_dir():
+        return "its folder does not exist"
+    return _REASONS.get(code) or f"SQLite says {getattr(error, 'sqlite_errorname', type(error).__name__)}"
+
+
+class Transaction:
+    """All or nothing, and nobody else writes meanwhile."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            try:
+                self._connection.execute("COMMIT")
+            except sqlite3.Error:
+                self._roll_back()
+                raise
+        else:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:  # SQLite does it itself for some errors
+            self._connection.execute("ROLLBACK")

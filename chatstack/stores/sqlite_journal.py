@@ -1,0 +1,97 @@
+"""Journals of iterative loops in one SQLite file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from chatstack.errors import StoreError, WiringError
+from chatstack.loop.journal import Entry
+from chatstack.stores.opening import OpenedOnce
+from chatstack.stores.sqlite_file import FileForm, SQLiteThread, Transaction
+
+_FORM = FileForm(
+    application_id=0x4348444A,
+    version=1,
+    statements=(
+        "CREATE TABLE entries (run TEXT NOT NULL, number INTEGER NOT NULL, entry BLOB NOT NULL,"
+        " PRIMARY KEY (run, number)) WITHOUT ROWID",
+    ),
+    busy_seconds=5.0,
+)
+
+
+class SQLiteJournal:
+    """What runs of an ``IterativeLoop`` have done, in one file, for the processes of one machine.
+
+    A run whose process was killed goes on where it was: ``IterativeLoop(..., journal=SQLiteJournal("runs.db"))``, and
+    the same ``run_id`` in a new context. An entry is on its way to the disk when ``append`` returns; a power failure
+    may take the last ones. The file holds prompts, answers and tool results in full, so its folder should be as
+    private as these are. ``forget`` a run when it is of no more use. What is wrong with the file is a ``StoreError``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike) or not str(path) or str(path) == ":memory:":  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(f"SQLiteJournal: path={path!r} must name a file", parameter="path")
+        self.path = Path(path)
+        self._opened = OpenedOnce(str(self.path), partial(SQLiteThread, self.path, _FORM))
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder(Entry).decode
+
+    async def entries(self, run_id: str) -> Sequence[Entry]:
+        """All that was written of that run, in order."""
+        rows = await self._opened.get().run(
+            lambda connection: connection.execute(
+                "SELECT number, entry FROM entries WHERE run = ? ORDER BY number", (run_id,)
+            ).fetchall()
+        )
+        found: list[Entry] = []
+        for number, entry in rows:
+            if number != len(found):
+                raise StoreError(f"{self.path}: in the journal of run {run_id!r}, entry {len(found)} is missing")
+            try:
+                found.append(self._decode(entry))
+            except (msgspec.DecodeError, TypeError, ValueError) as error:
+                raise StoreError(f"{self.path}: entry {number} of run {run_id!r} cannot be read") from error
+        return found
+
+    async def append(self, run_id: str, number: int, entry: Entry) -> None:
+        """Write one more. Raises ``StoreError`` if it is not the next: somebody else goes on with this run, or it was
+        forgotten meanwhile."""
+        row = run_id, number, self._encode(entry)
+
+        def write(connection: sqlite3.Connection) -> int:
+            with Transaction(connection):
+                last = connection.execute("SELECT max(number) FROM entries WHERE run = ?", (run_id,)).fetchone()[0]
+                there = 0 if last is None else int(last) + 1
+                if there == number:
+                    connection.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
+                return there
+
+        there = await self._opened.get().run(write)
+        if there != number:
+            why = "goes on somewhere else at the same time" if there > number else "was forgotten while it ran"
+            raise StoreError(f"{self.path}: run {run_id!r} {why}")
+
+    async def forget(self, run_id: str) -> None:
+        """Forget that run; what was there is overwritten in the file, too."""
+
+        def delete(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM entries WHERE run = ?", (run_id,))
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # or the log would still hold it
+
+        await self._opened.get().run(delete)
+
+    async def aclose(self) -> None:
+        """Close the file and end the thread. The journal cannot be used any more."""
+        thread = self._opened.close()
+        if thread is not None:
+            await thread.aclose()
+
+    def __repr__(self) -> str:
+        return f"SQLiteJournal({str(self.path)!r})"
