@@ -75,7 +75,7 @@ class ChatFronts:
         Raises ``InputError`` for what cannot be sent, ``ProviderError`` when the model's side fails, and
         ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out.
         """
-        shape = None if output_type is None else shape_of(cast("type[object]", output_type))
+        shape = None if output_type is None else shape_of(output_type)
         request = request_of(messages, options, conversation_id, stream=False, shape=shape)
         if timeout_seconds is not None:
             async with self._opening(request, timeout_seconds, shape) as stream:
@@ -100,13 +100,11 @@ class ChatFronts:
 
         With ``output_type``, ``stream.response()`` has the value, or raises the ``OutputError``.
         """
-        shape = None if output_type is None else shape_of(cast("type[object]", output_type))
+        shape = None if output_type is None else shape_of(output_type)
         request = request_of(messages, options, conversation_id, stream=True, shape=shape)
         return self._opening(request, timeout_seconds, shape)
 
-    def _opening(
-        self, request: ChatRequest, timeout_seconds: float | None, shape: OutputShape[object] | None
-    ) -> ChatStream:
+    def _opening(self, request: ChatRequest, timeout_seconds: float | None, shape: OutputShape | None) -> ChatStream:
         _check_timeout(timeout_seconds)
         return ChatStream.opening(
             lambda: self.send(request),
@@ -121,7 +119,7 @@ def request_of(
     conversation_id: object = None,
     *,
     stream: bool = False,
-    shape: OutputShape[object] | None = None,
+    shape: OutputShape | None = None,
 ) -> ChatRequest:
     """Check what was passed to a front; errors name position and type, never text."""
     if isinstance(messages, str):

@@ -7,9 +7,9 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -31,53 +31,50 @@ _STRICT_WORDS = frozenset(
 _STRICT_FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"})
 """What OpenAI's strict mode takes; it refuses a schema with any other word in it."""
 _TYPES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-_UNFINISHED = {
-    "length": "was cut off by a limit",
-    "refused": "was refused",
-    "tool_calls": "is a call of tools, and does not fit",
-    "paused": "was paused, and does not fit",
-}
+_NOT_READ = {"length": "was cut off by a limit", "refused": "was refused"}
+_WHY = {"tool_calls": "is a call of tools, and ", "paused": "was paused, and "}
 
 Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class OutputShape(Generic[T]):
+class OutputShape:
     """How a type is asked for, and read: a dataclass, ``TypedDict`` or ``msgspec.Struct``, a pydantic model, or any
     type or union that these libraries know."""
 
     schema: OutputSchema
-    _read: Callable[[str], T]
+    _read: Callable[[str], object]
 
-    def parsed(self, answer: ChatResponse) -> ParsedResponse[T]:
+    def parsed(self, answer: ChatResponse) -> ParsedResponse[object]:
         """The same answer with its value in ``parsed``. Raises ``OutputError``, which keeps the text."""
-        unfinished = _UNFINISHED.get(answer.finish_reason or "")
-        if unfinished and answer.finish_reason in ("length", "refused"):
-            raise self._wrong(unfinished, answer)
+        reason = answer.finish_reason or ""
+        if reason in _NOT_READ:
+            raise self._wrong(_NOT_READ[reason], answer)
         try:
             value = self._read(answer.text)
         except (ValueError, RecursionError) as error:  # msgspec's and pydantic's are of the first kind
             place = _PLACE.search(str(error))
-            raise self._wrong(unfinished or f"does not fit{f', at {place[1]}' if place else ''}", answer) from error
-        fields: dict[str, Any] = {name: getattr(answer, name) for name in answer.__struct_fields__}
-        fields["parsed"] = value
+            raise self._wrong(
+                f"{_WHY.get(reason, '')}does not fit{f', at {place[1]}' if place else ''}", answer
+            ) from error
+        fields: dict[str, Any] = {**msgspec.structs.asdict(answer), "parsed": value}
         return ParsedResponse(**fields)
 
     def _wrong(self, why: str, answer: ChatResponse) -> OutputError:
         return OutputError(f"output_type={self.schema.name}: the answer {why}", text=answer.text, response=answer)
 
 
-def shape_of(kind: type[T]) -> OutputShape[T]:
+def shape_of(kind: object) -> OutputShape:
     """How that type is asked for and read. Raises ``InputError`` for one that has no JSON schema."""
     try:
-        return cast("OutputShape[T]", _shape_of(cast("Hashable", kind)))
+        return _shape_of(kind)
     except (TypeError, NameError) as error:  # a name in a type hint that nobody defined
         told = str(error).split("\n")[0].rstrip(".")
         raise InputError(f"output_type={kind!r} cannot be described as JSON ({told})") from error
 
 
 @functools.lru_cache(maxsize=256)
-def _shape_of(kind: Any) -> OutputShape[Any]:
+def _shape_of(kind: Any) -> OutputShape:
     if inspect.isroutine(kind):  # pydantic would call it
         raise TypeError("a function is no type")
     name = _NAME.sub("_", getattr(kind, "__name__", ""))[:64] or "answer"

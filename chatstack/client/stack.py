@@ -144,7 +144,9 @@ class ChatStack:
             made.append(client)
         made.reverse()
         names = [spec.name for spec in specs]
-        for misplaced in _misplaced(names, made):
+        kinds = [getattr(layer, "kind", "") for layer in made]
+        _check_at_most_one(names, kinds)
+        for misplaced in _misplaced(names, kinds):
             cast("Telemetry", resolver(Telemetry)).warn("layer_order", misplaced, {}, span_name="build_stack")
             warnings.warn(misplaced, LayerOrderWarning, stacklevel=2)
         return BuiltClient(client, tuple(made), tuple(names), self.provider)
@@ -230,23 +232,31 @@ AT_MOST_ONE: Mapping[str, str] = MappingProxyType(
 """The kinds of layers of which a stack has one at most, and what several of them are called."""
 
 
-def _misplaced(names: list[str], layers: list[object]) -> Iterator[str]:
-    """What is said of context layers outside the tool loop, and of budgets in it. At most one of some kinds."""
-    kinds = [getattr(layer, "kind", "") for layer in layers]
+_WRONG_PLACES: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("context", "outside"): "it sees a turn's first request only, so a long loop can still overflow",
+        ("fallback", "outside"): "its other clients are asked without tools",
+        ("budget", "inside"): "it sees one round at a time, so a turn can still exceed it",
+    }
+)
+"""By kind of layer and side of the tool loop: what is wrong with it there."""
+
+
+def _check_at_most_one(names: list[str], kinds: list[str]) -> None:
     for kind, word in AT_MOST_ONE.items():
         found = [name for name, each in zip(names, kinds, strict=True) if each == kind]
         if len(found) > 1:
             raise WiringError(f"two {word} in one stack: {' and '.join(found)}; leave one out", layer=found[1])
+
+
+def _misplaced(names: list[str], kinds: list[str]) -> Iterator[str]:
+    """What is said of layers that stand on the wrong side of the tool loop."""
     if "tool_loop" not in kinds:
         return
     loop = kinds.index("tool_loop")
-    for name in (name for name, kind in zip(names[:loop], kinds, strict=False) if kind == "context"):
-        yield (
-            f"layer {name!r} is outside the tool loop {names[loop]!r}: it sees a turn's first request only, "
-            f"so a long loop can still overflow; move it behind {names[loop]!r}"
-        )
-    for name in (name for name, kind in zip(names[loop:], kinds[loop:], strict=True) if kind == "budget"):
-        yield (
-            f"layer {name!r} is inside the tool loop {names[loop]!r}: it sees one round at a time, "
-            f"so a turn can still exceed it; move it before {names[loop]!r}"
-        )
+    there = names[loop]
+    for position, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        side, move = ("outside", "behind") if position < loop else ("inside", "before")
+        why = _WRONG_PLACES.get((kind, side))
+        if why:
+            yield f"layer {name!r} is {side} the tool loop {there!r}: {why}; move it {move} {there!r}"

@@ -36,6 +36,7 @@ class ChatStream:
         "_head",
         "_listeners",
         "_owned",
+        "_parsed",
         "_read",
         "_released",
         "_source",
@@ -51,6 +52,7 @@ class ChatStream:
         self._fold: _Fold | None = None
         self._failure: BaseException | None = None
         self._listeners: list[Callable[[ChatResponse], None]] | None = None
+        self._parsed: ChatResponse | None = None
         self._read: Callable[[ChatResponse], ChatResponse] | None = None
         self.sent: ChatRequest | None = None
         """The request as it reached the provider, where it, or the model tracer around it, has said so."""
@@ -189,7 +191,11 @@ class ChatStream:
         async for _ in self:
             pass
         await self.aclose()
-        return self.so_far if self._read is None else self._read(self.so_far)
+        if self._read is None:
+            return self.so_far
+        if self._parsed is None:
+            self._parsed = self._read(self.so_far)
+        return self._parsed
 
     async def _read_below(self, source: WatchedSource) -> None:
         """Nobody looks at the updates, so they need not come up here one by one."""

@@ -70,7 +70,7 @@ async def run_demo(
     """
     console, recorder, ledger = make_console(), SpanRecorder(), Ledger(CharCounter())
     progress = LiveTurns(console, QUESTIONS) if live else TurnProgress(console, TURNS)
-    is_watched = isinstance(progress, LiveTurns) and progress.view.moves
+    is_watched = isinstance(progress, LiveTurns) and progress.moves
     pace = LIVE_SECONDS_PER_WORD if is_watched else _SECONDS_PER_WORD
     async with AsyncExitStack() as closing:
         provider: Provider

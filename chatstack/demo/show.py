@@ -98,22 +98,13 @@ class TurnProgress:
             self._bar.console.print(Padding(remark, (0, 0, 0, 8), expand=False))
 
 
-class LiveTurns:
+class LiveTurns(LiveView):
     """The same by way of a ``LiveView``, with each question above what comes of it; the words of the answers are only
     for who asked."""
 
     def __init__(self, console: Console, questions: Sequence[str]) -> None:
+        super().__init__(console)
         self._questions = iter(questions)
-        self.view = LiveView(console)
-
-    def __enter__(self) -> Self:
-        self.view.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.view.__exit__(kind, error, trace)
 
     def heard(self, text: str) -> None:
         """Nothing: they come from another thread than the events."""
@@ -121,8 +112,8 @@ class LiveTurns:
     def tell(self, event: ProgressEvent) -> None:
         """Take in one event."""
         if event.kind == "turn_started":
-            self.view.note(f"> {next(self._questions, '')}")
-        self.view(event)
+            self.note(f"> {next(self._questions, '')}")
+        self(event)
 
 
 def comparison(ledger: Ledger, turns: Sequence[str], console: Console) -> Table:

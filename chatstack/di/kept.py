@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeAlias, cast
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from dependency_injector import providers
@@ -23,6 +25,56 @@ from chatstack.client.stack import ChatStack
 from chatstack.errors import WiringError
 
 Provider: TypeAlias = "providers.Provider[Any]"
+InForce: TypeAlias = "dict[Provider, object]"
+"""In a provider and below it: what overrides each, and what each resource has opened, None while it is closed."""
+
+_Seen: TypeAlias = "tuple[InForce, bool]"
+"""What was in force below something, and whether a client had asked for it."""
+_LOCAL = (providers.ThreadLocalSingleton, providers.ContextLocalSingleton)
+_KEPT = (providers.BaseSingleton, providers.Resource, providers.AttributeGetter, providers.ItemGetter)
+
+
+class Watch(providers.List):
+    """A provider of clients, and what all that it is made from was made with."""
+
+    def __init__(self, *made: Provider) -> None:  # of one; a copy of a container makes a copy without, and gives it
+        super().__init__(*made)
+        self._kept: list[_Kept] = []
+        self._before: tuple[int, InForce] | None = None
+
+    @property
+    def related(self) -> Iterator[Provider]:
+        """A container reads this when it is complete: what is overridden by then was so when singletons were made."""
+        if self._before is None and self.args:
+            with _nothing_else_changes():
+                self._find_kept()
+                for each in self._kept:
+                    each.note(was_asked=False)
+        yield from cast("tuple[Provider, ...]", self.args)
+
+    def ask(self) -> Any:
+        """What the provider gives, with everything that it is made from as it is now.
+
+        Raises ``WiringError`` when a resource is open that was opened with something else.
+        """
+        (made,) = cast("tuple[Provider]", self.args)
+        if self._before is not None and self._before[0] == _Kept.changes and _same(self._before[1], _in_force(made)):
+            return made()
+        with _nothing_else_changes():
+            self._find_kept()
+            for each in self._kept:
+                each.renew()
+            try:
+                return made()
+            finally:
+                for each in self._kept:
+                    each.note(was_asked=True)
+                is_local = any(isinstance(each.provider, _LOCAL) for each in self._kept)
+                self._before = (-1 if is_local else _Kept.changes, _in_force(made))
+
+    def _find_kept(self) -> None:
+        those: Iterator[Provider] = cast("Any", providers).traverse(*self.args, types=_KEPT)
+        self._kept = [_all_kept.get(id(each)) or _all_kept.setdefault(id(each), _Kept(each)) for each in those]
 
 
 @contextmanager
@@ -33,63 +85,6 @@ def _nothing_else_changes() -> Generator[None]:
     """
     with cast("Any", providers.ThreadSafeSingleton).storage_lock, cast("Any", providers.Provider).overriding_lock:
         yield
-
-
-_RESET = (
-    providers.Singleton,
-    providers.ThreadSafeSingleton,
-    providers.ThreadLocalSingleton,
-    providers.ContextLocalSingleton,
-)
-_LOCAL = (providers.ThreadLocalSingleton, providers.ContextLocalSingleton)
-_KEPT = (*_RESET, providers.Resource, providers.AttributeGetter, providers.ItemGetter)
-
-
-class Watch(providers.List):
-    """A provider of clients, and what all that it is made from was made with."""
-
-    def __init__(self, *made: Provider) -> None:
-        super().__init__(*made)
-        self._kept: list[_Kept] = []
-        self._was_asked = False
-        self._before: tuple[int, _Below] | None = None
-
-    @property
-    def related(self) -> Iterator[Provider]:
-        """A container reads this when it is complete: what is overridden by then was so when singletons were made."""
-        if not self._was_asked:
-            with _nothing_else_changes():
-                self._was_asked = True  # so long as it looks for itself
-                self._kept = self._find_kept()
-                for each in self._kept:
-                    each.begin()
-                self._was_asked = False
-        yield from cast("tuple[Provider, ...]", self.args)
-
-    def ask(self) -> Any:
-        """What the provider gives, with everything that it is made from as it is now.
-
-        Raises ``WiringError`` when a resource is open that was opened with something else.
-        """
-        (made,) = cast("tuple[Provider]", self.args)
-        if self._before is not None and self._before[0] == _Kept.changes and self._before[1].is_same(_Below.of(made)):
-            return made()
-        with _nothing_else_changes():
-            self._was_asked = True
-            self._kept = self._find_kept()
-            for each in self._kept:
-                each.renew()
-            try:
-                return made()
-            finally:
-                for each in self._kept:
-                    each.note()
-                is_local = any(isinstance(each.provider, _LOCAL) for each in self._kept)
-                self._before = None if is_local else (_Kept.changes, _Below.of(made))
-
-    def _find_kept(self) -> list[_Kept]:
-        those = cast("Iterator[Provider]", self.traverse(types=_KEPT))
-        return [_all_kept.get(id(each)) or _all_kept.setdefault(id(each), _Kept(each)) for each in those]
 
 
 def effective(provider: Provider) -> Provider:
@@ -115,56 +110,46 @@ def derived(provider: Provider, stack: ChatStack) -> ChatStack:
     kept = _all_kept.get(id(provider))
     if kept is None:
         return stack
-    memory, services = kept.shared or (stack.memory, stack.services)
-    if stack.memory is not memory:
-        services = stack.services
-    kept.shared = stack.memory, services
+    if kept.shared is None or kept.shared[0] is not stack.memory:
+        kept.shared = stack.memory, stack.services
+    services = kept.shared[1]
     return stack if services is stack.services else replace(stack, services=services)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Below:
-    """What is in force in a provider and below it: what overrides what, and what resources have opened, or None."""
-
-    overriding: dict[Provider, Provider]
-    opened: dict[Provider, object]
-
-    @classmethod
-    def of(cls, provider: Provider) -> _Below:
-        below, seen, to_visit = cls({}, {}), set[Provider](), [provider]
-        while to_visit:
-            each = to_visit.pop()
-            if each in seen:
-                continue
-            seen.add(each)
-            other = _overriding(each)
-            if other is None:
-                to_visit.extend(each.related)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-                if isinstance(each, providers.Resource):
-                    below.opened[each] = each() if each.initialized else None
-                continue
+def _in_force(provider: Provider) -> InForce:
+    found: InForce = {}
+    seen, to_visit = set[Provider](), [provider]
+    while to_visit:
+        each = to_visit.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        other = _overriding(each)
+        if other is not None:
+            found[each] = other
             to_visit.append(other)  # what it overrides is not asked
-            below.overriding[each] = other
-        return below
+            continue
+        to_visit.extend(each.related)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        if isinstance(each, providers.Resource):
+            found[each] = each() if each.initialized else None
+    return found
 
-    def is_same(self, now: _Below) -> bool:
-        return (
-            self.overriding == now.overriding
-            and self.opened.keys() == now.opened.keys()
-            and all(self.has_same(each, now) for each in self.opened)
-        )
 
-    def has_same(self, resource: Provider, now: _Below) -> bool:
-        return _settled(self.opened[resource]) is _settled(now.opened.get(resource))
+def _same(one: InForce, other: InForce) -> bool:
+    return one.keys() == other.keys() and all(_settled(one[each]) is _settled(other[each]) for each in one)
 
-    def has_changed(self, now: _Below) -> bool:
-        """Whether something else is overridden, or what was open has been closed, opened again or not."""
-        for each in self.overriding.keys() | now.overriding.keys():
-            # Nothing can have been made with a dependency before it was given.
-            could_be_made = each in self.overriding or not isinstance(each, providers.Dependency) or each.default
-            if could_be_made and self.overriding.get(each) is not now.overriding.get(each):
-                return True
-        return any(value is not None and not self.has_same(each, now) for each, value in self.opened.items())
+
+def _has_changed(before: InForce, now: InForce) -> bool:
+    """Whether something else is overridden, or what was open has been closed, or opened again."""
+    for each in before.keys() | now.keys():
+        was, there = _settled(before.get(each)), _settled(now.get(each))
+        was_of_no_use = was is None and (
+            (isinstance(each, providers.Resource) and not isinstance(there, providers.Provider))
+            or (isinstance(each, providers.Dependency) and not each.default)
+        )  # nothing can have been made with a resource before it was opened, nor with a dependency before it was given
+        if was is not there and not was_of_no_use:
+            return True
+    return False
 
 
 def _settled(value: object) -> object:
@@ -174,35 +159,9 @@ def _settled(value: object) -> object:
     return value
 
 
-_Seen: TypeAlias = "tuple[_Below, bool]"
-"""What was in force below something, and whether a client had asked for it."""
-
-
-class _Memo(Protocol):
-    """Where something is remembered: for everybody, for a thread, or for a context."""
-
-    def get(self) -> _Seen: ...
-
-    def set(self, value: _Seen, /) -> object: ...
-
-
-class _Everywhere:
-    def __init__(self, value: _Seen) -> None:
-        self._value = value
-
-    def get(self) -> _Seen:
-        return self._value
-
-    def set(self, value: _Seen, /) -> None:
-        self._value = value
-
-
-class _InThread(_Everywhere, threading.local):
-    """Begins in each thread with the same."""
-
-
 class _Kept:
-    """Something that a provider keeps: what was in force when it was seen last, and whether a client had asked for it.
+    """Something that a provider keeps: what was in force when it was seen last, and whether a client had asked for it;
+    of a singleton of a thread, or of a context, for each of these.
 
     All clients that depend on the provider share one, so that none resets what another one has just had made.
     """
@@ -213,38 +172,39 @@ class _Kept:
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         self.shared: tuple[object, SharedServices] | None = None
-        seen: _Seen = _Below.of(provider), False
-        self._seen: _Memo
+        first: _Seen = _in_force(provider), False
+        self._seen: Callable[[], _Seen]
+        self._see: Callable[[_Seen], object]
         if isinstance(provider, providers.ContextLocalSingleton):
-            self._seen = ContextVar[_Seen]("seen", default=seen)
+            seen = ContextVar[_Seen]("seen", default=first)
+            self._seen, self._see = seen.get, seen.set
         else:
-            self._seen = (_InThread if isinstance(provider, providers.ThreadLocalSingleton) else _Everywhere)(seen)
-
-    def begin(self) -> None:
-        """Take what is in force for what it was made with, unless a client has asked for it."""
-        if not self._seen.get()[1]:
-            self._seen.set((_Below.of(self.provider), False))
+            place = threading.local() if isinstance(provider, providers.ThreadLocalSingleton) else SimpleNamespace()
+            self._seen, self._see = partial(getattr, place, "seen", first), partial(setattr, place, "seen")
 
     def renew(self) -> None:
         """Reset a singleton that was made with something else; raise ``WiringError`` for a resource."""
         if _overriding(self.provider) is not None:
             return
-        before, was_asked = self._seen.get()
-        now = _Below.of(self.provider)
-        has_changed = before.has_changed(now)
+        before, was_asked = self._seen()
+        now = _in_force(self.provider)
+        has_changed = _has_changed(before, now)
         if isinstance(self.provider, providers.Resource):
-            if has_changed and now.opened[self.provider] is not None and before.has_same(self.provider, now):
+            opened = _settled(now[self.provider])
+            if has_changed and opened is not None and opened is _settled(before.get(self.provider)):
                 raise _left_open(self.provider)
         # What had been made for somebody else may have been made with a resource that is closed by now.
-        elif isinstance(self.provider, _RESET) and (has_changed or (not was_asked and None in now.opened.values())):
+        elif isinstance(self.provider, providers.BaseSingleton) and (
+            has_changed or (not was_asked and any(value is None for value in now.values()))
+        ):
             self.provider.reset()
         if has_changed:
             _Kept.changes += 1
 
-    def note(self) -> None:
-        """Note what it has been made with."""
-        if _overriding(self.provider) is None:
-            self._seen.set((_Below.of(self.provider), True))
+    def note(self, *, was_asked: bool) -> None:
+        """Take what is in force for what it was made with; before a client has asked for it, that is a guess."""
+        if _overriding(self.provider) is None and (was_asked or not self._seen()[1]):
+            self._see((_in_force(self.provider), was_asked))
 
 
 def _left_open(resource: providers.Resource[object]) -> WiringError:

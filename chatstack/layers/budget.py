@@ -13,8 +13,9 @@ from chatstack.errors import BudgetExceeded, InputError, WiringError
 from chatstack.layers.spending import Account, Allowance, Spending
 from chatstack.tokens.prices import Price
 from chatstack.tools.turn import NOT_RUN
+from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatUpdate, FinishReason
+from chatstack.values.responses import ChatUpdate
 
 BudgetPeriod: TypeAlias = Literal["turn", "conversation"]
 
@@ -61,37 +62,11 @@ class Budget(ChatFronts):
     async def send(self, request: ChatRequest, /) -> ChatStream:
         price = self._allowance.price_of(self.inner, request.options.model)
         account = self._account(request)
-        over = self.excess(account)
-        if over:
-            raise BudgetExceeded(over, usage=account.usage, overhead_usage=account.overhead, cost=self._cost(account))
+        _check(self._allowance, self.per, account)
         stream = await self.inner.send(request)
-        return ChatStream(_Metered(stream, self, account, price), owns=stream)
-
-    def goes_on(self, finish: FinishReason) -> bool:
-        """Whether the model is asked again behind an answer without calls: a tool loop does so after a pause."""
-        return finish == "paused" and self._is_around_tools
-
-    def price_of_answer(self, model: str, asked: Price | None) -> Price | None:
-        """What the model that answered costs; the ``asked`` price where that is not known."""
-        return self._allowance.price_of_answer(model, asked)
-
-    def excess(self, account: Account) -> str:
-        """What is used up of the budget, or ""."""
-        return self._allowance.excess(account, self.per)
-
-    def exceeded(self, stream: ChatStream, account: Account) -> BudgetExceeded:
-        """What to raise in the middle of a turn."""
-        answer = stream.so_far
-        return BudgetExceeded(
-            self.excess(account),
-            usage=account.usage,
-            overhead_usage=account.overhead,
-            cost=self._cost(account),
-            messages=answer.messages,
+        return ChatStream(
+            _Metered(stream, self._allowance, self.per, account, price, self._is_around_tools), owns=stream
         )
-
-    def _cost(self, account: Account) -> Decimal | None:
-        return account.cost if self.max_cost is not None else None
 
     def _account(self, request: ChatRequest) -> Account:
         if self.per == "turn":
@@ -101,49 +76,62 @@ class Budget(ChatFronts):
         return self.spending.of(request.conversation_id)
 
 
+@dataclass(slots=True, eq=False)
 class _Metered:
     """The source of a stream whose usage is counted, and which ends between two rounds when too much is used."""
 
-    __slots__ = ("_account", "_budget", "_goes_on", "_has_run", "_open", "_price", "_stream")
-
-    def __init__(self, stream: ChatStream, budget: Budget, account: Account, price: Price | None) -> None:
-        self._stream = stream
-        self._budget = budget
-        self._account = account
-        self._price = price
-        self._open: list[str] = []
-        self._has_run = self._goes_on = False
+    stream: ChatStream
+    allowance: Allowance
+    per: BudgetPeriod
+    account: Account
+    price: Price | None
+    is_around_tools: bool
+    open: list[str] = field(default_factory=list[str])
+    has_run: bool = False
+    goes_on: bool = False
 
     async def __anext__(self) -> ChatUpdate:
-        if self._goes_on and self._budget.excess(self._account):
-            await self._stream.aclose()
-            raise self._budget.exceeded(self._stream, self._account)
-        update = await self._stream.__anext__()
+        if self.goes_on:
+            try:
+                _check(self.allowance, self.per, self.account, self.stream.so_far.messages)
+            except BudgetExceeded:
+                await self.stream.aclose()
+                raise
+        update = await self.stream.__anext__()
         if update.usage is not None:
-            self._account.add(update.usage, self._budget.price_of_answer(update.model, self._price))
+            self.account.add(update.usage, self.allowance.price_of_answer(update.model, self.price))
         if update.overhead_usage is not None:
-            self._account.add(update.overhead_usage, self._price, is_overhead=True)
+            self.account.add(update.overhead_usage, self.price, is_overhead=True)
         self._note(update)
         return update
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        await self.stream.aclose()
 
     def _note(self, update: ChatUpdate) -> None:
         """Whether another call to the model comes next: behind the last result that this round asked for, unless all of
         them say that nothing was run."""
         message = update.message_done
         if message is not None:
-            self._open += [call.id for call in message.calls]
+            self.open += [call.id for call in message.calls]
             for result in message.results:
-                if result.call_id in self._open:  # ids may be used again, within a round too
-                    self._open.remove(result.call_id)
+                if result.call_id in self.open:  # ids may be used again, within a round too
+                    self.open.remove(result.call_id)
             if message.role == "tool":
-                self._has_run |= any(result.output not in NOT_RUN for result in message.results)
-                self._goes_on = self._has_run and not self._open
+                self.has_run |= any(result.output not in NOT_RUN for result in message.results)
+                self.goes_on = self.has_run and not self.open
         if update.finish_reason is not None:
-            self._has_run = False
-            self._goes_on = self._budget.goes_on(update.finish_reason)
+            self.has_run = False
+            # Behind an answer without calls, a tool loop asks the model again after a pause.
+            self.goes_on = update.finish_reason == "paused" and self.is_around_tools
+
+
+def _check(allowance: Allowance, per: BudgetPeriod, account: Account, added: tuple[Message, ...] = ()) -> None:
+    """Raise ``BudgetExceeded``, with what the turn has added, if that much is used up."""
+    over = allowance.excess(account, per)
+    if over:
+        cost = account.cost if allowance.max_cost is not None else None
+        raise BudgetExceeded(over, usage=account.usage, overhead_usage=account.overhead, cost=cost, messages=added)
 
 
 def _wrong(parameter: str, value: object, wanted: str) -> WiringError:

@@ -22,7 +22,8 @@ from chatstack.values.requests import ChatRequest
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fallback(ChatFronts):
-    """Asks the next client when one refuses: overloaded, too many requests, too long, not reachable.
+    """Asks the next client when one raises a ``ProviderError`` before its first delta: overloaded, not reachable, too
+    long; a wrong key or a refused request, too.
 
     Goes innermost, right around the provider, which is asked first; then ``clients``, in their order. Only what comes
     before the first delta counts: an answer that has begun is never started again somewhere else. Each of ``clients``
@@ -60,7 +61,7 @@ class Fallback(ChatFronts):
         errors: list[ProviderError] = []
         for client in (self.inner, *self._others):
             try:
-                return await client.send(request if client is self.inner else _anybodys(request))
+                return await client.send(request if client is self.inner else _for_another(request))
             except ProviderError as error:
                 errors.append(error)
         first = errors[0]
@@ -90,7 +91,7 @@ def _is_client(given: object) -> bool:
     return callable(getattr(given, "send", None)) and not isinstance(given, type)
 
 
-def _anybodys(request: ChatRequest) -> ChatRequest:
+def _for_another(request: ChatRequest) -> ChatRequest:
     """The request without what is meant for one provider alone."""
     options = request.options
     if options.model is None and not options.extra:

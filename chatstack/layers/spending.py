@@ -59,7 +59,8 @@ class Allowance:
     def __post_init__(self) -> None:
         check_limit(self.owner, "max_tokens", self.max_tokens)
         cost: object = self.max_cost
-        if cost is not None and (type(cost) not in (int, float, Decimal) or not cost > 0):  # type: ignore[operator]
+        is_number = type(cost) in (int, float, Decimal) and cost == cost  # a Decimal that is NaN cannot be compared
+        if cost is not None and not (is_number and cost > 0):  # type: ignore[operator]
             raise self._wrong("max_cost", cost, "a number of dollars greater than 0")
         if self.price is not None and not isinstance(self.price, Price):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise self._wrong("price", self.price, "a Price")
@@ -128,6 +129,7 @@ class Spending:
     shared_by_stack: ClassVar[bool] = True
 
     def __init__(self, *, max_conversations: int = 100_000) -> None:
+        check_limit("Spending", "max_conversations", max_conversations)
         self._accounts: Bounded[str, Account] = Bounded(max_conversations)
         self._lock = threading.Lock()
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from chatstack.replay.measuring import Measured
-from chatstack.tokens.prices import Price, Split
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE, CACHED_FROM
+from chatstack.tokens.prices import Price, Split
 
 MINIMUM_PREFIX_TOKENS = CACHED_FROM
 _READ, _WRITTEN, _PLAIN = (round(100 * cost) for cost in (CACHE_READ, CACHE_WRITE, 1.0))

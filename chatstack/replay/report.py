@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 from chatstack.cli.terminal import printable
 from chatstack.replay.figures import PolicyFigures
-from chatstack.tokens.prices import Price
 from chatstack.replay.running import Replay
+from chatstack.tokens.prices import Price
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,10 +16,10 @@ from chatstack.replay.figures import PolicyFigures
 from chatstack.replay.grounding import Evidence
 from chatstack.replay.measuring import Gauge, WireCounter
 from chatstack.replay.policies import Policy
-from chatstack.tokens.prices import Price, price_of
 from chatstack.replay.recordings import BrokenLine, Recording
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Attributes
+from chatstack.tokens.prices import Price, price_of
 from chatstack.values.messages import Message
 from chatstack.values.parts import Text
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool

@@ -25,6 +25,9 @@ class Session:
     def resume(self) -> None:
         """Called after it, in the parent alone."""
 
+    async def aclose(self) -> None:
+        """End them; each time that it is asked."""
+
 
 S = TypeVar("S", bound=Session)
 
@@ -54,15 +57,17 @@ class OpenedOnce(Generic[S]):
                 self._session = self._make()
             return self._session
 
-    def close(self) -> S | None:
-        """From now on there is none. What there was is for the caller to close, each time that it asks."""
+    async def aclose(self) -> None:
+        """From now on there is none. What there was is closed, each time that it is asked."""
         with self._lock:
             self._is_closed = True
-            return self._session
+            session = self._session
+        if session is not None:
+            await session.aclose()
 
     def closed(self) -> StoreError:
         """What is raised from then on."""
-        return StoreError(f"{self._where}: the store has been closed")
+        return StoreError(f"{self._where}: it has been closed")
 
     def before_fork(self) -> None:
         """Called by the process itself."""

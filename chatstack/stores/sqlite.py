@@ -78,9 +78,7 @@ class SQLiteStore:
 
     async def aclose(self) -> None:
         """Close the file and end the thread. The store cannot be used any more."""
-        session = self._opened.close()
-        if session is not None:
-            await session.aclose()
+        await self._opened.aclose()
 
     def __repr__(self) -> str:
         return f"SQLiteStore({str(self.path)!r}, max_records={self.max_records})"

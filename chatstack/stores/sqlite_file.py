@@ -49,7 +49,7 @@ class SQLiteThread(Session):
         try:
             waiting = self._thread.submit(self._done, job)
         except RuntimeError as error:  # closed by another thread in this very moment, or the interpreter ends
-            raise StoreError(f"{self._path}: the store has been closed") from error
+            raise StoreError(f"{self._path}: it has been closed") from error
         return await asyncio.wrap_future(waiting)
 
     def later(self, job: Callable[[sqlite3.Connection], None]) -> None:
@@ -76,7 +76,7 @@ class SQLiteThread(Session):
     def _done(self, job: Callable[[sqlite3.Connection], T]) -> T:
         with self._in_use:
             if self._is_closed:
-                raise StoreError(f"{self._path}: the store has been closed")
+                raise StoreError(f"{self._path}: it has been closed")
             return self._tried(job)
 
     def _closed(self) -> None:

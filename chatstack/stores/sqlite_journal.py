@@ -89,9 +89,7 @@ class SQLiteJournal:
 
     async def aclose(self) -> None:
         """Close the file and end the thread. The journal cannot be used any more."""
-        thread = self._opened.close()
-        if thread is not None:
-            await thread.aclose()
+        await self._opened.aclose()
 
     def __repr__(self) -> str:
         return f"SQLiteJournal({str(self.path)!r})"

@@ -56,10 +56,12 @@ def put(
 
 
 def touch(connection: sqlite3.Connection, owner: str, link: bytes, now: int) -> None:
+    """It was used again."""
     connection.execute("UPDATE decisions SET used = ? WHERE owner = ? AND link = ?", (now, owner, link))
 
 
 def trim(connection: sqlite3.Connection, max_records: int) -> None:
+    """Let those go that were not used for longest, down to that many."""
     with Transaction(connection):  # or two processes that count at the same time would let go twice as many
         too_many = connection.execute("SELECT count(*) FROM decisions").fetchone()[0] - max_records
         if too_many > 0:
@@ -68,6 +70,7 @@ def trim(connection: sqlite3.Connection, max_records: int) -> None:
 
 
 def forget(connection: sqlite3.Connection, links: Sequence[bytes] | None) -> None:
+    """Forget these links, or all, and overwrite what was kept for them."""
     with Transaction(connection):
         if links is None:
             connection.execute("DELETE FROM decisions")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -63,7 +63,7 @@ def content_of(request: ChatRequest, answer: ChatResponse | None) -> Content:
     """What a model was sent and has answered, as far as it got."""
     options, found = request.options, Content()
     if options.instructions:
-        found[semconv.SYSTEM_INSTRUCTIONS] = [{"type": "text", "content": clean(options.instructions)}]
+        found[semconv.SYSTEM_INSTRUCTIONS] = [{"type": "text", "content": options.instructions}]
     found[semconv.INPUT_MESSAGES] = [_message(message) for message in request.messages]
     if options.tools:
         found[semconv.TOOL_DEFINITIONS] = [_tool(tool) for tool in options.tools]
@@ -72,7 +72,7 @@ def content_of(request: ChatRequest, answer: ChatResponse | None) -> Content:
         if answer.finish_reason:
             messages[-1]["finish_reason"] = _FINISH.get(answer.finish_reason, answer.finish_reason)
         found[semconv.OUTPUT_MESSAGES] = messages
-    return found
+    return cast("Content", _clean(found))
 
 
 def tool_content(call: ToolCall, result: ToolResult | None) -> Content:
@@ -80,7 +80,7 @@ def tool_content(call: ToolCall, result: ToolResult | None) -> Content:
     found = Content({semconv.TOOL_CALL_ARGUMENTS: _parsed(call.arguments)})
     if result is not None:
         found[semconv.TOOL_CALL_RESULT] = _output(result)
-    return found
+    return cast("Content", _clean(found))
 
 
 def as_attributes(content: Content) -> dict[str, str]:
@@ -92,16 +92,15 @@ def as_attributes(content: Content) -> dict[str, str]:
 
 
 def _message(message: Message) -> dict[str, JSON]:
-    parts = [found for part in message.parts if (found := _part(part)) is not None]
-    return {"role": message.role, "parts": parts}
+    return {"role": message.role, "parts": _parts(message.parts)}
 
 
 def _part(part: object) -> dict[str, JSON] | None:
     match part:
         case Text():
-            return {"type": "text", "content": clean(part.text)}
+            return {"type": "text", "content": part.text}
         case Reasoning():
-            return {"type": "reasoning", "content": clean(part.text)}
+            return {"type": "reasoning", "content": part.text}
         case ToolCall():
             return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": _parsed(part.arguments)}
         case ToolResult():
@@ -109,7 +108,7 @@ def _part(part: object) -> dict[str, JSON] | None:
         case Image():
             return _medium("image", part)
         case File():
-            return {"type": "text", "content": clean(part.text)} if part.text else _medium("document", part)
+            return {"type": "text", "content": part.text} if part.text else _medium("document", part)
         case _:
             return None  # only its provider understands it
 
@@ -124,12 +123,10 @@ def _medium(modality: str, part: Image | File) -> dict[str, JSON]:
 
 
 def _output(result: ToolResult) -> JSON:
-    if isinstance(result.output, str):
-        return clean(result.output)
-    return _parts(result.output)
+    return result.output if isinstance(result.output, str) else _parts(result.output)
 
 
-def _parts(parts: Sequence[Text | Image | File | ProviderItem]) -> list[dict[str, JSON]]:
+def _parts(parts: Sequence[object]) -> list[dict[str, JSON]]:
     return [found for part in parts if (found := _part(part)) is not None]
 
 
@@ -151,5 +148,16 @@ def _parsed(text: str) -> JSON:
         value = msgspec.json.decode(text)
         msgspec.json.encode(value)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return clean(text)
+        return text
+    return value
+
+
+def _clean(value: JSON) -> JSON:
+    """The same without half characters, which no exporter takes: names and ids that a model invents may hold them."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(name): _clean(each) for name, each in cast("dict[str, JSON]", value).items()}
+    if isinstance(value, list):
+        return [_clean(each) for each in cast("list[JSON]", cast("object", value))]
     return value

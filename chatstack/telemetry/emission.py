@@ -15,6 +15,7 @@ from opentelemetry.trace import Span, Status, StatusCode, set_span_in_context
 from opentelemetry.util.types import AnyValue
 
 from chatstack import semconv
+from chatstack.errors import WiringError
 from chatstack.semconv import WarningCode
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
 from chatstack.telemetry.providers import global_meter_provider, global_tracer_provider
@@ -22,8 +23,9 @@ from chatstack.telemetry.spans import Attributes, Value, end_span, start_span
 from chatstack.telemetry.turns import Turn, current_turn
 
 DisplayHint: TypeAlias = Literal["openinference", "langfuse", "logfire"]
-_lost = logging.getLogger(__name__)
 ALL_HINTS: frozenset[DisplayHint] = frozenset({"openinference", "langfuse", "logfire"})
+
+_logger = logging.getLogger(__name__)
 
 
 class Telemetry:
@@ -71,6 +73,15 @@ class Telemetry:
         self.span_events = span_events
         self.display_hints = display_hints
         self.warning_status = warning_status
+        if warning_status not in ("unset", "error"):
+            raise WiringError(
+                f"Telemetry: warning_status={warning_status!r} must be 'unset' or 'error'", parameter="warning_status"
+            )
+        if not set(display_hints) <= ALL_HINTS:
+            raise WiringError(
+                f"Telemetry: display_hints={display_hints!r} must be some of {', '.join(sorted(ALL_HINTS))}",
+                parameter="display_hints",
+            )
         capture = capture_of(capture_content)
         self.captures_on_spans = capture in ("span_only", "span_and_event")
         self.captures_in_events = capture in ("event_only", "span_and_event")
@@ -145,7 +156,7 @@ class Telemetry:
             yield span
 
     def working(self, strategy: str) -> Span:
-        """A span for an edit that takes time. Whoever opens it tells what came of it, and ends it."""
+        """A span for an edit that takes time. Whoever opens it tells what came of it, and ends it by ``end_span``."""
         attributes = _within(current_turn(), {semconv.COMPACTION_STRATEGY: strategy})
         return start_span(self.tracer, f"compact_context {strategy}", attributes)
 
@@ -218,8 +229,8 @@ class Telemetry:
         )
         try:
             self._logger.emit(record)
-        except Exception:  # noqa: BLE001 - whatever the user's processor raises; the call is not to fail of it
-            _lost.exception("a log record may be lost: a log record processor raised")
+        except Exception:
+            _logger.exception("a log record may be lost: a log record processor raised")
 
     def _roll_up(self, turn: Turn) -> None:
         """Let the root show what happened in its turn: lists of traces show nothing else."""

@@ -55,7 +55,7 @@ def end_span(span: Span, error: BaseException | None) -> str:
             if kind != "cancelled":
                 span.set_status(Status(StatusCode.ERROR, kind))
         span.end()
-    except Exception:  # noqa: BLE001 - the same
+    except Exception:  # noqa: BLE001 - whatever the user's span processor raises; the call is not to fail of it
         _log.exception("a span may be lost: a span processor raised")
     return kind
 

@@ -39,8 +39,8 @@ class FunctionInvoker(ChatFronts):
     a request says ``tool_choice="none"``, no call is run.
     ``include_error_details`` shows the model the text of a tool's exception.
     ``approve`` is asked before each call: True runs it, False or a text refuses it, and the model reads the text. One
-    that is async may take its time; others are called on the event loop. What it raises ends the turn. So does what a tool raises of ``propagate``, e.g. a
-    graph's interrupt, instead of becoming a result.
+    that is async may take its time; others are called on the event loop. What it raises ends the turn. So does what a
+    tool raises of ``propagate``, e.g. a graph's interrupt, instead of becoming a result.
     A call made for the third time in a turn with the same arguments is warned of (``repeated_tool_call``).
     """
 

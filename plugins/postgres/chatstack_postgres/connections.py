@@ -87,7 +87,7 @@ class Connections(Session):
 
     def closed(self) -> StoreError:
         """What is raised from then on."""
-        return StoreError(f"{self._where}: the store has been closed")
+        return StoreError(f"{self._where}: it has been closed")
 
     def _done(self, job: Job[T], errand: _Errand) -> T:
         try:

@@ -99,9 +99,7 @@ class PostgresStore:
 
     async def aclose(self) -> None:
         """Wait for what is under way, let go of connections and threads. The store cannot be used any more."""
-        connections = self._opened.close()
-        if connections is not None:
-            await connections.aclose()
+        await self._opened.aclose()
 
     def _should_purge(self) -> bool:
         """Two threads in the very same moment may both be told so, which does no harm."""

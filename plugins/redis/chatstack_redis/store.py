@@ -86,9 +86,7 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """Wait for what is under way, let go of connections and threads. The store cannot be used any more."""
-        session = self._opened.close()
-        if session is not None:
-            await session.aclose()
+        await self._opened.aclose()
 
     async def _run(self, job: Callable[[redis.Redis], T]) -> T:
         return await self._opened.get().run(job)
@@ -111,7 +109,7 @@ class _Session(Session):
         try:
             waiting = self._threads.submit(self._done, job)
         except RuntimeError as error:  # closed by another thread in this very moment, or the interpreter ends
-            raise StoreError(f"{self._where}: the store has been closed") from error
+            raise StoreError(f"{self._where}: it has been closed") from error
         return await asyncio.wrap_future(waiting)
 
     async def aclose(self) -> None:
@@ -120,7 +118,7 @@ class _Session(Session):
 
     def _done(self, job: Callable[[redis.Redis], T]) -> T:
         if self._is_closed:
-            raise StoreError(f"{self._where}: the store has been closed")
+            raise StoreError(f"{self._where}: it has been closed")
         try:
             return job(self._client)
         except redis.RedisError as error:
