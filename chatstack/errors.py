@@ -210,14 +210,17 @@ class ServerError(ProviderError):
     """The provider failed or is overloaded."""
 
 
-class FallbackError(ProviderError, ExceptionGroup[ProviderError]):
-    """No client answered: an exception group of the errors, in the order in which the clients were asked."""
+class FallbackError(ProviderError, ExceptionGroup[ChatStackError]):
+    """No client answered: an exception group of the errors, in the order in which the clients were asked. The first one
+    says who and how."""
 
-    def __new__(cls, message: str, errors: Sequence[ProviderError]) -> FallbackError:
+    def __new__(cls, message: str, errors: Sequence[ChatStackError]) -> FallbackError:
         return super().__new__(cls, message, errors)
 
-    def __init__(self, message: str, errors: Sequence[ProviderError]) -> None:
-        super().__init__(message, provider=errors[0].provider, status=errors[0].status, code=errors[0].code)
+    def __init__(self, message: str, errors: Sequence[ChatStackError]) -> None:
+        first = errors[0]
+        said = (first.provider, first.status, first.code) if isinstance(first, ProviderError) else ("", 0, "")
+        super().__init__(message, provider=said[0], status=said[1], code=said[2])
 
     def derive(self, errors: Sequence[Exception], /) -> ExceptionGroup[Exception]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         return ExceptionGroup(self.message, errors)

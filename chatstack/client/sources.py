@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -186,7 +187,8 @@ class WatchedSource:
     def __del__(self) -> None:
         if not self._is_over:
             self._is_over = True
-            self._watch.ended(None, GeneratorExit())
+            # The collector may run while a context variable is being set: never set one of the same context in here.
+            contextvars.copy_context().run(self._watch.ended, None, GeneratorExit())
 
     def _end(self, error: BaseException | None) -> None:
         if not self._is_over:

@@ -11,7 +11,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self, TypeAlias, cast
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.services import SharedServices, StackService, SupportsLayer
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer, Resolver, check_options, name_of, nearest, option_names, wire
@@ -161,7 +161,9 @@ class ChatStack:
         return "".join([f"ChatStack({self.provider!r})", *(f"\n    .{spec!r}" for spec in self.layers)])
 
     def _specs(self) -> tuple[LayerSpec, ...]:
-        has_tracer = any(spec.source is ModelTracer for spec in self.layers)
+        has_tracer = any(spec.source is ModelTracer for spec in self.layers) or any(
+            isinstance(each, ModelTracer) for each in chain(self.provider)
+        )
         if has_tracer or not self.trace_model_calls:
             return self.layers
         return (*self.layers, LayerSpec("ModelTracer", ModelTracer))

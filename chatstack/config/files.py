@@ -100,7 +100,7 @@ def _yaml(text: str) -> object:
         found = cast("object", yaml.load(text, Loader=Reader))
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
-        raise ValueError(f"{line}{error.problem or error.context}") from error
+        raise ValueError(f"{line}{error.problem or error.context}") from None  # it quotes the file
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
     _check_size(found)

@@ -27,7 +27,7 @@ of summaries: about what calls cost, and some of what a model reads.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -82,6 +82,8 @@ COUNTERS: Mapping[str, tuple[str, str]] = {
 
 STORES: Mapping[str, tuple[str, str]] = {"sqlite": ("chatstack.stores.sqlite", "SQLiteStore")}
 
+_MOST_LAYERS = 100
+"""No stack that is meant has so many, and each is tried when it is read."""
 KEYS = ("provider", "memory", "layers", "trace_model_calls", "$schema")
 """What a config has at its top; ``$schema`` is for editors."""
 
@@ -140,6 +142,8 @@ def read(
     layers = content.get("layers", [])
     if not isinstance(layers, (list, tuple)):
         raise WiringError(f"{where}: layers: expected a list, got {kind_of(layers)}")
+    if len(cast("Sequence[object]", layers)) > _MOST_LAYERS:
+        raise WiringError(f"{where}: layers: {len(cast('Sequence[object]', layers))} of them, {_MOST_LAYERS} at most")
     builder = _Builder(
         services,
         Names("layer", _homes(LAYERS), ("chatstack.layers", "chatstack.strategies"), allowed),

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, TypeAlias, cast
 from weakref import WeakValueDictionary
 
-from dependency_injector import providers
+from dependency_injector import errors, providers
 
 from chatstack.client.services import SharedServices
 from chatstack.client.stack import ChatStack
@@ -132,7 +132,18 @@ def _in_force(provider: Provider) -> InForce:
         to_visit.extend(each.related)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         if isinstance(each, providers.Resource):
             found[each] = each() if each.initialized else None
+        elif isinstance(each, providers.ConfigurationOption):
+            found[each] = _value_of(each)
     return found
+
+
+def _value_of(option: providers.ConfigurationOption) -> object:
+    """An option of the configuration, also one that is not set."""
+    try:
+        value: object = option()
+    except errors.Error:  # of a strict one
+        value = None
+    return _NOT_SET if value is None else value
 
 
 def _same(one: InForce, other: InForce) -> bool:
@@ -215,5 +226,6 @@ def _left_open(resource: providers.Resource[object]) -> WiringError:
     )
 
 
+_NOT_SET = object()
 _all_kept: WeakValueDictionary[int, _Kept] = WeakValueDictionary()
 """By the id of the provider, which a ``_Kept`` keeps alive. The watches hold them."""

@@ -10,7 +10,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
 from chatstack.context.memory import ContextMemory
-from chatstack.errors import FallbackError, ProviderError, WiringError
+from chatstack.errors import ChatStackError, FallbackError, InputError, ProviderError, WiringError
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
@@ -58,11 +58,15 @@ class Fallback(ChatFronts):
         object.__setattr__(self, "_others", tuple(self._fitted(client) for client in self.clients))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        errors: list[ProviderError] = []
+        errors: list[ChatStackError] = []
         for client in (self.inner, *self._others):
             try:
                 return await client.send(request if client is self.inner else _for_another(request))
             except ProviderError as error:
+                errors.append(error)
+            except InputError as error:  # what another provider cannot be sent is no reason to hide the first refusal
+                if client is self.inner:
+                    raise
                 errors.append(error)
         first = errors[0]
         told = ", ".join(type(error).__name__ for error in errors)

@@ -17,7 +17,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.errors import WiringError
 from chatstack.telemetry.content import as_attributes, content_of
 from chatstack.telemetry.delivery import ProgressDelivery
-from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.emission import Telemetry, say_dropped
 from chatstack.telemetry.events import ProgressEvent
 from chatstack.telemetry.feed import ProgressFeed
 from chatstack.telemetry.spans import SpanWatch, end_span, start_span
@@ -48,6 +48,12 @@ class ProgressReporter(ChatFronts):
     kind: ClassVar[str] = "reporter"
 
     def __post_init__(self) -> None:
+        for name, kind, wanted in (("agent_name", str, "text"), ("feed", ProgressFeed, "a ProgressFeed")):
+            given: object = getattr(self, name)
+            if not isinstance(given, kind):
+                raise WiringError(
+                    f"ProgressReporter: {name}={given!r} must be {wanted}", layer="ProgressReporter", parameter=name
+                )
         listener = self.on_progress
         if listener is not None and (not callable(listener) or _is_async(listener)):
             raise WiringError(
@@ -85,12 +91,7 @@ class ProgressReporter(ChatFronts):
         if self._delivery is not None:
             dropped += self._delivery.take_dropped()
         if dropped:
-            self.telemetry.warn(
-                "progress_dropped",
-                f"{dropped} progress events were not delivered: the listener is too slow, or raised",
-                {semconv.PROGRESS_DROPPED: dropped},
-                span_name="progress",
-            )
+            say_dropped(self.telemetry, dropped)
 
     async def aclose(self) -> None:
         """Wait for what is still to be delivered, and say what could not be."""
@@ -167,4 +168,5 @@ def _shown(story: str, answer: str) -> str:
 
 
 def _is_async(listener: object) -> bool:
-    return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(type(listener).__call__)
+    kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return any(is_kind(each) for is_kind in kinds for each in (listener, type(listener).__call__))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -134,10 +133,14 @@ def what_was_done(event: ProgressEvent) -> str:
     return "cleared" if count(event, "tool_results_cleared") else "edited"
 
 
+_MOST = 10**15
+"""No count of tokens, bytes or seconds is larger."""
+
+
 def number(event: ProgressEvent, name: str) -> float:
     """A number of an event; 0 if it is not there, or none that can be shown."""
     value = event.numbers.get(name, 0)
-    return value if math.isfinite(value) else 0
+    return value if abs(value) < _MOST else 0  # False for what is no number, too
 
 
 def count(event: ProgressEvent, name: str) -> int:

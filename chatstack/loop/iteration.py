@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -35,7 +37,6 @@ INTERRUPTED = (
     "again. Look whether it did before you call it again."
 )
 STOPPED = "Error: not run, because somebody has stopped the run."
-_MAX_PAUSES = 10
 
 
 class Iteration:
@@ -74,11 +75,11 @@ class Iteration:
             turn.heard(answer)
             self._text = answer.text or self._text
             if not turn.open_calls:
-                if answer.finish_reason == "paused" and turn.pauses <= _MAX_PAUSES:
-                    request = turn.next_request()
-                    continue
-                self.ended_in_words = True
-                return
+                self.ended_in_words = turn.is_over(answer, self._runner.tools)
+                if self.ended_in_words or self._is_budget_used_up():
+                    return
+                request = turn.next_request()
+                continue
             refusal = turn.refusal(answer)
             outcomes = self._refuse(turn, 0, refusal) if refusal else await self._run(turn)
             turn.add(outcomes)
@@ -201,15 +202,24 @@ class Iteration:
         else:
             if self._loop.on_tool_call is not None:
                 await called(self._loop.on_tool_call, call, self._context)
-            await self._journal.write(ToolStarted(round_number, position))
-            outcome = await self._runner.run(call, about)
+            approve = partial(self._approve, ToolStarted(round_number, position))
+            outcome = await dataclasses.replace(self._runner, approve=approve).run(call, about)
         state = self._journal.changed(self._context.state)
         await self._journal.write(ToolEnded(round_number, position, outcome.result, outcome.was_run, state))
         return outcome
 
+    async def _approve(self, start: ToolStarted, call: ToolCall, about: ToolContext) -> bool | str:
+        """Whether the call may be run. Nobody has begun it until then, however long somebody thinks about it."""
+        if not self._loop.allows(call.name, self._context):
+            return f"{call.name} may not be called now."
+        said = True if self._loop.approve is None else await called(self._loop.approve, call, about)
+        if said is True:
+            await self._journal.write(start)
+        return said
+
 
 def _runner(loop: IterativeLoop, context: IterativeContext) -> ToolRunner:
-    """Runs the loop's tools for this run: with its workspace, and only those that are allowed now."""
+    """Runs the loop's tools for this run, with its workspace."""
 
     def resolve(kind: type[object]) -> object:
         if issubclass(kind, Workspace) and isinstance(context.workspace, kind):
@@ -220,14 +230,14 @@ def _runner(loop: IterativeLoop, context: IterativeContext) -> ToolRunner:
             raise LookupError(kind)
         return loop.resolve(kind)
 
-    async def approve(call: ToolCall, about: ToolContext) -> bool | str:
-        if not loop.allows(call.name, context):
-            return f"{call.name} may not be called now."
-        return True if loop.approve is None else await called(loop.approve, call, about)
-
     tools: dict[str, Tool[..., Any]] = {each.name: each for each in loop.all_tools}
     return ToolRunner(
-        tools, loop.telemetry, resolve, loop.tool_timeout_seconds, loop.include_error_details, approve, loop.propagate
+        tools,
+        loop.telemetry,
+        resolve,
+        loop.tool_timeout_seconds,
+        loop.include_error_details,
+        propagate=loop.propagate,
     )
 
 

@@ -137,7 +137,7 @@ class Journalled:
         if self._journal is None:
             return
         async with self._writing:
-            if self._is_broken:
+            if self._is_broken:  # a tool beside it, which nobody has cancelled yet
                 raise StoreError(f"run {self._run_id!r}: something before could not be written down, so this is not")
             self._is_broken = True
             await self._journal.append(self._run_id, self._number, entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,6 +17,7 @@ from chatstack.loop.context import CancelledRun, IterativeContext
 from chatstack.loop.iteration import Iteration
 from chatstack.loop.journal import IterationEnded, Journalled
 from chatstack.loop.results import EndReason, IterationRecord, IterativeResult
+from chatstack.telemetry.emission import say_dropped
 from chatstack.telemetry.spans import Value, end_span, start_span
 from chatstack.telemetry.turns import Turn, attached, with_turn
 from chatstack.tools.turn import canonical
@@ -96,7 +98,8 @@ class IterativeRun:
 
     def __del__(self) -> None:
         if self.reason is None and self._turn is not None:
-            self._end("cancelled", None)
+            # As for streams: never set a context variable in a finalizer.
+            contextvars.copy_context().run(self._end, "cancelled", None)
 
     async def _open(self) -> Turn:
         """Take up what the journal has, and open the span of the whole."""
@@ -205,6 +208,10 @@ class IterativeRun:
         turn, self._turn = self._turn, None
         if turn is None:
             return
+        dropped = self._loop.feed.take_dropped(turn.conversation_id)
+        if dropped:
+            with attached(with_turn(turn, set_span_in_context(turn.root))):
+                say_dropped(self._loop.telemetry, dropped)
         if reason == "max_iterations":
             self._warn_of_limit()
         turn.root.set_attribute(semconv.END_REASON, reason)

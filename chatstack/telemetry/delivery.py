@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from chatstack.telemetry.events import ProgressEvent
+from chatstack.telemetry.forks import renewed_in_child
 
 _IDLE_SECONDS = 1.0
 
@@ -29,6 +30,14 @@ class ProgressDelivery:
         self._busy = False
         self._when_idle: list[Callable[[], None]] = []
         self.dropped = 0
+        renewed_in_child(self)
+
+    def after_fork(self) -> None:
+        """In a child there is no thread yet; what waited in the parent is delivered there."""
+        self._changed = threading.Condition()
+        self._waiting.clear()
+        self._when_idle.clear()
+        self._thread, self._busy = None, False
 
     def put(self, event: ProgressEvent) -> None:
         """Queue one event; returns at once."""
@@ -37,10 +46,21 @@ class ProgressDelivery:
                 self.dropped += 1
                 return
             self._waiting.append(event)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._deliver, name="chatstack-progress", daemon=True)
-                self._thread.start()
+            if self._thread is None and not self._start():
+                self._waiting.clear()
+                self.dropped += 1
+                return
             self._changed.notify_all()
+
+    def _start(self) -> bool:
+        """Begin to deliver; False where the system has no thread left."""
+        thread = threading.Thread(target=self._deliver, name="chatstack-progress", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._thread = thread
+        return True
 
     def take_dropped(self) -> int:
         """How many events were lost since this was last asked."""

@@ -77,7 +77,7 @@ class Telemetry:
             raise WiringError(
                 f"Telemetry: warning_status={warning_status!r} must be 'unset' or 'error'", parameter="warning_status"
             )
-        if not set(display_hints) <= ALL_HINTS:
+        if not isinstance(display_hints, frozenset | set) or not display_hints <= ALL_HINTS:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(
                 f"Telemetry: display_hints={display_hints!r} must be some of {', '.join(sorted(ALL_HINTS))}",
                 parameter="display_hints",
@@ -256,6 +256,16 @@ class Telemetry:
         if "logfire" in self.display_hints:
             levels[semconv.LOGFIRE_LEVEL] = 13
         return levels
+
+
+def say_dropped(telemetry: Telemetry, dropped: int) -> None:
+    """Warn of progress events that no listener got."""
+    telemetry.warn(
+        "progress_dropped",
+        f"{dropped} progress events were not delivered: the listener is too slow, or raised",
+        {semconv.PROGRESS_DROPPED: dropped},
+        span_name="progress",
+    )
 
 
 @contextmanager

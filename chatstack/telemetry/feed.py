@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 
 from chatstack.errors import StreamBusyError, WiringError
 from chatstack.telemetry.events import ProgressEvent
+from chatstack.telemetry.forks import renewed_in_child
 
 
 class ProgressFeed:
@@ -31,12 +32,22 @@ class ProgressFeed:
         self._followers: weakref.WeakSet[ProgressEvents] = weakref.WeakSet()
         self._lost_before = 0
         self._lock = threading.RLock()  # a stream that the collector drops may tell its end in the middle of this
+        renewed_in_child(self)
+
+    def after_fork(self) -> None:
+        """In a child, nobody of the parent's follows."""
+        self._lock = threading.RLock()
+        self._followers = weakref.WeakSet()
 
     def events(self, conversation_id: str | None = None, *, capacity: int = 1_000) -> ProgressEvents:
         """The events from now on: of that conversation, or of all. A turn that runs unheard is heard from its next.
 
         ``capacity`` is how many may wait; those that no longer fit are dropped and counted.
         """
+        if conversation_id is not None and (not isinstance(conversation_id, str) or not conversation_id):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"ProgressFeed: conversation_id={conversation_id!r} must be the id of one, or None for all"
+            )
         if type(capacity) is not int or capacity <= 0:  # pyright: ignore[reportUnnecessaryComparison]
             raise WiringError(f"ProgressFeed: capacity={capacity!r} must be a whole number greater than 0")
         events = ProgressEvents(self, conversation_id, capacity)

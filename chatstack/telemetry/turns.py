@@ -23,6 +23,7 @@ class Turn:
     """One user message and all its rounds. ``root`` is our outermost span of it; a foreign span is never touched."""
 
     __slots__ = (
+        "_counted_by",
         "conversation_id",
         "edit_count",
         "edits",
@@ -39,6 +40,7 @@ class Turn:
         self.conversation_id = conversation_id
         self.listener = listener
         self.round = 0
+        self._counted_by: object = None
         self.warnings: dict[str, str] = {}
         """By code, in the order in which they came first: what was said last."""
         self.warning_count = 0
@@ -47,6 +49,13 @@ class Turn:
         self.edit_count = 0
         self.utilization = 0.0
         """The share of the limit that its largest context had, before it was pruned."""
+
+    def count(self, round_number: int, loop: object) -> None:
+        """Say which round it is: the first loop that does counts them, not one within a tool or a summary."""
+        if self._counted_by is None:
+            self._counted_by = loop
+        if self._counted_by is loop:
+            self.round = round_number
 
     def warned(self, code: str, message: str) -> None:
         """Roll a warning up to the root, where lists of traces show it."""

@@ -98,7 +98,6 @@ class ToolRunner:
             labels = {semconv.TOOL_NAME: name} | ({semconv.ERROR_TYPE: kind} if kind else {})
             self.telemetry.tool_duration.record(seconds, labels)
             if turn is not None:
-                turn.round = context.round  # a tool that asks a model itself has counted rounds of its own
                 turn.tell("tool_ended", name, error=error_type(failure), numbers={"seconds": seconds})
 
     async def _outcome(self, call: ToolCall, context: ToolContext) -> Outcome:

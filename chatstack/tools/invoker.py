@@ -92,9 +92,10 @@ class FunctionInvoker(ChatFronts):
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         request = request.but(options=request.options.but(tools=self._tools_of(request)))
-        _set_round(0)
+        turn = ToolTurn(request, self.max_tool_calls_per_turn)
+        _count(turn)
         stream = await self.inner.send(request)
-        return ChatStream(self._rounds(request, stream), owns=stream)
+        return ChatStream(self._rounds(turn, stream), owns=stream)
 
     def _tools_of(self, request: ChatRequest) -> tuple[DeclaredTool, ...]:
         """The caller's declarations, and ours; of a tool that both declare, the caller's."""
@@ -104,8 +105,7 @@ class FunctionInvoker(ChatFronts):
         names = {each.name for each in given if isinstance(each, ToolDeclaration)}
         return given + tuple(each for each in self._declared if each.name not in names)
 
-    async def _rounds(self, request: ChatRequest, stream: ChatStream) -> AsyncGenerator[ChatUpdate, None]:
-        turn = ToolTurn(request, self.max_tool_calls_per_turn)
+    async def _rounds(self, turn: ToolTurn, stream: ChatStream) -> AsyncGenerator[ChatUpdate, None]:
         while True:
             try:
                 async for update in stream:
@@ -126,7 +126,7 @@ class FunctionInvoker(ChatFronts):
             if turn.limit_reached and turn.open_calls:
                 self._warn_of_limit(turn)
             request = turn.next_request()
-            _set_round(turn.round)
+            _count(turn)
             stream = await self.inner.send(request)
 
     async def _run(self, turn: ToolTurn) -> list[Outcome]:
@@ -181,10 +181,10 @@ def _are_exceptions(given: object) -> bool:
     )
 
 
-def _set_round(number: int) -> None:
+def _count(loop: ToolTurn) -> None:
     turn = current_turn()
     if turn is not None:
-        turn.round = number
+        turn.count(loop.round, loop)
 
 
 def _check(tools: Sequence[Tool[..., Any]], resolve: Resolver | None) -> None:

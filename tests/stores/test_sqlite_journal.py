@@ -112,13 +112,13 @@ def test_runs_do_not_see_one_another(path: Path) -> None:
 
 def test_an_entry_that_is_there_is_not_written_again_and_both_are_told_apart(path: Path) -> None:
     done(path, write)
-    for number, why in (
-        (0, "goes on somewhere else"),
-        (5, "goes on somewhere else"),
-        (7, "was forgotten while it ran"),
-    ):
-        with pytest.raises(StoreError, match=f"run 'r' {why}"):
-            done(path, lambda journal, number=number: journal.append("r", number, ToolStarted(9, 9)))
+
+    async def again(journal: SQLiteJournal) -> None:
+        for number, why in {0: "goes on somewhere else", 5: "goes on somewhere else", 7: "was forgotten"}.items():
+            with pytest.raises(StoreError, match=f"run 'r' {why}"):
+                await journal.append("r", number, ToolStarted(9, 9))
+
+    done(path, again)
     assert done(path, lambda journal: journal.entries("r")) == ENTRIES
 
 

@@ -34,6 +34,10 @@ _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "
 _SIMPLE_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _SCHEMA_NAME = "answer"
 _GO_ON = "Go on."
+_BOUNDS = frozenset(
+    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"}
+    | {"minItems", "maxItems", "uniqueItems", "default", "contentEncoding"}
+)
 
 
 def request_to_wire(request: ChatRequest) -> WireObject:
@@ -264,8 +268,29 @@ def _output_config(options: ChatOptions) -> WireObject:
         config["effort"] = options.reasoning_effort
     if options.output_schema is not None:
         schema = decoded_object(options.output_schema.schema, "output_schema.schema")
+        if options.output_schema.strict is not None:  # made from a type, so that whoever asked checks the answer
+            schema = _in_words(schema)
         config["format"] = {"type": "json_schema", "schema": schema}
     return config
+
+
+def _in_words(schema: WireObject) -> WireObject:
+    """The schema with its bounds told in descriptions, as Anthropic's own SDK has them: the API refuses the words."""
+    told = ", ".join(f"{name}: {schema[name]}" for name in schema if name in _BOUNDS)
+    found = {name: value for name, value in schema.items() if name not in _BOUNDS}
+    if told:
+        found["description"] = "\n\n".join(
+            [*([str(found["description"])] if "description" in found else []), f"{{{told}}}"]
+        )
+    for name in ("properties", "$defs"):
+        if name in found:
+            below = cast("Mapping[str, WireObject]", found[name])
+            found[name] = {each: _in_words(value) for each, value in below.items()}
+    if "anyOf" in found:
+        found["anyOf"] = [_in_words(each) for each in cast("list[WireObject]", found["anyOf"])]
+    if isinstance(found.get("items"), dict):
+        found["items"] = _in_words(cast("WireObject", found["items"]))
+    return found
 
 
 def _output_config_from_wire(rest: WireObject) -> dict[str, object]:

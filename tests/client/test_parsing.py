@@ -1,0 +1,318 @@
+"""Answers of a type: what becomes of the text, and how it is said that it is none."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from chatstack import (
+    ChatOptions,
+    ChatResponse,
+    ChatStack,
+    FunctionInvoker,
+    InputError,
+    Message,
+    OutputError,
+    ParsedResponse,
+    ToolCall,
+    ToolDeclaration,
+    TurnTimeoutError,
+    Usage,
+)
+from chatstack.client.parsing import shape_of
+from chatstack.testing import Answer, ScriptedClient
+from chatstack.values.requests import OutputSchema
+from tests.client.shapes import (
+    LOOSE,
+    PLACE,
+    STRICT,
+    UNUSABLE,
+    Bounded,
+    Cat,
+    Dog,
+    First,
+    Flight,
+    Mood,
+    Place,
+    Route,
+    Scores,
+    Second,
+    Train,
+    Tree,
+)
+
+BOTH = pytest.mark.parametrize("stream", [False, True])
+EVERY = pytest.mark.parametrize(
+    ("kind", "text", "value"), [pytest.param(*each, id=str(each[0])) for each in (*STRICT, *LOOSE)]
+)
+
+
+def client_of(*answers: Answer) -> ScriptedClient:
+    return ScriptedClient(answers)
+
+
+async def asked(client: ScriptedClient, kind: Any, *, stream: bool, **options: Any) -> ChatResponse:
+    if stream:
+        return await client.get_streaming_response("go", output_type=kind, **options).response()
+    answer: ChatResponse = await client.get_response("go", output_type=kind, **options)
+    return answer
+
+
+def ask(client: ScriptedClient, kind: Any, *, stream: bool = False, **options: Any) -> ChatResponse:
+    return asyncio.run(asyncio.wait_for(asked(client, kind, stream=stream, **options), 10))
+
+
+def unfit(answer: Answer, kind: Any, *, stream: bool = False, **options: Any) -> OutputError:
+    with pytest.raises(OutputError) as caught:
+        ask(client_of(answer), kind, stream=stream, **options)
+    return caught.value
+
+
+# Every kind of type
+
+
+@BOTH
+@EVERY
+def test_the_answer_becomes_a_value_of_the_type(kind: Any, text: str, value: object, stream: bool) -> None:
+    client = client_of(text)
+    response = ask(client, kind, stream=stream)
+    assert isinstance(response, ParsedResponse)
+    parsed = cast("ChatResponse", response).parsed
+    assert parsed == value
+    assert type(parsed) is type(value)
+    assert response.text == text
+    assert response.messages == (Message.assistant(text),)
+    assert client.requests[0].options.output_schema == shape_of(kind).schema
+
+
+def test_what_may_be_null_may_be_left_out_in_an_answer() -> None:
+    assert ask(client_of(f'{{"start":{PLACE},"stops":[]}}'), Route).parsed == Route(Place("Dubai", 41.5), [])
+
+
+# What does not fit
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("kind", "text", "place"),
+    [
+        (Place, '{"city":"hunter2","degrees":"hot"}', ", at $.degrees"),
+        (Place, '{"city":"hunter2"}', ""),
+        (Place, "It is hunter2.", ""),
+        (Place, "", ""),
+        (Tree, '{"value":1,"children":[{"value":"hunter2","children":[]}]}', ", at $.children[0].value"),
+        (dict[str, int], '{"value":{"hunter2":"x"}}', ", at $[...]"),
+        (list[int], "[1]", ""),
+        (list[int], '{"values":[1]}', ""),
+        (list[int], '{"value":[1],"more":"hunter2"}', ""),
+        (Mood, '{"value":"hunter2"}', ""),
+        (Flight | Train, '{"value":{"type":"hunter2"}}', ", at $.type"),
+        (Cat, '{"kind":"cat","name":["hunter2"]}', ""),
+        (Cat | Dog, '{"value":{"kind":"hunter2"}}', ""),
+        (Bounded, '{"count":-1}', ""),
+        (Scores, '{"value":["hunter2"]}', ""),
+        (Tree, '{"value":1,"children":[' * 5_000, ""),
+        (str, '{"value":"\\ud800"', ""),
+    ],
+    ids=itertools.count(),
+)
+def test_what_does_not_fit_is_an_error_that_keeps_the_text_to_itself(
+    kind: Any, text: str, place: str, stream: bool
+) -> None:
+    error = unfit(text, kind, stream=stream)
+    assert str(error) == f"output_type={shape_of(kind).schema.name}: the answer does not fit{place}"
+    assert error.text == text
+    assert error.response.text == text
+    assert error.response.usage.output_tokens > 0
+    assert error.__cause__ is not None
+
+
+@BOTH
+@pytest.mark.parametrize(("finish", "said"), [("length", "was cut off by a limit"), ("refused", "was refused")])
+def test_an_answer_that_was_cut_off_or_refused_says_so_even_if_it_would_fit(
+    finish: Any, said: str, stream: bool
+) -> None:
+    error = unfit([PLACE, finish], Place, stream=stream)
+    assert str(error) == f"output_type=Place: the answer {said}"
+    assert error.text == PLACE
+    assert error.response.finish_reason == finish
+
+
+def test_an_answer_that_calls_tools_of_the_callers_says_so_and_keeps_the_calls() -> None:
+    call = ToolCall("a", "ask_user", "{}")
+    options = ChatOptions(tools=(ToolDeclaration("ask_user", "", "{}"),))
+    error = unfit(Message.assistant(call), Place, options=options)
+    assert "is a call of tools" in str(error)
+    assert error.response.messages[0].calls == (call,)
+
+
+def test_the_error_can_be_pickled_and_the_answer_too() -> None:
+    error = pickle.loads(pickle.dumps(unfit("no", Place)))
+    assert (error.text, error.response.text) == ("no", "no")
+    answer = ask(client_of(PLACE), Place)
+    assert pickle.loads(pickle.dumps(answer)) == answer
+
+
+@pytest.mark.parametrize("kind", UNUSABLE, ids=itertools.count())
+def test_a_type_that_is_none_is_refused_before_anything_is_sent(kind: Any) -> None:
+    client = client_of("never")
+    with pytest.raises(InputError, match="cannot be described as JSON"):
+        ask(client, kind)
+    with pytest.raises(InputError, match="cannot be described as JSON"):
+        client.get_streaming_response("go", output_type=kind)
+    assert client.requests == []
+
+
+def test_two_schemas_are_one_too_many() -> None:
+    options = ChatOptions(output_schema=OutputSchema("mine", "{}"))
+    with pytest.raises(InputError, match="output_schema already"):
+        ask(client_of("never"), Place, options=options)
+
+
+# On the way
+
+
+def test_a_stream_is_text_first_and_a_value_at_its_end() -> None:
+    async def read() -> None:
+        async with client_of('{"city": "Dubai", "degrees": 41.5}').get_streaming_response(
+            "go", output_type=Place
+        ) as stream:
+            text = "".join([update.text async for update in stream])
+            assert json.loads(text) == json.loads(PLACE)
+            for _ in range(2):
+                assert (await stream.response()).parsed == Place("Dubai", 41.5)
+
+    asyncio.run(read())
+
+
+def test_a_stream_whose_answer_does_not_fit_can_still_be_read() -> None:
+    async def read() -> None:
+        async with client_of("no JSON").get_streaming_response("go", output_type=Place) as stream:
+            assert "".join([update.text async for update in stream]) == "no JSON"
+            for _ in range(2):
+                with pytest.raises(OutputError):
+                    await stream.response()
+
+    asyncio.run(read())
+
+
+@BOTH
+def test_with_tools_in_between_every_round_asks_for_it_and_the_last_one_gives_it(stream: bool) -> None:
+    def look() -> str:
+        """Looks."""
+        return "sunny"
+
+    provider = client_of(["Let me see.", ToolCall("a", "look", "{}")], PLACE)
+    client = ChatStack(provider).use(FunctionInvoker, tools=[look]).build()
+
+    async def run() -> ChatResponse:
+        if stream:
+            return await client.get_streaming_response("go", output_type=Place).response()
+        return await client.get_response("go", output_type=Place)
+
+    response = asyncio.run(run())
+    assert response.parsed == Place("Dubai", 41.5)
+    assert [message.role for message in response.messages] == ["assistant", "tool", "assistant"]
+    assert response.rounds == 2
+    assert [request.options.output_schema for request in provider.requests] == [shape_of(Place).schema] * 2
+
+
+@BOTH
+def test_it_goes_together_with_a_time_limit(stream: bool) -> None:
+    assert ask(client_of(PLACE), Place, stream=stream, timeout_seconds=5).parsed == Place("Dubai", 41.5)
+    slow = ScriptedClient([PLACE], delay_seconds=5)
+    with pytest.raises(TurnTimeoutError):
+        ask(slow, Place, stream=stream, timeout_seconds=0.02)
+
+
+def test_an_answer_that_nobody_asked_a_type_of_has_no_value() -> None:
+    response = asyncio.run(client_of(PLACE).get_response("go"))
+    assert response.parsed is None
+    assert type(response) is ChatResponse
+
+
+def test_what_was_parsed_keeps_all_of_the_answer() -> None:
+    plain, parsed = asyncio.run(client_of(PLACE).get_response("go")), ask(client_of(PLACE), Place)
+    for name in ("messages", "finish_reason", "id", "model", "rounds", "overhead_usage"):
+        assert getattr(parsed, name) == getattr(plain, name)
+    assert parsed.usage != Usage()
+
+
+# Without pydantic, and for type checkers
+
+
+ALONE = """
+import sys
+from dataclasses import dataclass
+from chatstack import InputError
+from chatstack.client.parsing import shape_of
+
+@dataclass
+class First: a: int
+@dataclass
+class Second: b: int
+
+assert shape_of(First).schema.strict
+try:
+    shape_of(First | Second)
+except InputError as error:
+    print(error)
+assert "pydantic" not in sys.modules
+"""
+
+
+def test_pydantic_is_used_only_where_it_is_in_use() -> None:
+    ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=60, check=True)
+    assert "cannot be described as JSON" in ran.stdout
+    assert ask(client_of('{"value":{"a":1}}'), First | Second).parsed == First(1)
+
+
+TYPED = """
+import enum
+from dataclasses import dataclass
+from typing import Literal, Optional, TypedDict, assert_type
+import msgspec, pydantic
+from chatstack import ChatResponse, ParsedResponse
+from chatstack.testing import ScriptedClient
+
+@dataclass
+class Place: city: str
+class Row(TypedDict): id: int
+class Struct(msgspec.Struct): a: int
+class Model(pydantic.BaseModel): a: int
+class Mood(enum.Enum): GOOD = "good"
+
+async def ask(client: ScriptedClient) -> None:
+    assert_type(await client.get_response("go"), ChatResponse)
+    assert_type(await client.get_response("go", output_type=Place), ParsedResponse[Place])
+    assert_type((await client.get_response("go", output_type=Row)).parsed, Row)
+    assert_type((await client.get_response("go", output_type=Struct)).parsed, Struct)
+    assert_type((await client.get_response("go", output_type=Model)).parsed, Model)
+    assert_type((await client.get_response("go", output_type=Mood)).parsed, Mood)
+    assert_type((await client.get_response("go", output_type=list[Place])).parsed, list[Place])
+    assert_type((await client.get_response("go", output_type=int)).parsed, int)
+    assert_type((await client.get_response("go", output_type=Place | Struct)).parsed, object)
+    assert_type((await client.get_response("go", output_type=Optional[Place])).parsed, object)
+    assert_type((await client.get_response("go", output_type=Literal["a", "b"])).parsed, object)
+"""
+
+
+def test_a_type_checker_knows_the_type_of_what_was_parsed(tmp_path: Path) -> None:
+    module = tmp_path / "asks.py"
+    module.write_text(TYPED)
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(module)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=110,
+    )
+    assert "Success" in ran.stdout, ran.stdout + ran.stderr

@@ -1,0 +1,188 @@
+"""A budget in dollars: whose prices count, and what happens where nobody knows them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from chatstack import (
+    Budget,
+    BudgetExceeded,
+    ChatOptions,
+    ChatRequest,
+    ChatResponse,
+    ChatStack,
+    ChatStream,
+    ChatUpdate,
+    Fallback,
+    FunctionInvoker,
+    Message,
+    RateLimitError,
+    ToolCall,
+    Usage,
+    WiringError,
+    find,
+)
+from chatstack.client.protocol import ProviderInfo
+from chatstack.testing import ScriptedClient
+from chatstack.tokens import prices
+from chatstack.tokens.prices import Price, Rate
+
+MILLION = 1_000_000
+CALL = Message.assistant(ToolCall("a", "look", "{}"))
+EVEN = Price("m", "p", Rate(Decimal(1)), Rate(Decimal("0.1")), Rate(Decimal("1.25")), output=Rate(Decimal(10)))
+"""Dollars for a million tokens: input 1, read 0.1, written 1.25, output 10."""
+
+
+def look() -> str:
+    """Looks."""
+    return "sunny"
+
+
+class Priced:
+    """A provider that calls a tool on and on; each round uses the same."""
+
+    def __init__(self, used: Usage | None, *, model: str = "gpt-4o", says: str = "", answer: Message = CALL) -> None:
+        self.used = used
+        self.says = says
+        self.answer = answer
+        self.info = ProviderInfo(name="priced", model=model)
+        self.requests: list[ChatRequest] = []
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        self.requests.append(request)
+        return await ChatStream.primed(self._play())
+
+    async def _play(self) -> AsyncGenerator[ChatUpdate, None]:
+        yield ChatUpdate(message_done=self.answer, usage=self.used, finish_reason="tool_calls", model=self.says)
+
+
+def ask(provider: Any, *, options: ChatOptions | None = None, **budget: Any) -> ChatResponse:
+    stack = ChatStack(provider).use(Budget, **budget).use(FunctionInvoker, tools=[look], max_tool_calls_per_turn=50)
+    return asyncio.run(stack.build().get_response("go", options=options))
+
+
+def spent(provider: Any, **options: Any) -> Decimal:
+    """What a turn has cost when it was stopped by a budget of one dollar."""
+    with pytest.raises(BudgetExceeded, match="dollars used in this turn, max_cost=1") as caught:
+        ask(provider, max_cost=1, **options)
+    assert isinstance(caught.value.cost, Decimal)
+    return caught.value.cost
+
+
+@pytest.mark.parametrize(
+    ("used", "cost", "rounds"),
+    [
+        pytest.param(Usage(MILLION), "1", 1, id="input"),
+        pytest.param(Usage(0, 60_000), "1.2", 2, id="output"),
+        pytest.param(Usage(MILLION, 0, 400_000), "1.28", 2, id="read from the cache"),
+        pytest.param(Usage(MILLION, 0, 0, 400_000), "1.1", 1, id="written to the cache"),
+        pytest.param(Usage(400_000, 20_000, 200_000, 100_000), "1.335", 3, id="all of them"),
+    ],
+)
+def test_a_turn_costs_what_its_rounds_cost_to_the_last_decimal(used: Usage, cost: str, rounds: int) -> None:
+    provider = Priced(used)
+    assert spent(provider, price=EVEN) == Decimal(cost)
+    assert len(provider.requests) == rounds
+
+
+@pytest.mark.parametrize("most", [2, 2.0, Decimal(2)])
+def test_a_budget_may_be_any_number(most: Any) -> None:
+    provider = Priced(Usage(MILLION))
+    with pytest.raises(BudgetExceeded):
+        ask(provider, max_cost=most, price=EVEN)
+    assert len(provider.requests) == 2
+
+
+def test_prices_are_those_that_are_published_for_the_model() -> None:
+    # gpt-4o: input 2.50 dollars for a million tokens, cached input 1.25, output 10
+    assert spent(Priced(Usage(200_000, 50_000, 100_000), model="gpt-4o")) == Decimal("1.75")
+
+
+def test_the_model_that_a_request_names_is_the_one_that_is_paid_for() -> None:
+    named = ChatOptions(model="gpt-4o-mini")  # input 0.15
+    assert spent(Priced(Usage(4 * MILLION)), options=named) == Decimal("1.2")
+
+
+def test_the_model_that_answered_is_the_one_that_is_paid_for() -> None:
+    assert spent(Priced(Usage(4 * MILLION), says="gpt-4o-mini-2024-07-18")) == Decimal("1.2")
+    assert spent(Priced(Usage(MILLION), says="an-alias-of-a-router")) == Decimal("2.5")
+    assert spent(Priced(Usage(MILLION), says="gpt-4o-mini"), price=EVEN) == 1
+
+
+def test_where_another_client_answered_its_own_price_counts() -> None:
+    cheaper = Priced(Usage(4 * MILLION), model="gpt-4o-mini", says="gpt-4o-mini")
+    down = ScriptedClient([RateLimitError("no")], info=ProviderInfo(name="openai", model="gpt-4o"))
+    stack = ChatStack(down).use(Budget, max_cost=1).use(FunctionInvoker, tools=[look])
+    with pytest.raises(BudgetExceeded) as caught:
+        asyncio.run(stack.use(Fallback, clients=[cheaper]).build().get_response("go"))
+    assert caught.value.cost == Decimal("1.2")
+
+
+@pytest.mark.parametrize("named", [None, "no-such-model-9"])
+def test_an_unknown_price_is_said_before_anything_is_sent(named: str | None) -> None:
+    provider = Priced(Usage(1), model="no-such-model-9" if named is None else "gpt-4o")
+    with pytest.raises(WiringError, match=r"the price of 'no-such-model-9' is not known.*price=Price\(") as caught:
+        ask(provider, max_cost=1, options=ChatOptions(model=named))
+    assert (caught.value.layer, caught.value.parameter) == ("Budget", "price")
+    assert provider.requests == []
+
+
+def test_without_the_tables_every_price_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(model: str) -> list[object]:
+        return []
+
+    monkeypatch.setattr(prices, "published", nothing)
+    prices.price_of.cache_clear()
+    try:
+        with pytest.raises(WiringError, match=r"chatstack-core\[prices\]"):
+            ask(Priced(Usage(1)), max_cost=1)
+    finally:
+        prices.price_of.cache_clear()
+
+
+def test_a_price_without_output_is_no_price() -> None:
+    with pytest.raises(WiringError, match="is not known"):
+        ask(Priced(Usage(1)), max_cost=1, price=Price("m", "p", Rate(Decimal(1)), Rate(Decimal(1)), None))
+
+
+def test_what_nobody_says_the_price_of_writing_is_counted_as_input() -> None:
+    price = Price("m", "p", Rate(Decimal(1)), Rate(Decimal("0.1")), None, output=Rate(Decimal(10)))
+    assert spent(Priced(Usage(MILLION, 0, 0, 500_000)), price=price) == 1
+    assert spent(Priced(Usage(500_000, 0, 0, 100_000), model="grok-4")) == Decimal("1.5")
+
+
+def test_where_only_tokens_are_bounded_no_price_is_needed() -> None:
+    with pytest.raises(BudgetExceeded) as caught:
+        ask(Priced(Usage(10), model="no-such-model-9"), max_tokens=10)
+    assert caught.value.cost is None
+
+
+def test_of_two_bounds_the_first_that_is_reached_counts() -> None:
+    with pytest.raises(BudgetExceeded, match="10 tokens used"):
+        ask(Priced(Usage(10)), max_tokens=10, max_cost=1)
+    with pytest.raises(BudgetExceeded, match=r"1\.0000 dollars used"):
+        ask(Priced(Usage(MILLION)), max_tokens=10 * MILLION, max_cost=1, price=EVEN)
+
+
+def test_a_provider_that_reports_nothing_costs_nothing() -> None:
+    assert ask(Priced(None, answer=Message.assistant("done")), max_cost=1).text == "done"
+
+
+def test_the_cost_of_a_conversation_is_kept_with_it() -> None:
+    stack = ChatStack(Priced(Usage(600_000), answer=Message.assistant("done"))).use(
+        Budget, max_cost=1, per="conversation", price=EVEN
+    )
+    client = stack.build()
+    for _ in range(2):
+        asyncio.run(client.get_response("go", conversation_id="c"))
+    with pytest.raises(BudgetExceeded, match="in this conversation") as caught:
+        asyncio.run(client.get_response("go", conversation_id="c"))
+    assert caught.value.cost == Decimal("1.2")
+    budget = find(client, Budget)
+    assert budget is not None
+    assert "1200000 tokens" in repr(budget.spending.of("c")).replace(",", "")

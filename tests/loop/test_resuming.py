@@ -1,0 +1,293 @@
+"""A run that was cancelled, failed or had ended is run again: what goes on, and with what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Unpack
+
+import pytest
+
+from chatstack import InputError, ServerError, StoreError, ToolCall, tool
+from chatstack.loop.context import IterativeContext
+from chatstack.loop.iteration import INTERRUPTED
+from chatstack.loop.iterative import IterativeLoop, LoopMode, Prompt
+from chatstack.loop.journal import Entry, ModelAnswered
+from chatstack.loop.results import IterativeResult
+from chatstack.loop.workspace import MemoryWorkspace
+from chatstack.stores.sqlite_journal import SQLiteJournal
+from chatstack.testing import Answer, ScriptedClient
+from chatstack.tools.tool import ToolContext
+from tests.loop.runs import Options, asked, call, fresh, look, looped, numbered, outputs, run
+
+
+def journalled(
+    path: Path,
+    answers: Sequence[Answer],
+    context: IterativeContext,
+    prompt: Prompt = numbered,
+    **given: Unpack[Options],
+) -> tuple[IterativeResult, IterativeLoop]:
+    async def main() -> tuple[IterativeResult, IterativeLoop]:
+        given["journal"] = journal = SQLiteJournal(path)
+        try:
+            loop = looped(answers, prompt, **given)
+            return await loop.run(context), loop
+        finally:
+            await journal.aclose()
+
+    return asyncio.run(main())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+def test_a_run_that_failed_goes_on_when_it_is_run_again_and_its_tools_are_not_run_twice(path: Path) -> None:
+    workspace = MemoryWorkspace()
+    failed, _ = journalled(
+        path, [[call("note", text="a")], ServerError("down")], fresh(workspace=workspace, run_id="r")
+    )
+    assert (failed.reason, failed.usage.total_tokens > 0) == ("error", True)
+    result, loop = journalled(path, ["noted"], fresh(workspace=workspace, run_id="r"))
+    assert (result.reason, workspace.read("notes.md")) == ("answered", "a\n")
+    assert asked(loop) == [["iteration 0", 'note({"text": "a"})', "noted a"]]
+    assert result.iterations[0].model_calls == 2
+    assert result.usage.total_tokens > failed.usage.total_tokens
+
+
+@pytest.mark.parametrize("mode", ["single_call", "one_round_trip"])
+def test_a_run_that_was_cancelled_goes_on_and_what_was_not_begun_is_run(path: Path, mode: LoopMode) -> None:
+    context = fresh(run_id="r")
+    calls = [call("look", "1", what="a"), call("note", "2", text="b")]
+
+    def stop(call: ToolCall, context: IterativeContext) -> None:
+        context.cancellation.cancel()
+
+    first, _ = journalled(path, [calls], context, on_tool_call=stop, max_concurrency=1, mode=mode, max_iterations=1)
+    assert (first.reason, first.tool_calls, first.iterations[0].is_partial) == ("cancelled", 1, True)
+    result, loop = journalled(path, ["done"], fresh(run_id="r", workspace=context.workspace), mode=mode)
+    assert (result.reason, outputs(result)[0]) == ("answered", ["saw a", "noted b"])
+    assert len(asked(loop)) == 1
+
+
+@pytest.mark.parametrize("step", range(0, 40, 2))
+def test_a_run_whose_task_was_cancelled_at_any_moment_comes_to_the_same(path: Path, step: int) -> None:
+    calls = [call("look", f"c{number}", what=str(number)) for number in range(4)]
+    answers: list[Answer] = [calls, "one", calls, "two"]
+
+    async def main() -> tuple[IterativeResult, int]:
+        journal, workspace = SQLiteJournal(path), MemoryWorkspace()
+        asked_before = 0
+        for seconds in (step * 0.0002, 30):
+            loop = looped(
+                answers[asked_before:],
+                tools=[tool(idempotent=True)(look.function)],
+                journal=journal,
+                is_complete=lambda context: context.iteration == 1,
+            )
+            context = fresh(run_id="r", workspace=workspace)
+            running = asyncio.create_task(loop.run(context))
+            await asyncio.wait([running], timeout=seconds)
+            if running.done() or running.cancel() is False:
+                break
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            asked_before = sum(isinstance(entry, ModelAnswered) for entry in await journal.entries("r"))
+        await journal.aclose()
+        return running.result(), asked_before
+
+    result, _ = asyncio.run(main())
+    assert (result.reason, [record.text for record in result.iterations]) == ("completed", ["one", "two"])
+    assert outputs(result) == [[f"saw {number}" for number in range(4)]] * 2
+    assert (
+        result.usage.output_tokens
+        == run(looped(answers, max_iterations=2, is_complete=lambda _: False)).usage.output_tokens
+    )
+
+
+def test_a_call_that_nobody_had_approved_yet_was_not_begun(path: Path) -> None:
+    def leave(call: ToolCall, about: ToolContext) -> bool:
+        raise ServerError("nobody is there")
+
+    failed, _ = journalled(path, [[call("look", what="a")]], fresh(run_id="r"), approve=leave)
+    assert (failed.reason, type(failed.error)) == ("error", ServerError)
+    result, _ = journalled(path, ["done"], fresh(run_id="r"), approve=lambda call, about: True)
+    assert outputs(result) == [["saw a"]]
+
+
+def test_a_run_that_has_ended_gives_the_same_again_and_asks_nobody(path: Path) -> None:
+    first, _ = journalled(path, [[call("look", what="a")], "done"], fresh(run_id="r", state={"a": 1}))
+    context = fresh(run_id="r")
+    again, loop = journalled(path, ["never"], context, is_complete=lambda context: False)
+    assert (again, asked(loop)) == (first, [])
+    assert context.state == {"a": 1}
+
+
+@pytest.mark.parametrize("limit", [{"max_iterations": 2}, {"max_tokens": 30}, {"max_total_tool_calls": 1}])
+def test_each_limit_that_ended_it_is_the_end_again(path: Path, limit: Options) -> None:
+    answers: list[Answer] = [[call("note", text=str(number))] for number in range(9)]
+    limit["mode"] = "single_call"
+    first, _ = journalled(path, answers, fresh(run_id="r"), **limit)
+    again, loop = journalled(path, ["never"], fresh(run_id="r"), **limit)
+    assert first.reason == next(iter(limit)).replace("max_tokens", "budget").replace("max_total", "max")
+    assert (again, asked(loop)) == (first, [])
+
+
+def test_an_iteration_that_has_used_up_the_budget_is_brought_to_its_end(path: Path) -> None:
+    failed, _ = journalled(path, [[call("look", what="a")]], fresh(run_id="r"), max_tokens=1, on_tool_call=failing_hook)
+    assert (failed.reason, failed.tool_calls) == ("error", 0)
+    result, loop = journalled(path, ["never"], fresh(run_id="r"), max_tokens=1)
+    assert (result.reason, outputs(result), result.iterations[0].is_partial) == ("budget", [["saw a"]], False)
+    assert (asked(loop), result.usage) == ([], failed.usage)
+
+
+def failing_hook(call: ToolCall, context: IterativeContext) -> None:
+    raise ServerError("down")
+
+
+def test_an_iteration_stays_what_it_was_begun_as_whatever_the_budget_is_by_now(path: Path) -> None:
+    calls: list[Answer] = [[call("look", what="a")]]
+    journalled(path, calls, fresh(run_id="a"), max_tokens=1_000, pressure=0.01, on_tool_call=failing_hook)
+    result, loop = journalled(path, ["seen"], fresh(run_id="a"), max_tokens=1_000, pressure=0.01)
+    assert isinstance(loop.client, ScriptedClient)
+    assert [request.options.tool_choice for request in loop.client.requests] == [None]
+    assert ([record.is_final for record in result.iterations], result.reason) == ([False], "answered")
+
+    journalled(path, [*calls, KeyError()], fresh(run_id="b"), max_tokens=1_000, pressure=0.01, mode="single_call")
+    result, loop = journalled(path, ["in short"], fresh(run_id="b"), max_tokens=1_000_000, mode="single_call")
+    assert isinstance(loop.client, ScriptedClient)
+    assert [request.options.tool_choice for request in loop.client.requests] == ["none"]
+    assert ([record.is_final for record in result.iterations], result.reason) == ([False, True], "budget")
+
+
+def test_the_prompt_is_not_asked_for_again_and_the_last_results_are_there(path: Path) -> None:
+    def failing(context: IterativeContext) -> bool:
+        if context.iteration == 1:
+            raise ServerError("down")
+        return False
+
+    journalled(path, [[call("look", what="a")]], fresh(run_id="r"), is_complete=failing, mode="single_call")
+    asked_for: list[tuple[int, list[str]]] = []
+
+    def prompt(context: IterativeContext) -> str:
+        asked_for.append((context.iteration, [each.output for each in context.last_tool_results]))
+        return "again"
+
+    result, _ = journalled(
+        path, ["done"], fresh(run_id="r"), prompt=prompt, mode="single_call", is_complete=lambda c: c.iteration == 2
+    )
+    assert asked_for == [(2, ["saw a"])]
+    assert (result.reason, len(result.iterations)) == ("completed", 3)
+
+
+def test_the_iterator_gives_the_iterations_that_end_now(path: Path) -> None:
+    journalled(path, [[call("look", what="a")], ServerError("down")], fresh(run_id="r"), mode="single_call")
+
+    async def main() -> list[int]:
+        journal = SQLiteJournal(path)
+        loop = looped(["done"], mode="single_call", journal=journal)
+        seen = [record.iteration async for record in loop.iterations(fresh(run_id="r"))]
+        await journal.aclose()
+        return seen
+
+    assert asyncio.run(main()) == [1]
+
+
+def test_runs_are_known_by_their_ids_and_a_forgotten_one_begins_anew(path: Path) -> None:
+    journalled(path, ["one"], fresh(run_id="a"))
+    assert journalled(path, ["two"], fresh(run_id="b"))[0].text == "two"
+
+    async def forget() -> None:
+        journal = SQLiteJournal(path)
+        await journal.forget("a")
+        await journal.aclose()
+
+    asyncio.run(forget())
+    assert journalled(path, ["three"], fresh(run_id="a"))[0].text == "three"
+    assert journalled(path, ["never"], fresh(run_id="b"))[0].text == "two"
+
+
+def test_a_state_that_is_no_json_is_refused_only_where_it_must_be_written_down(path: Path) -> None:
+    result, _ = journalled(path, ["done"], fresh(run_id="r", state={"lock": object()}))
+    assert (result.reason, type(result.error)) == ("error", InputError)
+    assert "context.state cannot be written down" in str(result.error)
+    assert run(looped(["done"]), fresh(state={"lock": object()})).reason == "answered"
+
+
+def test_a_journal_needs_a_run_id() -> None:
+    with pytest.raises(InputError, match="needs a run_id"):
+        looped(["done"], journal=SQLiteJournal("never.db")).iterations(fresh())
+
+
+def test_a_damaged_journal_ends_the_run_before_anything_is_asked(path: Path) -> None:
+    path.write_bytes(b"not a database" * 100)
+    context = fresh(run_id="r")
+    result, loop = journalled(path, ["never"], context)
+    assert (result.reason, type(result.error), asked(loop)) == ("error", StoreError, [])
+    assert path.read_bytes() == b"not a database" * 100
+
+
+def test_a_journal_that_fails_in_the_middle_ends_the_run_and_it_goes_on_when_the_journal_does(path: Path) -> None:
+    class Full:
+        def __init__(self, journal: SQLiteJournal) -> None:
+            self.journal = journal
+
+        async def entries(self, run_id: str) -> Sequence[Entry]:
+            return await self.journal.entries(run_id)
+
+        async def append(self, run_id: str, number: int, entry: Entry) -> None:
+            if number >= 3:
+                raise StoreError("the disk is full")
+            await self.journal.append(run_id, number, entry)
+
+    async def main() -> tuple[IterativeResult, IterativeResult]:
+        journal = SQLiteJournal(path)
+        calls = [call("look", "1", what="a"), call("look", "2", what="b")]
+        full = looped([calls], tools=[look], journal=Full(journal))
+        first = await full.run(fresh(run_id="r"))
+        second = await looped(["done"], tools=[look], journal=journal).run(fresh(run_id="r"))
+        await journal.aclose()
+        return first, second
+
+    first, second = asyncio.run(main())
+    assert (first.reason, str(first.error)) == ("error", "the disk is full")
+    assert second.reason == "answered"
+
+
+class Hiccup:
+    """A journal in memory, which fails for one entry; nothing of it waits."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.written: list[Entry] = []
+
+    async def entries(self, run_id: str) -> Sequence[Entry]:
+        return list(self.written)
+
+    async def append(self, run_id: str, number: int, entry: Entry) -> None:
+        if len(self.written) == self.at:
+            self.at = -1
+            raise StoreError("busy")
+        assert number == len(self.written)
+        self.written.append(entry)
+
+
+def test_after_an_entry_that_could_not_be_written_none_is_written_and_no_tool_is_begun() -> None:
+    ran: list[str] = []
+
+    @tool
+    async def work(name: str) -> str:
+        """Works."""
+        ran.append(name)
+        return name
+
+    journal = Hiccup(at=3)
+    calls: list[Answer] = [[call("work", f"c{name}", name=name) for name in "abc"], "done"]
+    options: Options = {"journal": journal, "max_concurrency": 1}
+    result = run(looped(calls, tools=[work], **options), fresh(run_id="r"))
+    assert (result.reason, str(result.error), len(journal.written), ran) == ("error", "busy", 3, ["a"])
+    result = run(looped(["done"], tools=[work], **options), fresh(run_id="r"))
+    assert (outputs(result), ran) == ([[INTERRUPTED, "b", "c"]], ["a", "b", "c"])
