@@ -284,3 +284,9 @@ def test_what_readers_take_quadratic_time_for_is_refused(name: str, text: str, t
 def test_odd_values_are_refused_with_their_place(layer: dict[str, object], told: str) -> None:
     with pytest.raises(WiringError, match=told):
         from_config({"layers": [layer]}, ScriptedClient())
+
+
+def test_a_config_of_too_many_layers_is_refused_before_any_is_tried() -> None:
+    layers = [{"use": "ContextWindowGuard", "name": f"g{number}", "max_context_tokens": 9} for number in range(101)]
+    with pytest.raises(WiringError, match="layers: 101 of them, 100 at most"):
+        from_config({"layers": layers}, ScriptedClient())

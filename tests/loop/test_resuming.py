@@ -17,7 +17,7 @@ from chatstack.loop.journal import Entry, ModelAnswered
 from chatstack.loop.results import IterativeResult
 from chatstack.loop.workspace import MemoryWorkspace
 from chatstack.stores.sqlite_journal import SQLiteJournal
-from chatstack.testing import Answer, ScriptedClient
+from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
 from chatstack.tools.tool import ToolContext
 from tests.loop.runs import Options, asked, call, fresh, look, looped, numbered, outputs, run
 
@@ -56,6 +56,16 @@ def test_a_run_that_failed_goes_on_when_it_is_run_again_and_its_tools_are_not_ru
     assert asked(loop) == [["iteration 0", 'note({"text": "a"})', "noted a"]]
     assert result.iterations[0].model_calls == 2
     assert result.usage.total_tokens > failed.usage.total_tokens
+
+
+def test_spans_tell_of_what_was_used_in_them_so_that_no_sum_counts_it_twice(path: Path) -> None:
+    capture = TelemetryCapture()
+    answers: list[Answer] = [[call("look", what="a")], ServerError("down")]
+    journalled(path, answers, fresh(run_id="r"), telemetry=capture.telemetry)
+    result, _ = journalled(path, ["done"], fresh(run_id="r"), telemetry=capture.telemetry)
+    for name in ("invoke_workflow loop", "invoke_agent loop"):
+        told = [int(str(span.attributes["gen_ai.usage.input_tokens"])) for span in capture.spans_named(name)]
+        assert (len(told), min(told) > 0, sum(told)) == (2, True, result.usage.input_tokens)
 
 
 @pytest.mark.parametrize("mode", ["single_call", "one_round_trip"])
