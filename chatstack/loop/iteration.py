@@ -64,6 +64,8 @@ class Iteration:
         self._usage = self._overhead = Usage()
         self.pending: tuple[ToolCallResult, ...] = ()
         """Results that the model has not seen."""
+        self.spent = Usage()
+        """What was used now; what a run that died had used is in the record as well."""
         self.ended_in_words = False
 
     async def run(self) -> None:
@@ -156,6 +158,7 @@ class Iteration:
         return ModelAnswered(answer.messages, answer.usage, answer.overhead_usage, answer.finish_reason, answer.model)
 
     def _pay(self, usage: Usage, overhead: Usage) -> None:
+        self.spent = self.spent + usage
         self._account.add(usage, self._loop.price)
         self._account.add(overhead, self._loop.price, is_overhead=True)
         self._count(usage, overhead)
@@ -212,7 +215,9 @@ class Iteration:
         """Whether the call may be run. Nobody has begun it until then, however long somebody thinks about it."""
         if not self._loop.allows(call.name, self._context):
             return f"{call.name} may not be called now."
-        said = True if self._loop.approve is None else await called(self._loop.approve, call, about)
+        said: bool | str = True
+        if self._loop.approve is not None:
+            said = await called(self._loop.approve, call, about)
         if said is True:
             await self._journal.write(start)
         return said

@@ -37,6 +37,7 @@ class IterativeRun:
         self._loop = loop
         self._context = context
         self._account = Account()
+        self._spent = Usage()
         self._journal = Journalled(loop.journal, context.run_id)
         self._turn: Turn | None = None
         self._started_at = time.perf_counter()
@@ -150,8 +151,9 @@ class IterativeRun:
             raise
         finally:
             record = context.records[-1]
-            _set_usage(span, record.usage)
-            self._tell_ended(turn, record, end_span(span, stopped_by))
+            self._spent = self._spent + iteration.spent
+            _set_usage(span, iteration.spent)
+            self._tell_ended(turn, record, iteration.spent, end_span(span, stopped_by))
         context.iteration += 1
         if reason is not None:
             self._end(reason, None)
@@ -215,7 +217,7 @@ class IterativeRun:
         if reason == "max_iterations":
             self._warn_of_limit()
         turn.root.set_attribute(semconv.END_REASON, reason)
-        _set_usage(turn.root, self._account.usage)
+        _set_usage(turn.root, self._spent)
         kind = end_span(turn.root, error or (GeneratorExit() if reason == "cancelled" else None))
         seconds = time.perf_counter() - self._started_at
         labels = {semconv.WORKFLOW_NAME: self._loop.name} | ({semconv.ERROR_TYPE: kind} if kind else {})
@@ -242,12 +244,12 @@ class IterativeRun:
             about[semconv.CONVERSATION_ID] = context.run_id
         return start_span(loop.telemetry.tracer, f"invoke_agent {loop.name}", about)
 
-    def _tell_ended(self, turn: Turn, record: IterationRecord, error: str) -> None:
+    def _tell_ended(self, turn: Turn, record: IterationRecord, spent: Usage, error: str) -> None:
         numbers = {
             "iteration": record.iteration,
             "tool_calls": len(record.tool_calls),
-            "input_tokens": record.usage.input_tokens,
-            "output_tokens": record.usage.output_tokens,
+            "input_tokens": spent.input_tokens,
+            "output_tokens": spent.output_tokens,
             "seconds": record.seconds,
             "budget": round(self._loop.allowance.used(self._account), 4),
         }

@@ -13,7 +13,7 @@ from chatstack import InputError, ServerError, StoreError, ToolCall, tool
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.iteration import INTERRUPTED
 from chatstack.loop.iterative import IterativeLoop, LoopMode, Prompt
-from chatstack.loop.journal import Entry, ModelAnswered
+from chatstack.loop.journal import Entry, IterationEnded, IterationStarted, ModelAnswered, ToolEnded
 from chatstack.loop.results import IterativeResult
 from chatstack.loop.workspace import MemoryWorkspace
 from chatstack.stores.sqlite_journal import SQLiteJournal
@@ -130,7 +130,7 @@ def test_a_call_that_nobody_had_approved_yet_was_not_begun(path: Path) -> None:
 
 def test_a_run_that_has_ended_gives_the_same_again_and_asks_nobody(path: Path) -> None:
     first, _ = journalled(path, [[call("look", what="a")], "done"], fresh(run_id="r", state={"a": 1}))
-    context = fresh(run_id="r")
+    context = fresh(run_id="r", state={"b": 2})
     again, loop = journalled(path, ["never"], context, is_complete=lambda context: False)
     assert (again, asked(loop)) == (first, [])
     assert context.state == {"a": 1}
@@ -301,3 +301,16 @@ def test_after_an_entry_that_could_not_be_written_none_is_written_and_no_tool_is
     assert (result.reason, str(result.error), len(journal.written), ran) == ("error", "busy", 3, ["a"])
     result = run(looped(["done"], tools=[work], **options), fresh(run_id="r"))
     assert (outputs(result), ran) == ([[INTERRUPTED, "b", "c"]], ["a", "b", "c"])
+
+
+def test_the_state_is_written_only_where_it_has_changed() -> None:
+    def ended(record: object, context: IterativeContext) -> None:
+        context.state["ended"] = True
+
+    journal = Hiccup(at=-1)
+    answers: list[Answer] = [[call("look", what="a")], "done"]
+    run(looped(answers, journal=journal, on_iteration_end=ended), fresh(run_id="r", state={"a": 1}))
+    states = [
+        entry.state for entry in journal.written if isinstance(entry, IterationStarted | ToolEnded | IterationEnded)
+    ]
+    assert states == [{"a": 1}, None, {"a": 1, "ended": True}]

@@ -41,7 +41,7 @@ def test_streams_left_in_cycles_never_harm_the_process() -> None:
                 junk.append(junk)
 
         async def main() -> None:
-            for _ in range(6_000):
+            for _ in range(12_000):
                 await leaves()
                 await client.get_response("x")
 
