@@ -15,6 +15,7 @@ from rich.tree import Tree
 
 from chatstack import semconv
 from chatstack.cli.terminal import printable
+from chatstack.live.wording import counted
 from chatstack.telemetry.emission import Telemetry
 
 _Children: TypeAlias = Mapping[int, Sequence[ReadableSpan]]
@@ -42,7 +43,8 @@ def span_tree(spans: Sequence[ReadableSpan], *, titles: Sequence[str] = (), ever
     """
     children = _by_parent(spans)
     roots = children.get(0, ())
-    title = f"{len(roots)} turns, {len(spans)} spans; ! marks a warning, * an edit of what is sent"
+    number = f"{counted(len(roots), 'turn')}, {counted(len(spans), 'span')}"
+    title = f"{number}; ! marks a warning, * an edit of what is sent"
     if not spans:
         title = "no spans were recorded: OTEL_SDK_DISABLED turns them off"
     tree = Tree(Text(title, style="bold"), guide_style="dim")
