@@ -43,8 +43,8 @@ def span_tree(spans: Sequence[ReadableSpan], *, titles: Sequence[str] = (), ever
     """
     children = _by_parent(spans)
     roots = children.get(0, ())
-    number = f"{counted(len(roots), 'turn')}, {counted(len(spans), 'span')}"
-    title = f"{number}; ! marks a warning, * an edit of what is sent"
+    found = f"{counted(len(roots), 'turn')}, {counted(len(spans), 'span')}"
+    title = f"{found}; ! marks a warning, * an edit of what is sent"
     if not spans:
         title = "no spans were recorded: OTEL_SDK_DISABLED turns them off"
     tree = Tree(Text(title, style="bold"), guide_style="dim")

@@ -243,6 +243,7 @@ def _runner(loop: IterativeLoop, context: IterativeContext) -> ToolRunner:
         loop.tool_timeout_seconds,
         loop.include_error_details,
         propagate=loop.propagate,
+        owner="IterativeLoop",
     )
 
 

@@ -31,7 +31,7 @@ def workspace_tools(workspace: Workspace, *, read_only: bool = False) -> tuple[T
 
 
 def _list_files(workspace: Workspace) -> Tool[..., Any]:
-    @tool
+    @tool(idempotent=True)
     def list_files(folder: Annotated[str, "Only what is below this folder; empty for everything."] = "") -> str:
         """Lists the paths of the files in the workspace, one a line."""
         paths = workspace.list(folder)
@@ -48,7 +48,7 @@ def _list_files(workspace: Workspace) -> Tool[..., Any]:
 
 
 def _read_file(workspace: Workspace) -> Tool[..., Any]:
-    @tool
+    @tool(idempotent=True)
     def read_file(
         path: Annotated[str, "The file's path, as list_files gives it, such as 'notes/plan.md'."],
         start_line: Annotated[int, "The first line to read, from 1 on."] = 1,
@@ -79,7 +79,7 @@ def _read_file(workspace: Workspace) -> Tool[..., Any]:
 
 
 def _write_file(workspace: Workspace) -> Tool[..., Any]:
-    @tool
+    @tool(idempotent=True)
     def write_file(
         path: Annotated[str, "The file's path, with '/' between names, such as 'notes/plan.md'."],
         content: Annotated[str, "All that the file is to hold."],

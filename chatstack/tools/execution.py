@@ -56,6 +56,7 @@ class ToolRunner:
     include_error_details: bool = False
     approve: Approval | None = None
     propagate: tuple[type[Exception], ...] = ()
+    owner: str = "FunctionInvoker"
 
     def known_name(self, call: ToolCall) -> str:
         """What spans and warnings call the tool."""
@@ -142,8 +143,8 @@ class ToolRunner:
             return ""
         if said is not False and not isinstance(said, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(
-                f"FunctionInvoker: approve gave a {type(said).__name__}, not True, False or a text",
-                layer="FunctionInvoker",
+                f"{self.owner}: approve gave a {type(said).__name__}, not True, False or a text",
+                layer=self.owner,
                 parameter="approve",
             )
         return said or f"{call.name} was not allowed. Go on without it."
@@ -172,7 +173,7 @@ class ToolRunner:
                 raise WiringError(
                     f"tool {found.name!r}: nothing to give for {name} (a {service.__name__}); bind it in the container "
                     "that the stack was built with",
-                    layer="FunctionInvoker",
+                    layer=self.owner,
                     parameter=name,
                 )
         if found.context_parameter is not None:

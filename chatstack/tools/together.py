@@ -16,14 +16,19 @@ async def run_together(
     """What they give, in their order; they run at once, ``max_concurrency`` at most. The first that raises cancels the
     rest, and is raised as it is, its own cause with it: it is no tool's failure (those are outcomes)."""
     gate = asyncio.Semaphore(max_concurrency or max(1, len(calls)))
+    is_stopping = False
 
     async def one(call: T) -> R:
+        nonlocal is_stopping
         async with gate:
+            if is_stopping:  # the gate lets the next one in before the group cancels it
+                raise asyncio.CancelledError
             try:
                 return await run(call)
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # noqa: BLE001 - raised again below, out of the group
+                is_stopping = True
                 raise _Escaped(error) from None
 
     stopped_by: BaseException | None = None

@@ -41,7 +41,8 @@ Injected = Annotated[T, _INJECT]
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may know of its call: annotate a parameter with it. Not part of the schema.
 
-    ``messages`` is the request that the model answered with this call, ``round`` the model call of the turn.
+    ``messages`` is the request that the model answered with this call, ``round`` the model call of the turn, in an
+    iterative loop the iteration.
     """
 
     conversation_id: str | None

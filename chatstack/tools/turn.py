@@ -15,7 +15,7 @@ from chatstack.values.requests import ChatRequest, ToolDeclaration
 from chatstack.values.responses import ChatResponse, ChatUpdate
 
 CUT_OFF = "Error: not run, because the answer that asked for it was cut off."
-OVER_LIMIT = "Error: not run, because the limit of tool calls for this turn is reached. Answer with what you have."
+OVER_LIMIT = "Error: not run, because the limit of tool calls is reached. Answer with what you have."
 NOT_ALLOWED = "Error: not run, because this request allows no tool calls."
 NOT_RUN = (CUT_OFF, OVER_LIMIT, NOT_ALLOWED)
 """Where every result of a round says one of these, the turn ends behind it."""

@@ -49,7 +49,7 @@ def test_it_ends_at_max_total_tool_calls_and_answers_those_beyond() -> None:
     context = fresh()
     result = run(looped([noted(9), three], mode="single_call", max_total_tool_calls=3), context)
     assert (result.reason, result.tool_calls) == ("max_tool_calls", 3)
-    refused = "Error: not run, because the limit of tool calls for this turn is reached. Answer with what you have."
+    refused = "Error: not run, because the limit of tool calls is reached. Answer with what you have."
     assert outputs(result) == [["noted 9"], ["noted 0", "noted 1", refused]]
     assert sorted(context.workspace.read("notes.md").split()) == ["0", "1", "9"]
 

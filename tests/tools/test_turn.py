@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, ChatResponse, Message, ToolCall, ToolDeclaration, ToolResult
 from chatstack.tools.execution import Outcome
+from chatstack.tools.together import run_together
 from chatstack.tools.turn import CUT_OFF, NOT_ALLOWED, OVER_LIMIT, ToolTurn, refused
 from chatstack.values.responses import FinishReason
 
@@ -148,3 +151,16 @@ def test_what_was_not_run_counts_neither_as_failure_nor_as_success() -> None:
     assert turn.failed_rounds == 1
     turn.add([refused(ToolCall("c", "c"), OVER_LIMIT)])
     assert turn.failed_rounds == 1
+
+
+def test_no_call_begins_after_one_that_ended_the_round() -> None:
+    begun: list[int] = []
+
+    async def run(number: int) -> None:
+        begun.append(number)
+        await asyncio.sleep(0)
+        raise KeyError(number)
+
+    with pytest.raises(KeyError):
+        asyncio.run(run_together(run, [1, 2, 3], 1))
+    assert begun == [1]
