@@ -12,6 +12,7 @@ or harder, and starts it again with the same folder, goes on where it was.
 import argparse
 import asyncio
 import json
+import re
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
@@ -69,13 +70,14 @@ def prompt(context: IterativeContext) -> str:
     files = context.workspace
     if not files.exists("plan.md"):
         return "There is no plan yet. Write plan.md: the topics of the report, one a line."
-    topics = {topic: f"notes/{topic}.md" for topic in files.read("plan.md").splitlines()}
+    plan = [line.strip(" -*") for line in files.read("plan.md").splitlines() if line.strip(" -*")]
+    topics = {topic: "notes/" + re.sub(r"[^\w -]+", " ", topic).strip() + ".md" for topic in plan}
     noted = "These are the notes:\n" + "\n".join(files.read(path) for path in topics.values() if files.exists(path))
     if context.is_finalizing:
         return f"{noted}\nThere is no time for more. Answer with the report as it can be written from these notes."
     missing = [topic for topic, path in topics.items() if not files.exists(path)]
     if missing:
-        return f"Topic: {missing[0]}\nSearch for it, then write what is worth telling into notes/{missing[0]}.md."
+        return f"Topic: {missing[0]}\nSearch for it, then write what is worth telling into {topics[missing[0]]}."
     return f"{noted}\nWrite report.md from them."
 
 

@@ -52,7 +52,7 @@ class OutputShape:
             raise self._wrong(_NOT_READ[reason], answer)
         try:
             value = self._read(answer.text)
-        except (ValueError, RecursionError) as error:  # msgspec's and pydantic's are of the first kind
+        except Exception as error:
             place = _PLACE.search(str(error))
             raise self._wrong(
                 f"{_WHY.get(reason, '')}does not fit{f', at {place[1]}' if place else ''}", answer

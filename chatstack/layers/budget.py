@@ -118,7 +118,7 @@ class _Metered:
                 if result.call_id in self.open:  # ids may be used again, within a round too
                     self.open.remove(result.call_id)
             if message.role == "tool":
-                self.has_run |= any(result.output not in NOT_RUN for result in message.results)
+                self.has_run |= not all(any(result.output is each for each in NOT_RUN) for result in message.results)
                 self.goes_on = self.has_run and not self.open
         if update.finish_reason is not None:
             self.has_run = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, cast
 
 from chatstack.client.fronts import ChatFronts
@@ -74,6 +74,16 @@ class Fallback(ChatFronts):
 
     def _fitted(self, client: ChatClient) -> ChatClient:
         """That client with its own span, behind a guard of its own window."""
+        if isinstance(client, Fallback):
+            return replace(
+                client,
+                inner=self._fitted(client.inner),
+                counter=client.counter or self.counter,
+                memory=self.memory,
+                calibration=self.calibration,
+                windows=self.windows,
+                telemetry=self.telemetry,
+            )
         layers = tuple(chain(client))
         if not any(isinstance(layer, ModelTracer) for layer in layers):
             client = ModelTracer(client, telemetry=self.telemetry)

@@ -19,7 +19,7 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.pruning import OldestFirst
 from chatstack.context.saying import say_window_unknown
-from chatstack.errors import ContextOverflowError, WiringError
+from chatstack.errors import ContextOverflowError, FallbackError, WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Value
 from chatstack.tokens.calibration import Calibration
@@ -108,7 +108,10 @@ class ContextWindowGuard(ChatFronts):
             context = await self._fitted(request, opened, limit)
         try:
             return await self._editing.send(self.inner, context, opened)
-        except ContextOverflowError as refusal:
+        except (ContextOverflowError, FallbackError) as error:
+            refusal = _overflow_in(error)
+            if refusal is None:
+                raise
             return await self._recovered(refusal, context, opened)
 
     def _lines(self, limit: int) -> str:
@@ -219,7 +222,10 @@ class ContextWindowGuard(ChatFronts):
         not keep a later answer alive with them that the caller has dropped."""
         try:
             return await self._editing.send(self.inner, context, opened)
-        except ContextOverflowError as refusal:
+        except (ContextOverflowError, FallbackError) as error:
+            refusal = _overflow_in(error)
+            if refusal is None:
+                raise
             return refusal
 
     def _learnt_from(
@@ -304,3 +310,9 @@ def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
     return WiringError(
         f"ContextWindowGuard: {parameter}={value!r} must be {wanted}", layer="ContextWindowGuard", parameter=parameter
     )
+
+
+def _overflow_in(error: ContextOverflowError | FallbackError) -> ContextOverflowError | None:
+    """What the client that is asked first said of the size; the others are asked again with less, too."""
+    said = error.exceptions[0] if isinstance(error, FallbackError) else error
+    return said if isinstance(said, ContextOverflowError) else None

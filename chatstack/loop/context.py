@@ -15,6 +15,10 @@ class CancelledRun(ChatStackError):
     """Somebody has asked for the end of the run. Never leaves the loop."""
 
 
+class PaidOut(ChatStackError):
+    """A budget of the client is used up. Never leaves the loop."""
+
+
 class Cancellation:
     """A request to stop: anybody may ask, in any thread. What runs may end; no model and no tool is called after it."""
 
@@ -57,3 +61,5 @@ class IterativeContext:
     last_tool_results: tuple[ToolCallResult, ...] = ()
     is_finalizing: bool = False
     records: list[IterationRecord] = field(default_factory=list[IterationRecord])
+    is_taken: bool = field(default=False, init=False, repr=False)
+    """Whether a run has it already."""

@@ -15,7 +15,7 @@ from chatstack.errors import BudgetExceeded, InputError
 from chatstack.layers.budget import Budget
 from chatstack.layers.spending import Account
 from chatstack.loop.calling import called
-from chatstack.loop.context import CancelledRun, IterativeContext
+from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
 from chatstack.loop.journal import IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
 from chatstack.loop.results import IterationRecord, ToolCallResult
 from chatstack.loop.workspace import Workspace
@@ -91,7 +91,7 @@ class Iteration:
                 return
             request = turn.next_request()
 
-    def record(self, *, is_partial: bool = False) -> IterationRecord:
+    def record(self, digest: str = "", *, is_partial: bool = False) -> IterationRecord:
         """What there is to say of it by now."""
         context = self._context
         return IterationRecord(
@@ -102,7 +102,7 @@ class Iteration:
             usage=self._usage,
             overhead_usage=self._overhead,
             seconds=time.perf_counter() - self._started_at,
-            workspace_digest="" if is_partial else context.workspace.digest(),
+            workspace_digest=digest,
             is_final=context.is_finalizing,
             is_partial=is_partial,
         )
@@ -153,14 +153,14 @@ class Iteration:
         except BudgetExceeded as error:
             if not _has_conversation_budget(self._loop):  # what that one tells of was counted here, answer by answer
                 self._pay(error.usage or Usage(), error.overhead_usage or Usage())
-            raise
-        self._pay(answer.usage, answer.overhead_usage)
+            raise PaidOut from error
+        self._pay(answer.usage, answer.overhead_usage, answer.model)
         return ModelAnswered(answer.messages, answer.usage, answer.overhead_usage, answer.finish_reason, answer.model)
 
-    def _pay(self, usage: Usage, overhead: Usage) -> None:
+    def _pay(self, usage: Usage, overhead: Usage, model: str = "") -> None:
         self.spent = self.spent + usage
-        self._account.add(usage, self._loop.price)
-        self._account.add(overhead, self._loop.price, is_overhead=True)
+        self._account.add(usage, self._loop.allowance.price_of_answer(model, self._loop.asked_price))
+        self._account.add(overhead, self._loop.asked_price, is_overhead=True)
         self._count(usage, overhead)
 
     def _count(self, usage: Usage, overhead: Usage) -> None:
@@ -182,7 +182,7 @@ class Iteration:
 
         outcomes = await run_together(one, list(enumerate(turn.open_calls))[:allowed], self._loop.max_concurrency)
         turn.calls_run += sum(outcome.was_run for outcome in outcomes)
-        if any(outcome.result.output == STOPPED for outcome in outcomes):
+        if any(outcome.result.output is STOPPED and not outcome.was_run for outcome in outcomes):
             raise CancelledRun
         return outcomes + self._refuse(turn, allowed, OVER_LIMIT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.wiring import Resolver
@@ -21,7 +21,8 @@ from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.feed import ProgressFeed
 from chatstack.tokens.prices import Price
 from chatstack.tools.execution import Approval
-from chatstack.tools.tool import Tool, tool
+from chatstack.tools.options import checked_tools, wrong
+from chatstack.tools.tool import Tool
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
 from chatstack.values.requests import ChatOptions, ToolDeclaration
@@ -91,6 +92,7 @@ class IterativeLoop:
     feed: ProgressFeed = field(default_factory=ProgressFeed, repr=False)
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     allowance: Allowance = field(init=False, repr=False)
+    asked_price: Price | None = field(init=False, repr=False)
     all_tools: tuple[Tool[..., Any], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -111,15 +113,20 @@ class IterativeLoop:
                 raise _wrong(name, given, "a function")
         if any(getattr(layer, "kind", "") == "tool_loop" for layer in chain(self.client)):
             raise _wrong("client", type(self.client).__name__, "one without a tool loop: this loop runs the tools")
-        tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool(each) for each in self.tools)
-        _check(tools, self.resolve)
+        for name, kind in (("journal", Journal), ("feed", ProgressFeed), ("options", ChatOptions)):
+            service: object = getattr(self, name)
+            if not isinstance(service, kind) and not (service is None and name == "journal"):
+                raise _wrong(name, service, f"a {kind.__name__}")
+        if not callable(getattr(self.client, "send", None)):
+            raise _wrong("client", self.client, "a chat client; a ChatStack is built first")
+        tools = checked_tools(self, own_services=_ITSELF)
         declared = [each.name for each in self.options.tools if isinstance(each, ToolDeclaration)]
         if declared:
             raise _wrong("options", f"ChatOptions(tools={declared})", "without functions; they go into tools")
         object.__setattr__(self, "all_tools", tools)
         allowance = Allowance("IterativeLoop", self.max_tokens, self.max_cost, self.price)
         object.__setattr__(self, "allowance", allowance)
-        object.__setattr__(self, "price", allowance.price_of(self.client, self.options.model))
+        object.__setattr__(self, "asked_price", allowance.price_of(self.client, self.options.model))
 
     @property
     def rounds(self) -> int:
@@ -134,10 +141,16 @@ class IterativeLoop:
         """The same, iteration by iteration: ``async for record in run``, then ``await run.result()``."""
         if not isinstance(context, IterativeContext):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"IterativeLoop: context is a {type(context).__name__}, not an IterativeContext")
-        if context.records or context.iteration:
+        if context.is_taken or context.records or context.iteration:
             raise InputError("IterativeLoop: this context has been through a run; a new one needs a new context")
+        if not isinstance(context.workspace, Workspace):  # pyright: ignore[reportUnnecessaryIsInstance]
+            kind = type(context.workspace).__name__
+            raise InputError(f"IterativeLoop: context.workspace is a {kind}, not a Workspace")
+        if context.run_id is not None and (not isinstance(context.run_id, str) or not context.run_id):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"IterativeLoop: run_id={context.run_id!r} must be text that names this run, or None")
         if self.journal is not None and not context.run_id:
             raise InputError("IterativeLoop: with a journal, the context needs a run_id: IterativeContext(run_id=...)")
+        context.is_taken = True
         return IterativeRun(self, context)
 
     def allows(self, name: str, context: IterativeContext) -> bool:
@@ -148,26 +161,5 @@ class IterativeLoop:
         return said
 
 
-def _check(tools: Sequence[Tool[..., Any]], resolve: Resolver | None) -> None:
-    names = [each.name for each in tools]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise WiringError(
-            f"IterativeLoop: two tools are called {twice!r}; rename one with @tool(name=...)",
-            layer="IterativeLoop",
-            parameter="tools",
-        )
-    for each in tools:
-        wanted = [kind.__name__ for kind in each.services.values() if not issubclass(kind, _ITSELF)]
-        if wanted and resolve is None:
-            raise WiringError(
-                f"IterativeLoop: tool {each.name!r} needs {', '.join(wanted)} injected; give the loop resolve=...",
-                layer="IterativeLoop",
-                parameter="resolve",
-            )
-
-
 def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
-    return WiringError(
-        f"IterativeLoop: {parameter}={value!r} must be {wanted}", layer="IterativeLoop", parameter=parameter
-    )
+    return wrong("IterativeLoop", parameter, value, wanted)

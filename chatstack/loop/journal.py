@@ -155,6 +155,11 @@ class Journalled:
             kept = msgspec.json.decode(encoded, type=dict[str, Any])
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise InputError(f"IterativeLoop: context.state cannot be written down as JSON: {error}") from error
+        if kept != state:
+            raise InputError(
+                "IterativeLoop: context.state would not come back from JSON as it is: lists, not tuples or sets; keys "
+                "that are text; no dates, bytes or objects"
+            )
         if encoded == self._written:
             return None
         self._written = encoded

@@ -69,7 +69,8 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class IterativeResult(msgspec.Struct, frozen=True, kw_only=True):
     """A run: why it ended, and everything up to there. ``cost`` is in dollars, None where no cost was bounded.
 
-    ``error`` is what failed, for the reason "error"; it has not been raised.
+    ``error`` is what failed, for the reason "error"; for "budget" the ``BudgetExceeded`` of a layer of the client, if
+    it was that one. It has not been raised.
     """
 
     reason: EndReason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import time
 from types import TracebackType
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Self
 from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
-from chatstack.errors import BudgetExceeded
+from chatstack.errors import StreamBusyError
 from chatstack.layers.spending import Account
 from chatstack.loop.calling import called
-from chatstack.loop.context import CancelledRun, IterativeContext
+from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
 from chatstack.loop.iteration import Iteration
 from chatstack.loop.journal import IterationEnded, Journalled
 from chatstack.loop.results import EndReason, IterationRecord, IterativeResult
@@ -41,6 +42,7 @@ class IterativeRun:
         self._journal = Journalled(loop.journal, context.run_id)
         self._turn: Turn | None = None
         self._started_at = time.perf_counter()
+        self._is_read = False
         self._error: BaseException | None = None
         self.reason: EndReason | None = None
         """Why it ended; None as long as it has not."""
@@ -66,14 +68,24 @@ class IterativeRun:
     async def __anext__(self) -> IterationRecord:
         if self.reason is not None:
             raise StopAsyncIteration
+        if self._is_read:
+            raise StreamBusyError("another task is reading this run; one at a time")
+        self._is_read = True
         try:
             turn = self._turn or await self._open()
             with attached(with_turn(turn, set_span_in_context(turn.root))):
                 record = await self._next(turn)
         except CancelledRun:
             self._end("cancelled", None)
-        except BudgetExceeded:
-            self._end("budget", None)
+        except PaidOut as error:
+            self._end("budget", error.__cause__)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():  # a hook has cancelled something of its own
+                self._end("error", error)
+            else:
+                self._end("cancelled", error)
+                raise
         except Exception as error:  # noqa: BLE001 - it is the reason why the run ends, and in its result
             self._end("error", error)
         except BaseException as error:
@@ -82,11 +94,14 @@ class IterativeRun:
         else:
             if record is not None:
                 return record
+        finally:
+            self._is_read = False
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop here."""
+        """Stop here; what runs in another task may end, and nothing is called after it."""
         if self.reason is None:
+            self._context.cancellation.cancel()
             self._end("cancelled", None)
 
     async def __aenter__(self) -> Self:
@@ -114,8 +129,8 @@ class IterativeRun:
         turn.tell("turn_started", loop.name)
         await journal.open()
         for answered in journal.paid:
-            self._account.add(answered.usage, loop.price)
-            self._account.add(answered.overhead_usage, loop.price, is_overhead=True)
+            self._account.add(answered.usage, loop.allowance.price_of_answer(answered.model, loop.asked_price))
+            self._account.add(answered.overhead_usage, loop.asked_price, is_overhead=True)
         for ended in journal.finished:
             context.records.append(ended.record)
             context.last_tool_results = ended.last_tool_results
@@ -163,7 +178,7 @@ class IterativeRun:
         """Run one, and write down what it came to; why it was the last, if it was."""
         loop, context = self._loop, self._context
         await iteration.run()
-        record = iteration.record()
+        record = iteration.record(await asyncio.to_thread(context.workspace.digest))
         context.records.append(record)
         context.last_tool_results = iteration.pending
         if loop.on_iteration_end is not None:
@@ -205,8 +220,10 @@ class IterativeRun:
 
     def _end(self, reason: EndReason, error: BaseException | None) -> None:
         """Close the span of the whole; what it came to is in the result."""
+        if self.reason is not None:
+            return
         self.reason = reason
-        self._error = error if reason == "error" else None
+        self._error = error if reason in ("error", "budget") else None
         turn, self._turn = self._turn, None
         if turn is None:
             return
@@ -218,7 +235,9 @@ class IterativeRun:
             self._warn_of_limit()
         turn.root.set_attribute(semconv.END_REASON, reason)
         _set_usage(turn.root, self._spent)
-        kind = end_span(turn.root, error or (GeneratorExit() if reason == "cancelled" else None))
+        kind = end_span(
+            turn.root, GeneratorExit() if reason == "cancelled" else self._error if reason == "error" else None
+        )
         seconds = time.perf_counter() - self._started_at
         labels = {semconv.WORKFLOW_NAME: self._loop.name} | ({semconv.ERROR_TYPE: kind} if kind else {})
         self._loop.telemetry.workflow_duration.record(seconds, labels)

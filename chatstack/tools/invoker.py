@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -13,12 +13,13 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
-from chatstack.errors import ToolLoopError, WiringError
+from chatstack.errors import ToolLoopError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Approval, Outcome, ToolRunner
+from chatstack.tools.options import checked_tools, wrong
 from chatstack.tools.together import run_together
-from chatstack.tools.tool import Tool, tool
+from chatstack.tools.tool import Tool
 from chatstack.tools.turn import OVER_LIMIT, REPEATS, ToolTurn, refused
 from chatstack.values.parts import ToolCall
 from chatstack.values.requests import ChatRequest, DeclaredTool, ToolDeclaration
@@ -65,17 +66,8 @@ class FunctionInvoker(ChatFronts):
         for name in ("max_tool_calls_per_turn", "max_concurrency", "max_consecutive_failures"):
             count: object = getattr(self, name)
             if (type(count) is not int or count <= 0) and not (count is None and name == "max_concurrency"):
-                raise _wrong(name, count, "a whole number greater than 0")
-        seconds: object = self.tool_timeout_seconds
-        if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("tool_timeout_seconds", seconds, "a number greater than 0")
-        if not isinstance(self.tools, Sequence) or isinstance(self.tools, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("tools", self.tools, "a list of functions")
-        if self.approve is not None and not callable(self.approve):  # pyright: ignore[reportUnnecessaryComparison]
-            raise _wrong("approve", self.approve, "a function of a ToolCall and its ToolContext")
-        if not _are_exceptions(self.propagate):
-            raise _wrong("propagate", self.propagate, "a tuple of exception classes")
-        tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool(each) for each in self.tools)
+                raise wrong("FunctionInvoker", name, count, "a whole number greater than 0")
+        tools = checked_tools(self)
         runner = ToolRunner(
             {each.name: each for each in tools},
             self.telemetry,
@@ -85,7 +77,6 @@ class FunctionInvoker(ChatFronts):
             self.approve,
             self.propagate,
         )
-        _check(tools, self.resolve)
         object.__setattr__(self, "tools", tools)
         object.__setattr__(self, "_runner", runner)
         object.__setattr__(self, "_declared", tuple(each.declaration() for each in tools))
@@ -169,38 +160,7 @@ class FunctionInvoker(ChatFronts):
         )
 
 
-def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
-    return WiringError(
-        f"FunctionInvoker: {parameter}={value!r} must be {wanted}", layer="FunctionInvoker", parameter=parameter
-    )
-
-
-def _are_exceptions(given: object) -> bool:
-    return isinstance(given, tuple) and all(
-        isinstance(each, type) and issubclass(each, Exception) for each in cast("tuple[object, ...]", given)
-    )
-
-
 def _count(loop: ToolTurn) -> None:
     turn = current_turn()
     if turn is not None:
         turn.count(loop.round, loop)
-
-
-def _check(tools: Sequence[Tool[..., Any]], resolve: Resolver | None) -> None:
-    names = [each.name for each in tools]
-    for name in names:
-        if names.count(name) > 1:
-            raise WiringError(
-                f"FunctionInvoker: two tools are called {name!r}; rename one with @tool(name=...)",
-                layer="FunctionInvoker",
-                parameter="tools",
-            )
-    for each in tools:
-        if each.services and resolve is None:
-            wanted = ", ".join(kind.__name__ for kind in each.services.values())
-            raise WiringError(
-                f"FunctionInvoker: tool {each.name!r} needs {wanted} injected; build the stack with a resolver",
-                layer="FunctionInvoker",
-                parameter="resolve",
-            )

@@ -114,7 +114,7 @@ def test_other_services_come_from_the_resolver() -> None:
         """The time."""
         return clock.now
 
-    with pytest.raises(WiringError, match=r"'time' needs Clock injected; give the loop resolve="):
+    with pytest.raises(WiringError, match=r"'time' needs Clock injected; give it a resolver"):
         looped(["done"], tools=[time])
     result = run(looped([[call("time")], "done"], tools=[time], resolve=has_a_clock))
     assert result.iterations[0].tool_calls[0].output == "12"

@@ -189,7 +189,7 @@ def test_a_budget_of_the_client_ends_the_run_and_what_was_paid_is_counted_once()
     client = Metered(100)
     stack = ChatStack(client).use(Budget, max_tokens=250, per="conversation").build()
     result = run(looped(stack, tools=[look], mode="single_call"), fresh(run_id="r1"))
-    assert (result.reason, result.error, len(client.requests)) == ("budget", None, 3)
+    assert (result.reason, type(result.error), len(client.requests)) == ("budget", BudgetExceeded, 3)
     assert result.usage == Usage(3 * 99, 3)
     assert [record.is_partial for record in result.iterations] == [False, False, False, True]
 

@@ -9,8 +9,8 @@ import pytest
 from chatstack import ChatOptions, ChatRequest, Message, Text, ToolResult
 from chatstack.replay.costs import Spending, breaks_prefix, shared_tokens, split
 from chatstack.replay.measuring import Gauge, Measured, WireCounter
-from chatstack.tokens.prices import Price, Rate, Split
 from chatstack.tokens.counter import CharCounter
+from chatstack.tokens.prices import Price, Rate, Split
 from chatstack.values.requests import ToolDeclaration
 
 GAUGE = Gauge(WireCounter(CharCounter(1), "characters"))

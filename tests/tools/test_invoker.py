@@ -553,7 +553,7 @@ def test_a_tool_that_needs_a_service_fails_where_no_resolver_is() -> None:
     with pytest.raises(WiringError) as caught:
         FunctionInvoker(ScriptedClient(), tools=[find_rows])
     assert str(caught.value) == (
-        "FunctionInvoker: tool 'find_rows' needs Database injected; build the stack with a resolver"
+        "FunctionInvoker: tool 'find_rows' needs Database injected; give it a resolver (resolve=)"
     )
     with pytest.raises(WiringError, match="tool 'find_rows' needs Database injected"):
         ChatStack(ScriptedClient()).use(FunctionInvoker, tools=[find_rows]).build()

@@ -107,7 +107,7 @@ def message_from_wire(output: Iterable[object]) -> Message:
         elif kind in ("function_call", _CUSTOM_CALL):
             parts.append(_call_from_item(item, where))
         else:
-            parts.append(ProviderItem(PROVIDER, encoded(_without_nulls(item))))
+            parts.append(ProviderItem(PROVIDER, encoded(dict(item))))  # nulls too: the API demands some
     return Message("assistant", tuple(parts))
 
 

@@ -1,0 +1,66 @@
+"""What everybody who runs tools checks of the options for it, when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+from chatstack.client.wiring import Resolver
+from chatstack.errors import WiringError
+from chatstack.tools.execution import Approval
+from chatstack.tools.tool import Tool, tool
+
+
+class RunsTools(Protocol):
+    """Who runs tools: the tool loop, the iterative loop."""
+
+    @property
+    def tools(self) -> Sequence[Tool[..., Any] | Callable[..., object]]: ...
+    @property
+    def tool_timeout_seconds(self) -> float | None: ...
+    @property
+    def approve(self) -> Approval | None: ...
+    @property
+    def propagate(self) -> tuple[type[Exception], ...]: ...
+    @property
+    def resolve(self) -> Resolver | None: ...
+
+
+def checked_tools(owner: RunsTools, *, own_services: tuple[type, ...] = ()) -> tuple[Tool[..., Any], ...]:
+    """Its tools, made of functions where they are. Raises ``WiringError``, naming its class and the parameter.
+
+    ``own_services`` are given to tools without a container.
+    """
+    name, seconds, given, propagate = type(owner).__name__, owner.tool_timeout_seconds, owner.tools, owner.propagate
+    if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong(name, "tool_timeout_seconds", seconds, "a number greater than 0")
+    if not isinstance(given, Sequence) or isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong(name, "tools", given, "a list of functions")
+    if owner.approve is not None and not callable(owner.approve):  # pyright: ignore[reportUnnecessaryComparison]
+        raise wrong(name, "approve", owner.approve, "a function of a ToolCall and its ToolContext")
+    if not _are_exceptions(propagate):
+        raise wrong(name, "propagate", propagate, "a tuple of exception classes")
+    tools = tuple(cast("Tool[..., Any]", each) if isinstance(each, Tool) else tool(each) for each in given)
+    names = [each.name for each in tools]
+    twice = next((each for each in names if names.count(each) > 1), None)
+    if twice is not None:
+        raise WiringError(
+            f"{name}: two tools are called {twice!r}; rename one with @tool(name=...)", layer=name, parameter="tools"
+        )
+    for each in tools:
+        wanted = [kind.__name__ for kind in each.services.values() if not issubclass(kind, own_services)]
+        if wanted and owner.resolve is None:
+            told = f"tool {each.name!r} needs {', '.join(wanted)} injected"
+            raise WiringError(f"{name}: {told}; give it a resolver (resolve=)", layer=name, parameter="resolve")
+    return tools
+
+
+def wrong(owner: str, parameter: str, value: object, wanted: str) -> WiringError:
+    """What to raise for an option that cannot be."""
+    return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)
+
+
+def _are_exceptions(given: object) -> bool:
+    return isinstance(given, tuple) and all(
+        isinstance(each, type) and issubclass(each, Exception) for each in cast("tuple[object, ...]", given)
+    )
