@@ -117,7 +117,8 @@ class Iteration:
                 await called(loop.on_iteration_start, context)
             prompt = messages_of(await called(loop.prompt, context))
             state = self._journal.changed(context.state)
-            await self._journal.write(IterationStarted(context.iteration, prompt, context.is_finalizing, state))
+            started = IterationStarted(context.iteration, prompt, context.is_finalizing, state, loop.name)
+            await self._journal.write(started)
         offered = tuple(each.declaration() for each in loop.all_tools if loop.allows(each.name, context))
         tools = (*loop.options.tools, *offered)
         options = loop.options.but(
@@ -172,7 +173,8 @@ class Iteration:
 
     async def _run(self, turn: ToolTurn) -> list[Outcome]:
         """Run what this round asked for, together; calls beyond the limit are answered, not run."""
-        allowed = max(0, self._calls_left - turn.calls_run)
+        begun = sum(self._journal.was_begun(turn.round, position) for position in range(len(turn.open_calls)))
+        allowed = max(begun, self._calls_left - turn.calls_run)  # what was run in an earlier life was allowed then
 
         async def one(place: tuple[int, ToolCall]) -> Outcome:
             about = replace(turn.context_of(place[1]), round=self._context.iteration)

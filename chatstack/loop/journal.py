@@ -16,7 +16,7 @@ from chatstack.values.responses import FinishReason, Usage
 
 
 class IterationStarted(msgspec.Struct, frozen=True, tag="iteration_started", omit_defaults=True):
-    """The prompt of an iteration: what it goes on with, whatever its tools have changed by then.
+    """The prompt of an iteration: what it goes on with, whatever its tools have changed by then; and whose it is.
 
     Here and below, ``state`` is ``context.state`` where it has changed since it was written last, else None.
     """
@@ -25,6 +25,7 @@ class IterationStarted(msgspec.Struct, frozen=True, tag="iteration_started", omi
     prompt: tuple[Message, ...]
     is_final: bool = False
     state: dict[str, Any] | None = None
+    loop: str = ""
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, tag="model_answered"):
@@ -87,8 +88,9 @@ class Journalled:
     Without a journal it remembers nothing, and writes nothing.
     """
 
-    def __init__(self, journal: Journal | None, run_id: str | None) -> None:
+    def __init__(self, journal: Journal | None, run_id: str | None, loop: str) -> None:
         self._journal = journal
+        self._loop = loop
         self._run_id = run_id or ""
         self._number = 0
         self._writing = asyncio.Lock()
@@ -106,7 +108,7 @@ class Journalled:
         self._tools_ended: dict[tuple[int, int], ToolEnded] = {}
 
     async def open(self) -> None:
-        """Read what was written before."""
+        """Read what was written before. Raises ``StoreError`` where that is the run of another loop."""
         if self._journal is None:
             return
         for entry in await self._journal.entries(self._run_id):
@@ -115,6 +117,9 @@ class Journalled:
                 self.state = entry.state
             match entry:
                 case IterationStarted():
+                    if entry.loop != self._loop:
+                        told = f"run {self._run_id!r} is one of the loop {entry.loop!r}, not of {self._loop!r}"
+                        raise StoreError(f"{told}: give each run an id of its own")
                     self._forget_iteration()
                     self.started = entry
                 case ModelAnswered():
@@ -172,6 +177,10 @@ class Journalled:
     def tool(self, round: int, position: int) -> ToolEnded | None:
         """What that call has come to already."""
         return self._tools_ended.get((round, position))
+
+    def was_begun(self, round: int, position: int) -> bool:
+        """Whether that call was begun by a run that died."""
+        return (round, position) in self._tools_started
 
     def was_interrupted(self, round: int, position: int) -> bool:
         """Whether that call was begun, and nobody knows what came of it."""

@@ -39,7 +39,7 @@ class IterativeRun:
         self._context = context
         self._account = Account()
         self._spent = Usage()
-        self._journal = Journalled(loop.journal, context.run_id)
+        self._journal = Journalled(loop.journal, context.run_id, loop.name)
         self._turn: Turn | None = None
         self._started_at = time.perf_counter()
         self._is_read = False
