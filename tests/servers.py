@@ -74,13 +74,20 @@ def mock_server(*, context_window: int | None = None, response_style: str = "var
     command = [sys.executable, "-c", "from llmock.cli import app; app()", "serve", *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
-    try:
+    with stopped_at_the_end(process):
         _wait_for(process, f"{url}/health")
         yield MockServer(url)
+
+
+@contextmanager
+def stopped_at_the_end(process: subprocess.Popen[bytes], seconds: float = 10) -> Iterator[None]:
+    """Ask it to end, and make it end if it does not in that time."""
+    try:
+        yield
     finally:
         process.terminate()
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

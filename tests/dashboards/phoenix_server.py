@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from tests.servers import free_port
+from tests.servers import free_port, stopped_at_the_end
 
 PYTHON = os.environ.get("CHATSTACK_PHOENIX", "")
 Json: TypeAlias = Any
@@ -146,16 +146,9 @@ def phoenix(folder: Path) -> Generator[Phoenix]:
     with (folder / "server.log").open("wb") as log:
         command = [PYTHON, "-c", _LAUNCH]
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
-    try:
+    with stopped_at_the_end(process, 20):
         _wait_until_up(process, f"http://127.0.0.1:{port}/healthz", folder / "server.log")
         yield Phoenix(f"http://127.0.0.1:{port}")
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def page_text(url: str, folder: Path, *, until: str) -> str:

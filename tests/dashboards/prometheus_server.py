@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.servers import free_port
+from tests.servers import free_port, stopped_at_the_end
 
 Labels: TypeAlias = dict[str, str]
 
@@ -77,16 +77,9 @@ def prometheus_server(folder: Path, *, scrapes: str, rules: Path, job: str) -> G
     ]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
+    with stopped_at_the_end(process):
         _wait_for(process, f"http://{address}/-/ready", folder / "log")
         yield PrometheusServer(f"http://{address}")
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _wait_for(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

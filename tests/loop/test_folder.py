@@ -22,19 +22,6 @@ from chatstack.loop.paths import PARTIAL
 SECRET = "what lies outside"
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    (folder / "secret").write_text(SECRET)
-    return folder
-
-
 def refuses(workspace: FolderWorkspace, path: str, why: str) -> None:
     """Every method refuses it, and it is not among the files."""
     for work in (

@@ -27,11 +27,6 @@ SECONDS = 1.5
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
 def outside(tmp_path: Path) -> Path:
     folder = tmp_path / "outside"
     (folder / "below").mkdir(parents=True)

@@ -16,19 +16,6 @@ from tests.loop.test_folder_races import meanwhile
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def outside(tmp_path: Path) -> Path:
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    (folder / "secret").write_text("what lies outside")
-    return folder
-
-
-@pytest.fixture
 def workspace(root: Path) -> FolderWorkspace:
     return FolderWorkspace(root)
 
