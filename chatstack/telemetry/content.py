@@ -27,6 +27,8 @@ VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _FINISH: Final[dict[str, str]] = {"tool_calls": "tool_call", "refused": "content_filter"}
 """What the conventions' messages call some reasons."""
 
+_DEEPEST = 64
+
 JSON: TypeAlias = Any
 Content: TypeAlias = dict[str, JSON]
 """By attribute, what was said, as plain JSON values."""
@@ -134,7 +136,7 @@ def _tool(tool: ToolDeclaration | ProviderItem) -> dict[str, JSON]:
     if isinstance(tool, ProviderItem):
         try:
             declared = msgspec.json.decode(tool.json, type=_Declared)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             declared = _Declared()
         return {"type": declared.type, "name": declared.name or declared.type}
     known = {"type": "function", "name": tool.name, "description": tool.description or None}
@@ -149,7 +151,23 @@ def _parsed(text: str) -> JSON:
         msgspec.json.encode(value)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text
-    return value
+    return text if _is_deep(value) else value
+
+
+def _is_deep(value: JSON) -> bool:
+    """Whether it is nested deeper than exporters take it."""
+    level: list[JSON] = [value]
+    for _ in range(_DEEPEST):
+        below: list[JSON] = []
+        for each in level:
+            if isinstance(each, dict):
+                below += cast("dict[str, JSON]", each).values()
+            elif isinstance(each, list):
+                below += cast("list[JSON]", cast("object", each))
+        if not below:
+            return False
+        level = below
+    return True
 
 
 def _clean(value: JSON) -> JSON:
