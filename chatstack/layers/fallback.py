@@ -60,17 +60,26 @@ class Fallback(ChatFronts):
     async def send(self, request: ChatRequest, /) -> ChatStream:
         errors: list[ChatStackError] = []
         for client in (self.inner, *self._others):
-            try:
-                return await client.send(request if client is self.inner else _for_another(request))
-            except ProviderError as error:
-                errors.append(error)
-            except InputError as error:  # what another provider cannot be sent is no reason to hide the first refusal
-                if client is self.inner:
-                    raise
-                errors.append(error)
+            answer = [await self._tried(client, request)]
+            if isinstance(answer[0], ChatStackError):
+                errors.append(answer[0])
+                continue
+            return cast("ChatStream", answer.pop())  # so that a refusal which keeps this frame does not keep the stream
         first = errors[0]
         told = ", ".join(type(error).__name__ for error in errors)
         raise FallbackError(f"none of {len(errors)} clients answered ({told})", errors) from first
+
+    async def _tried(self, client: ChatClient, request: ChatRequest) -> ChatStream | ChatStackError:
+        """The answer or the refusal. Caught in here: a refusal holds on to the frames that it went through, and must
+        not keep a later answer alive with them that the caller has dropped."""
+        try:
+            return await client.send(request if client is self.inner else _for_another(request))
+        except ProviderError as error:
+            return error
+        except InputError as error:  # what another provider cannot be sent is no reason to hide the first refusal
+            if client is self.inner:
+                raise
+            return error
 
     def _fitted(self, client: ChatClient) -> ChatClient:
         """That client with its own span, behind a guard of its own window."""

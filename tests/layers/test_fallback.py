@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -274,6 +275,10 @@ def test_a_cancelled_call_asks_nobody_else_and_leaves_nothing_open(slow: str) ->
     assert capture.open_spans == ()
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12),
+    reason="there a refusal that somebody keeps, as this test does, keeps its callers' frames",
+)
 def test_a_stream_that_is_dropped_is_not_kept_alive_by_what_refused_before_it() -> None:
     capture = TelemetryCapture()
     refusal = ContextOverflowError(5_000, 4_000)  # which keeps the frames that it went through

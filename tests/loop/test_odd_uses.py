@@ -19,6 +19,7 @@ from chatstack import (
     InputError,
     IterativeContext,
     IterativeLoop,
+    IterativeResult,
     MemoryWorkspace,
     Message,
     ProviderInfo,
@@ -93,10 +94,14 @@ def test_a_run_that_is_closed_asks_nobody_any_more() -> None:
 
 @pytest.mark.parametrize("state", [{"a": (1, 2)}, {"a": {1}}, {1: "a"}, {"a": float("nan")}, {"a": b"x"}])
 def test_a_state_that_would_come_back_as_something_else_is_refused(state: dict[Any, Any], tmp_path: Path) -> None:
-    loop = looped(["fine"], journal=SQLiteJournal(tmp_path / "runs.db"))
-    context = fresh("r")
-    context.state.update(state)
-    result = asyncio.run(loop.run(context))
+    async def main() -> IterativeResult:
+        journal, context = SQLiteJournal(tmp_path / "runs.db"), fresh("r")
+        context.state.update(state)
+        result = await looped(["fine"], journal=journal).run(context)
+        await journal.aclose()
+        return result
+
+    result = asyncio.run(main())
     assert result.reason == "error"
     with pytest.raises(InputError, match=r"context\.state"):
         raise result.error or AssertionError
