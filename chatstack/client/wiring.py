@@ -190,3 +190,8 @@ def _nothing_for(name: str, parameter: _Parameter, kind: type | None, has_resolv
 def as_types(value: object) -> tuple[type, ...]:
     """The classes that an instance can stand for, its own first."""
     return type(value).__mro__[:-1]
+
+
+def wrong(owner: str, parameter: str, value: object, wanted: str) -> WiringError:
+    """What to raise for an option that cannot be: it names whose it is, the value, and what is wanted."""
+    return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
+from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
 from chatstack.context.limits import Limits
@@ -14,7 +15,6 @@ from chatstack.context.plans import Plan
 from chatstack.context.pruning import UNSEEN, removable
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit
-from chatstack.errors import WiringError
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import ToolResult
 
@@ -50,15 +50,15 @@ class ClearThenDrop(Strategy):
     def __post_init__(self) -> None:
         limit: object = self.max_tokens
         if limit is not None and (type(limit) is not int or limit <= 0):
-            raise _wrong("max_tokens", limit, "a whole number of tokens greater than 0, or None")
+            raise wrong("ClearThenDrop", "max_tokens", limit, "a whole number of tokens greater than 0, or None")
         if not isinstance(self.placeholder, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("placeholder", self.placeholder, "text")
+            raise wrong("ClearThenDrop", "placeholder", self.placeholder, "text")
         for name in ("target", "keep_recent", "newest_result", "mentions"):
             share: object = getattr(self, name)
             if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-                raise _wrong(name, share, "a share of max_tokens, from 0 to 1")
+                raise wrong("ClearThenDrop", name, share, "a share of max_tokens, from 0 to 1")
         if not self.mentions < self.target:
-            raise _wrong("target", self.target, f"more than mentions={self.mentions:g}")
+            raise wrong("ClearThenDrop", "target", self.target, f"more than mentions={self.mentions:g}")
 
     @property
     def needs_window(self) -> bool:
@@ -325,9 +325,3 @@ def _cut(result: ToolResult, share: float) -> ToolResult:
 
 def _with_output(result: ToolResult, output: str, *, is_error: bool = False) -> ToolResult:
     return ToolResult(result.call_id, result.name, output, is_error, result.extra_json)
-
-
-def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
-    return WiringError(
-        f"ClearThenDrop: {parameter}={value!r} must be {wanted}", layer="ClearThenDrop", parameter=parameter
-    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
-from chatstack.errors import WiringError
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -40,14 +40,16 @@ class Limits(msgspec.Struct, frozen=True):
 def check_share(owner: str, name: str, value: object, of: str) -> None:
     """Refuse what is no share of that. Raises ``WiringError``."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
-        raise WiringError(
-            f"{owner}: {name}={value!r} must be a share of {of}: greater than 0, at most 1", layer=owner, parameter=name
-        )
+        raise wrong(owner, name, value, f"a share of {of}: greater than 0, at most 1")
+
+
+def check_window(owner: str, value: object) -> None:
+    """Refuse what is neither a number of tokens nor "auto", the model's own window. Raises ``WiringError``."""
+    if value != "auto" and (type(value) is not int or value <= 0):
+        raise wrong(owner, "max_context_tokens", value, 'a whole number of tokens greater than 0, or "auto"')
 
 
 def check_limit(owner: str, name: str, value: object) -> None:
     """Refuse what is no limit. Raises ``WiringError``."""
     if value is not None and (type(value) is not int or value < 1):
-        raise WiringError(
-            f"{owner}: {name}={value!r} must be a whole number, at least 1, or None", layer=owner, parameter=name
-        )
+        raise wrong(owner, name, value, "a whole number, at least 1, or None")

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
-from chatstack.errors import BudgetExceeded, InputError, WiringError
+from chatstack.client.wiring import wrong
+from chatstack.errors import BudgetExceeded, InputError
 from chatstack.layers.spending import Account, Allowance, Spending
 from chatstack.tokens.prices import Price
 from chatstack.tools.turn import NOT_RUN
@@ -52,9 +53,9 @@ class Budget(ChatFronts):
     def __post_init__(self) -> None:
         allowance = Allowance("Budget", self.max_tokens, self.max_cost, self.price)
         if not allowance.is_limited:
-            raise _wrong("max_tokens", None, "given, or max_cost: a budget without either bounds nothing")
+            raise wrong("Budget", "max_tokens", None, "given, or max_cost: a budget without either bounds nothing")
         if self.per not in get_args(BudgetPeriod):
-            raise _wrong("per", self.per, "'turn' or 'conversation'")
+            raise wrong("Budget", "per", self.per, "'turn' or 'conversation'")
         object.__setattr__(self, "_allowance", allowance)
         is_around = any(getattr(each, "kind", "") == "tool_loop" for each in chain(self.inner))
         object.__setattr__(self, "_is_around_tools", is_around)
@@ -132,7 +133,3 @@ def _check(allowance: Allowance, per: BudgetPeriod, account: Account, added: tup
     if over:
         cost = account.cost if allowance.max_cost is not None else None
         raise BudgetExceeded(over, usage=account.usage, overhead_usage=account.overhead, cost=cost, messages=added)
-
-
-def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
-    return WiringError(f"Budget: {parameter}={value!r} must be {wanted}", layer="Budget", parameter=parameter)

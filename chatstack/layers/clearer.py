@@ -12,14 +12,15 @@ import msgspec
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, CountsTokens, chain
 from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import wrong
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.left_out import without_left_out
+from chatstack.context.limits import check_window
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.saying import say_estimated, say_ineffective, say_window_unknown
-from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
@@ -168,14 +169,12 @@ class ToolResultClearer(ChatFronts):
     def _check_rest(self) -> None:
         least: object = self.clear_at_least
         if least != "pays" and (type(least) is not int or least < 0):
-            raise _wrong("clear_at_least", least, 'a whole number of tokens, or "pays"')
+            raise wrong("ToolResultClearer", "clear_at_least", least, 'a whole number of tokens, or "pays"')
         if self.token_count_method not in ("approx", "model"):
-            raise _wrong("token_count_method", self.token_count_method, '"approx" or "model"')
-        limit = self.max_context_tokens
-        if limit != "auto" and (type(limit) is not int or limit <= 0):
-            raise _wrong("max_context_tokens", limit, 'a whole number of tokens greater than 0, or "auto"')
+            raise wrong("ToolResultClearer", "token_count_method", self.token_count_method, '"approx" or "model"')
+        check_window("ToolResultClearer", self.max_context_tokens)
         if not isinstance(self.placeholder, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("placeholder", self.placeholder, "text")
+            raise wrong("ToolResultClearer", "placeholder", self.placeholder, "text")
 
 
 _COUNT_SECONDS = 5.0
@@ -187,31 +186,25 @@ def _amount(parameter: str, given: object) -> tuple[str, float]:
     """The one entry of a trigger or a keep, checked."""
     wanted = 'exactly one of {"tokens": n}, {"messages": n} and {"fraction": x}'
     if not isinstance(given, Mapping):
-        raise _wrong(parameter, given, wanted)
+        raise wrong("ToolResultClearer", parameter, given, wanted)
     entries = list(cast("Mapping[object, object]", given).items())
     if len(entries) != 1 or entries[0][0] not in _KINDS:
-        raise _wrong(parameter, dict(entries), wanted)
+        raise wrong("ToolResultClearer", parameter, dict(entries), wanted)
     kind, value = cast("tuple[str, object]", entries[0])
     least = 0 if parameter == "keep" else 1
     if kind == "fraction":
         if type(value) not in (int, float) or not 0 <= cast("float", value) <= 1 or (least and not value):
-            raise _wrong(f"{parameter}.fraction", value, "a share of the window, at most 1")
+            raise wrong("ToolResultClearer", f"{parameter}.fraction", value, "a share of the window, at most 1")
     elif type(value) is not int or value < least:
-        raise _wrong(f"{parameter}.{kind}", value, f"a whole number, at least {least}")
+        raise wrong("ToolResultClearer", f"{parameter}.{kind}", value, f"a whole number, at least {least}")
     return kind, cast("float", value)
 
 
 def _names(parameter: str, given: object) -> tuple[str, ...]:
     """A list of tool names, checked; each once, in an order that does not depend on the caller's."""
     if isinstance(given, str) or not isinstance(given, (Sequence, frozenset, set)):
-        raise _wrong(parameter, given, "a list of tool names")
+        raise wrong("ToolResultClearer", parameter, given, "a list of tool names")
     for name in cast("Sequence[object]", given):
         if not isinstance(name, str):
-            raise _wrong(parameter, name, "a list of tool names")
+            raise wrong("ToolResultClearer", parameter, name, "a list of tool names")
     return tuple(sorted(set(cast("Sequence[str]", given))))
-
-
-def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
-    return WiringError(
-        f"ToolResultClearer: {parameter}={value!r} must be {wanted}", layer="ToolResultClearer", parameter=parameter
-    )

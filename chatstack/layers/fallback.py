@@ -9,8 +9,9 @@ from typing import ClassVar, cast
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import wrong
 from chatstack.context.memory import ContextMemory
-from chatstack.errors import ChatStackError, FallbackError, InputError, ProviderError, WiringError
+from chatstack.errors import ChatStackError, FallbackError, InputError, ProviderError
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
@@ -50,11 +51,7 @@ class Fallback(ChatFronts):
         given: object = self.clients
         clients = cast("Sequence[object]", given) if isinstance(given, list | tuple) else ()
         if not clients or not all(map(_is_client, clients)):
-            raise WiringError(
-                f"Fallback: clients={given!r} must be a list of chat clients, at least one",
-                layer="Fallback",
-                parameter="clients",
-            )
+            raise wrong("Fallback", "clients", given, "a list of chat clients, at least one")
         object.__setattr__(self, "_others", tuple(self._fitted(client) for client in self.clients))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:

@@ -11,15 +11,16 @@ from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
-from chatstack.context.limits import check_share
+from chatstack.context.limits import check_share, check_window
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.pruning import OldestFirst
 from chatstack.context.saying import say_window_unknown
-from chatstack.errors import ContextOverflowError, FallbackError, WiringError
+from chatstack.errors import ContextOverflowError, FallbackError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Value
 from chatstack.tokens.calibration import Calibration
@@ -72,22 +73,20 @@ class ContextWindowGuard(ChatFronts):
     kind: ClassVar[str] = "context"
 
     def __post_init__(self) -> None:
-        limit = self.max_context_tokens
-        if limit != "auto" and (type(limit) is not int or limit <= 0):
-            raise _wrong("max_context_tokens", limit, 'a whole number of tokens greater than 0, or "auto"')
+        check_window("ContextWindowGuard", self.max_context_tokens)
         for name in ("warning_threshold", "prune_to"):
             check_share("ContextWindowGuard", name, getattr(self, name), "the window")
         characters: object = self.chars_per_token
         if type(characters) not in (int, float) or not 0.1 <= self.chars_per_token <= 100:
-            raise _wrong("chars_per_token", characters, "a number from 0.1 to 100")
+            raise wrong("ContextWindowGuard", "chars_per_token", characters, "a number from 0.1 to 100")
         for name in ("prune_on_overflow", "strict", "every_call"):
             switch: object = getattr(self, name)
             if not isinstance(switch, bool):
-                raise _wrong(name, switch, "True or False")
+                raise wrong("ContextWindowGuard", name, switch, "True or False")
         counter = self.counter or char_counter(self.chars_per_token)
         editing = ContextEditing.around(
             self.inner,
-            f"guard({limit},{self.prune_to:g},{self.prune_on_overflow})",
+            f"guard({self.max_context_tokens},{self.prune_to:g},{self.prune_on_overflow})",
             layer="ContextWindowGuard",
             memory=self.memory,
             telemetry=self.telemetry,
@@ -304,12 +303,6 @@ def _input_in(actual: int, context: Context) -> int:
     estimated = context.tokens - context.reserved_tokens
     without = actual - context.reserved_tokens
     return without if without > 0 and abs(without - estimated) < abs(actual - estimated) else actual
-
-
-def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
-    return WiringError(
-        f"ContextWindowGuard: {parameter}={value!r} must be {wanted}", layer="ContextWindowGuard", parameter=parameter
-    )
 
 
 def _overflow_in(error: ContextOverflowError | FallbackError) -> ContextOverflowError | None:

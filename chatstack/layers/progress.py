@@ -14,6 +14,7 @@ from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import wrong
 from chatstack.errors import WiringError
 from chatstack.telemetry.content import as_attributes, content_of
 from chatstack.telemetry.delivery import ProgressDelivery
@@ -51,9 +52,7 @@ class ProgressReporter(ChatFronts):
         for name, kind, wanted in (("agent_name", str, "text"), ("feed", ProgressFeed, "a ProgressFeed")):
             given: object = getattr(self, name)
             if not isinstance(given, kind):
-                raise WiringError(
-                    f"ProgressReporter: {name}={given!r} must be {wanted}", layer="ProgressReporter", parameter=name
-                )
+                raise wrong("ProgressReporter", name, given, wanted)
         listener = self.on_progress
         if listener is not None and (not callable(listener) or _is_async(listener)):
             raise WiringError(

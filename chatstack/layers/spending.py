@@ -10,6 +10,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from chatstack.client.protocol import ChatClient, provider_info
+from chatstack.client.wiring import wrong
 from chatstack.context.bounded import Bounded
 from chatstack.context.limits import check_limit
 from chatstack.errors import WiringError
@@ -61,9 +62,9 @@ class Allowance:
         cost: object = self.max_cost
         is_number = type(cost) in (int, float, Decimal) and cost == cost  # a Decimal that is NaN cannot be compared
         if cost is not None and not (is_number and cost > 0):  # type: ignore[operator]
-            raise self._wrong("max_cost", cost, "a number of dollars greater than 0")
+            raise wrong(self.owner, "max_cost", cost, "a number of dollars greater than 0")
         if self.price is not None and not isinstance(self.price, Price):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise self._wrong("price", self.price, "a Price")
+            raise wrong(self.owner, "price", self.price, "a Price")
 
     @property
     def is_limited(self) -> bool:
@@ -107,11 +108,6 @@ class Allowance:
             return asked
         answered = price_of(model)
         return asked if answered is None or _dollars(Usage(1, 1), answered) is None else answered
-
-    def _wrong(self, parameter: str, value: object, wanted: str) -> WiringError:
-        return WiringError(
-            f"{self.owner}: {parameter}={value!r} must be {wanted}", layer=self.owner, parameter=parameter
-        )
 
 
 def _dollars(usage: Usage, price: Price) -> Decimal | None:

@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias, get_args
 
 from chatstack.client.protocol import ChatClient, chain
-from chatstack.client.wiring import Resolver
+from chatstack.client.wiring import Resolver, wrong
 from chatstack.context.limits import check_limit, check_share
-from chatstack.errors import InputError, WiringError
+from chatstack.errors import InputError
 from chatstack.layers.spending import Allowance
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.journal import Journal
@@ -21,7 +21,7 @@ from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.feed import ProgressFeed
 from chatstack.tokens.prices import Price
 from chatstack.tools.execution import Approval
-from chatstack.tools.options import checked_tools, wrong
+from chatstack.tools.options import checked_tools
 from chatstack.tools.tool import Tool
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
@@ -97,32 +97,44 @@ class IterativeLoop:
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(LoopMode):
-            raise _wrong("mode", self.mode, f"one of {', '.join(get_args(LoopMode))}")
+            raise wrong("IterativeLoop", "mode", self.mode, f"one of {', '.join(get_args(LoopMode))}")
         for name in ("max_iterations", "max_tool_rounds", "max_stalled_iterations"):
             if getattr(self, name) is None:
-                raise _wrong(name, None, "a whole number, at least 1")
+                raise wrong("IterativeLoop", name, None, "a whole number, at least 1")
             check_limit("IterativeLoop", name, getattr(self, name))
         if self.max_stalled_iterations < 2:
-            raise _wrong("max_stalled_iterations", self.max_stalled_iterations, "at least 2: one alone repeats nothing")
+            raise wrong(
+                "IterativeLoop",
+                "max_stalled_iterations",
+                self.max_stalled_iterations,
+                "at least 2: one alone repeats nothing",
+            )
         check_limit("IterativeLoop", "max_total_tool_calls", self.max_total_tool_calls)
         check_limit("IterativeLoop", "max_concurrency", self.max_concurrency)
         check_share("IterativeLoop", "pressure", self.pressure, "the budget")
         for name in ("prompt", "is_complete", "tool_filter", "on_iteration_start", "on_iteration_end", "on_tool_call"):
             given: object = getattr(self, name)
             if not callable(given) and (given is not None or name == "prompt"):
-                raise _wrong(name, given, "a function")
+                raise wrong("IterativeLoop", name, given, "a function")
         if any(getattr(layer, "kind", "") == "tool_loop" for layer in chain(self.client)):
-            raise _wrong("client", type(self.client).__name__, "one without a tool loop: this loop runs the tools")
+            raise wrong(
+                "IterativeLoop",
+                "client",
+                type(self.client).__name__,
+                "one without a tool loop: this loop runs the tools",
+            )
         for name, kind in (("journal", Journal), ("feed", ProgressFeed), ("options", ChatOptions)):
             service: object = getattr(self, name)
             if not isinstance(service, kind) and not (service is None and name == "journal"):
-                raise _wrong(name, service, f"a {kind.__name__}")
+                raise wrong("IterativeLoop", name, service, f"a {kind.__name__}")
         if not callable(getattr(self.client, "send", None)):
-            raise _wrong("client", self.client, "a chat client; a ChatStack is built first")
+            raise wrong("IterativeLoop", "client", self.client, "a chat client; a ChatStack is built first")
         tools = checked_tools(self, own_services=_ITSELF)
         declared = [each.name for each in self.options.tools if isinstance(each, ToolDeclaration)]
         if declared:
-            raise _wrong("options", f"ChatOptions(tools={declared})", "without functions; they go into tools")
+            raise wrong(
+                "IterativeLoop", "options", f"ChatOptions(tools={declared})", "without functions; they go into tools"
+            )
         object.__setattr__(self, "all_tools", tools)
         allowance = Allowance("IterativeLoop", self.max_tokens, self.max_cost, self.price)
         object.__setattr__(self, "allowance", allowance)
@@ -159,7 +171,3 @@ class IterativeLoop:
         if not isinstance(said, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - a coroutine is no yes
             raise InputError(f"IterativeLoop: tool_filter gave a {type(said).__name__}, not True or False")
         return said
-
-
-def _wrong(parameter: str, value: object, wanted: str) -> WiringError:
-    return wrong("IterativeLoop", parameter, value, wanted)

@@ -229,7 +229,7 @@ class Telemetry:
         )
         try:
             self._logger.emit(record)
-        except Exception:
+        except Exception:  # whatever the user's processor raises; the call is not to fail of it
             _logger.exception("a log record may be lost: a log record processor raised")
 
     def _roll_up(self, turn: Turn) -> None:

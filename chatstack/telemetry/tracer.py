@@ -14,7 +14,7 @@ from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, ProviderInfo, provider_info
 from chatstack.client.stream import ChatStream
-from chatstack.errors import WiringError
+from chatstack.client.wiring import wrong
 from chatstack.telemetry.content import as_attributes, content_of
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.nested import suppressing
@@ -49,11 +49,7 @@ class ModelTracer(ChatFronts):
 
     def __post_init__(self) -> None:
         if self.nested not in get_args(Nested):
-            raise WiringError(
-                f"ModelTracer: nested={self.nested!r} must be one of {', '.join(get_args(Nested))}",
-                layer="ModelTracer",
-                parameter="nested",
-            )
+            raise wrong("ModelTracer", "nested", self.nested, f"one of {', '.join(get_args(Nested))}")
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()

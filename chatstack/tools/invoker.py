@@ -12,12 +12,12 @@ from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Resolver
+from chatstack.client.wiring import Resolver, wrong
 from chatstack.errors import ToolLoopError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Approval, Outcome, ToolRunner
-from chatstack.tools.options import checked_tools, wrong
+from chatstack.tools.options import checked_tools
 from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool
 from chatstack.tools.turn import OVER_LIMIT, REPEATS, ToolTurn, refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
-from chatstack.client.wiring import Resolver
+from chatstack.client.wiring import Resolver, wrong
 from chatstack.errors import WiringError
 from chatstack.tools.execution import Approval
 from chatstack.tools.tool import Tool, tool
@@ -53,11 +53,6 @@ def checked_tools(owner: RunsTools, *, own_services: tuple[type, ...] = ()) -> t
             told = f"tool {each.name!r} needs {', '.join(wanted)} injected"
             raise WiringError(f"{name}: {told}; give it a resolver (resolve=)", layer=name, parameter="resolve")
     return tools
-
-
-def wrong(owner: str, parameter: str, value: object, wanted: str) -> WiringError:
-    """What to raise for an option that cannot be."""
-    return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)
 
 
 def _are_exceptions(given: object) -> bool:
