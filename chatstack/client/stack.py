@@ -7,9 +7,10 @@ import warnings
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
-from types import MappingProxyType, TracebackType
-from typing import Self, TypeAlias, cast
+from types import MappingProxyType
+from typing import TypeAlias, cast
 
+from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.services import SharedServices, StackService, SupportsLayer
@@ -180,7 +181,7 @@ class ChatStack:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class BuiltClient(ChatFronts):
+class BuiltClient(Closing, ChatFronts):
     """What ``build`` returns: the whole stack as one client, with both fronts.
 
     Closing it ends the layers' background work, never the provider.
@@ -201,14 +202,6 @@ class BuiltClient(ChatFronts):
                 close = getattr(layer, "aclose", None)
                 if close is not None:
                     closing.push_async_callback(close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def __repr__(self) -> str:
         lines = [layer_repr(layer) for layer in (*self.layers, self.provider)]

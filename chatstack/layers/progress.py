@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
-from opentelemetry.trace import set_span_in_context
-
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
@@ -22,7 +20,7 @@ from chatstack.telemetry.emission import Telemetry, say_dropped
 from chatstack.telemetry.events import ProgressEvent
 from chatstack.telemetry.feed import ProgressFeed
 from chatstack.telemetry.spans import SpanWatch, end_span, start_span
-from chatstack.telemetry.turns import Turn, attached, with_turn
+from chatstack.telemetry.turns import Turn, attached, inside, of_conversation
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
 from chatstack.values.surrogates import without_lone_surrogates
@@ -68,7 +66,7 @@ class ProgressReporter(ChatFronts):
             return await self.inner.send(request)
         run = _TurnRun(self, request, is_heard=is_followed or self._delivery is not None)
         turn = run.turn
-        context = with_turn(turn, set_span_in_context(turn.root))
+        context = inside(turn)
         turn.tell("turn_started", self.agent_name, numbers={"messages": len(request.messages)})
         try:
             with attached(context):
@@ -110,11 +108,13 @@ class _TurnRun:
         self._request = request
         self._started = time.perf_counter()
         about = {semconv.OPERATION_NAME: "invoke_agent", semconv.AGENT_NAME: reporter.agent_name}
-        if request.conversation_id is not None:
-            about[semconv.CONVERSATION_ID] = request.conversation_id
         if "openinference" in reporter.telemetry.display_hints:
             about[semconv.OPENINFERENCE_INPUT] = self._shown_input()
-        span = start_span(reporter.telemetry.tracer, f"invoke_agent {reporter.agent_name}", about)
+        span = start_span(
+            reporter.telemetry.tracer,
+            f"invoke_agent {reporter.agent_name}",
+            of_conversation(request.conversation_id, about),
+        )
         self.turn = Turn(span, request.conversation_id, reporter.hears if is_heard else None)
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
@@ -122,7 +122,7 @@ class _TurnRun:
         reporter, turn, span = self._reporter, self.turn, self.turn.root
         usage = answer.usage if answer is not None else Usage()
         # In the turn's own context: this may run in a finalizer, far from it.
-        with attached(with_turn(turn, set_span_in_context(span))):
+        with attached(inside(turn)):
             reporter.warn_of_drops(turn.conversation_id)
         if span.is_recording():
             span.set_attributes(self._numbers_of(usage))

@@ -19,7 +19,6 @@ from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
 from chatstack.loop.journal import IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
 from chatstack.loop.results import IterationRecord, ToolCallResult
 from chatstack.loop.workspace import Workspace
-from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Outcome, ToolRunner
 from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool, ToolContext
@@ -141,9 +140,6 @@ class Iteration:
     async def _ask(self, request: ChatRequest) -> ModelAnswered:
         if self._context.cancellation.is_requested:
             raise CancelledRun
-        turn = current_turn()
-        if turn is not None:
-            turn.round = self._context.iteration  # a tool that asks a model itself has counted rounds of its own
         self._asked += 1
         try:
             stream = await self._loop.client.send(request)

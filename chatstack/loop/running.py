@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
+from chatstack.client.closing import Closing
 from chatstack.errors import StreamBusyError
 from chatstack.layers.spending import Account
 from chatstack.loop.calling import called
@@ -20,7 +20,7 @@ from chatstack.loop.journal import IterationEnded, Journalled
 from chatstack.loop.results import EndReason, IterationRecord, IterativeResult
 from chatstack.telemetry.emission import say_dropped
 from chatstack.telemetry.spans import Value, end_span, start_span
-from chatstack.telemetry.turns import Turn, attached, with_turn
+from chatstack.telemetry.turns import Turn, attached, inside, of_conversation
 from chatstack.tools.turn import canonical
 from chatstack.values.responses import Usage
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chatstack.loop.iterative import IterativeLoop
 
 
-class IterativeRun:
+class IterativeRun(Closing):
     """An async iterator of the iterations that end; an async context manager, which stops it. For one task.
 
     One that was taken up again gives those that end now; all of them are in ``context.records``, and in the result.
@@ -73,7 +73,7 @@ class IterativeRun:
         self._is_read = True
         try:
             turn = self._turn or await self._open()
-            with attached(with_turn(turn, set_span_in_context(turn.root))):
+            with attached(inside(turn)):
                 record = await self._next(turn)
         except CancelledRun:
             self._end("cancelled", None)
@@ -104,14 +104,6 @@ class IterativeRun:
             self._context.cancellation.cancel()
             self._end("cancelled", None)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     def __del__(self) -> None:
         if self.reason is None and self._turn is not None:
             # As for streams: never set a context variable in a finalizer.
@@ -121,10 +113,8 @@ class IterativeRun:
         """Take up what the journal has, and open the span of the whole."""
         loop, context, journal = self._loop, self._context, self._journal
         about = {semconv.OPERATION_NAME: "invoke_workflow", semconv.WORKFLOW_NAME: loop.name}
-        if context.run_id is not None:
-            about[semconv.CONVERSATION_ID] = context.run_id
         listener = loop.feed.put if loop.feed.is_followed(context.run_id) else None
-        root = start_span(loop.telemetry.tracer, f"invoke_workflow {loop.name}", about)
+        root = start_span(loop.telemetry.tracer, f"invoke_workflow {loop.name}", of_conversation(context.run_id, about))
         turn = self._turn = Turn(root, context.run_id, listener)
         turn.tell("turn_started", loop.name)
         await journal.open()
@@ -151,7 +141,7 @@ class IterativeRun:
             context.is_finalizing = journal.started.is_final
         else:
             context.is_finalizing = self._loop.allowance.used(self._account) >= self._loop.pressure
-        turn.round = context.iteration
+        turn.count(context.iteration, self)
         turn.tell("iteration_started", self._loop.name, numbers={"iteration": context.iteration})
         iteration = Iteration(self._loop, context, journal, self._account, self._calls_left())
         span = self._iteration_span()
@@ -229,7 +219,7 @@ class IterativeRun:
             return
         dropped = self._loop.feed.take_dropped(turn.conversation_id)
         if dropped:
-            with attached(with_turn(turn, set_span_in_context(turn.root))):
+            with attached(inside(turn)):
                 say_dropped(self._loop.telemetry, dropped)
         if reason == "max_iterations":
             self._warn_of_limit()
@@ -259,9 +249,7 @@ class IterativeRun:
             semconv.AGENT_NAME: loop.name,
             semconv.ITERATION: context.iteration,
         }
-        if context.run_id is not None:
-            about[semconv.CONVERSATION_ID] = context.run_id
-        return start_span(loop.telemetry.tracer, f"invoke_agent {loop.name}", about)
+        return start_span(loop.telemetry.tracer, f"invoke_agent {loop.name}", of_conversation(context.run_id, about))
 
     def _tell_ended(self, turn: Turn, record: IterationRecord, spent: Usage, error: str) -> None:
         numbers = {
@@ -272,7 +260,6 @@ class IterativeRun:
             "seconds": record.seconds,
             "budget": round(self._loop.allowance.used(self._account), 4),
         }
-        turn.round = record.iteration
         turn.tell("iteration_ended", self._loop.name, error=error, numbers=numbers)
 
     def _calls_left(self) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from types import TracebackType
-from typing import Self
 
+from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
@@ -14,7 +13,7 @@ from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
-class SdkProvider(ChatFronts, ABC):
+class SdkProvider(Closing, ChatFronts):
     """The innermost of a stack: a subclass says in ``_updates`` how a request is sent and its answer read.
 
     ``close`` closes the SDK's client; None for one that belongs to somebody else.
@@ -49,14 +48,6 @@ class SdkProvider(ChatFronts, ABC):
         """Close the SDK's client, if it was made here."""
         if self._close is not None:
             await self._close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, server={self.info.server_address!r})"

@@ -20,7 +20,7 @@ from chatstack.semconv import WarningCode
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
 from chatstack.telemetry.providers import global_meter_provider, global_tracer_provider
 from chatstack.telemetry.spans import Attributes, Value, end_span, start_span
-from chatstack.telemetry.turns import Turn, current_turn
+from chatstack.telemetry.turns import Turn, current_turn, within
 
 DisplayHint: TypeAlias = Literal["openinference", "langfuse", "logfire"]
 ALL_HINTS: frozenset[DisplayHint] = frozenset({"openinference", "langfuse", "logfire"})
@@ -130,7 +130,7 @@ class Telemetry:
     ) -> Generator[Span]:
         """The same, with a span that stays open, and current, for what is done about it. Not across an await."""
         turn = current_turn()
-        attributes = _within(turn, attributes)
+        attributes = within(turn, attributes)
         said = {
             **attributes,
             semconv.SEVERITY: "WARN",
@@ -157,7 +157,7 @@ class Telemetry:
 
     def working(self, strategy: str) -> Span:
         """A span for an edit that takes time. Whoever opens it tells what came of it, and ends it by ``end_span``."""
-        attributes = _within(current_turn(), {semconv.COMPACTION_STRATEGY: strategy})
+        attributes = within(current_turn(), {semconv.COMPACTION_STRATEGY: strategy})
         return start_span(self.tracer, f"compact_context {strategy}", attributes)
 
     def edit(
@@ -173,7 +173,7 @@ class Telemetry:
         """Say that the request was edited: information, not a warning. ``span`` is ``working``'s, if it has one."""
         turn = current_turn()
         said = {
-            **_within(turn, attributes),
+            **within(turn, attributes),
             semconv.COMPACTION_STRATEGY: strategy,
             semconv.COMPACTION_TOKENS_BEFORE: tokens_before,
             semconv.COMPACTION_TOKENS_AFTER: tokens_after,
@@ -286,13 +286,6 @@ def _does_nothing(provider: object) -> bool:
 @functools.lru_cache(maxsize=64)
 def _is_of_the_api(module: str) -> bool:
     return module.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
-
-
-def _within(turn: Turn | None, attributes: Attributes) -> Attributes:
-    """The same, and whose they are."""
-    if turn is None or turn.conversation_id is None:
-        return attributes
-    return {**attributes, semconv.CONVERSATION_ID: turn.conversation_id}
 
 
 def _numbers(attributes: Attributes) -> dict[str, int | float]:

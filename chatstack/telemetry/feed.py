@@ -7,9 +7,9 @@ import threading
 import weakref
 from collections import deque
 from contextlib import suppress
-from types import TracebackType
 from typing import ClassVar, Self
 
+from chatstack.client.closing import Closing
 from chatstack.errors import StreamBusyError, WiringError
 from chatstack.telemetry.events import ProgressEvent
 from chatstack.telemetry.forks import renewed_in_child
@@ -87,7 +87,7 @@ class ProgressFeed:
         return f"ProgressFeed({len(self._followers)} following)"
 
 
-class ProgressEvents:
+class ProgressEvents(Closing):
     """Events in the order in which they happened: an async iterator and an async context manager.
 
     It ends when it is closed, which any task or thread may do; a dropped one is forgotten. One task reads it at a
@@ -150,14 +150,6 @@ class ProgressEvents:
         with self._lock:
             self._is_closed = True
             self._wake()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def _wake(self) -> None:
         if self._reader is None:

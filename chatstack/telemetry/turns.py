@@ -11,6 +11,7 @@ from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
 from chatstack.telemetry.events import ProgressEvent, ProgressKind
+from chatstack.telemetry.spans import Attributes
 
 _TURN = otel.create_key("chatstack-turn")
 _COMPACTED = otel.create_key("chatstack-compacted")
@@ -128,6 +129,21 @@ def current_turn() -> Turn | None:
 def with_turn(turn: Turn, context: otel.Context) -> otel.Context:
     """A context in which that turn is the current one."""
     return otel.set_value(_TURN, turn, context)
+
+
+def inside(turn: Turn) -> otel.Context:
+    """The current context, in that turn and under its root."""
+    return with_turn(turn, set_span_in_context(turn.root))
+
+
+def of_conversation(conversation_id: str | None, attributes: Attributes) -> Attributes:
+    """The attributes of a span, and whose it is."""
+    return attributes if conversation_id is None else {**attributes, semconv.CONVERSATION_ID: conversation_id}
+
+
+def within(turn: Turn | None, attributes: Attributes) -> Attributes:
+    """The attributes of a span of that turn: whose it is, if anybody's."""
+    return attributes if turn is None else of_conversation(turn.conversation_id, attributes)
 
 
 def compacted() -> otel.Context:

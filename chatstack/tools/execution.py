@@ -19,7 +19,7 @@ from chatstack.errors import ToolDeniedError, ToolError, ToolTimeoutError, Unkno
 from chatstack.telemetry.content import as_attributes, tool_content
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import end_span, error_type, start_span
-from chatstack.telemetry.turns import attached, current_turn
+from chatstack.telemetry.turns import attached, current_turn, within
 from chatstack.tools.output import output_of
 from chatstack.tools.threads import in_own_thread
 from chatstack.tools.tool import Tool, ToolContext
@@ -75,9 +75,7 @@ class ToolRunner:
         }
         if found is not None and found.description:
             about[semconv.TOOL_DESCRIPTION] = found.description
-        if turn is not None and turn.conversation_id is not None:
-            about[semconv.CONVERSATION_ID] = turn.conversation_id
-        span = start_span(self.telemetry.tracer, f"execute_tool {name}", about)
+        span = start_span(self.telemetry.tracer, f"execute_tool {name}", within(turn, about))
         if turn is not None:
             turn.tell("tool_started", name)
         started = time.perf_counter()
