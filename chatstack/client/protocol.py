@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Coroutine, Generator, Iterator
+from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -63,6 +63,11 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     server_port: int | None = None
     window_tokens: int | None = None
     default_max_tokens: int = 0
+
+
+def is_client(value: object) -> TypeGuard[ChatClient]:
+    """Whether it has a ``send`` that is its own: a class, a coroutine and a generator have one, too."""
+    return callable(getattr(value, "send", None)) and not isinstance(value, type | Coroutine | Generator)
 
 
 def chain(client: object) -> Iterator[object]:

@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.protocol import ChatClient, chain, is_client
 from chatstack.client.services import SharedServices, StackService, SupportsLayer
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer, Resolver, check_options, name_of, nearest, option_names, wire
@@ -93,7 +93,7 @@ class ChatStack:
         kind = name_of(self.provider)
         if isinstance(self.provider, type):
             raise WiringError(f"ChatStack: provider is the class {kind} itself; pass an instance", parameter="provider")
-        if not callable(getattr(self.provider, "send", None)):
+        if not is_client(self.provider):
             raise WiringError(
                 f"ChatStack: provider is a {kind}, which has no send(); pass a chat client", parameter="provider"
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, is_client
 from chatstack.errors import WiringError
 
 Resolver: TypeAlias = Callable[[type], object]
@@ -98,13 +98,12 @@ def wire(
         raise WiringError(f"layer {name!r}: {error}", layer=name) from error
     if inspect.iscoroutine(made):  # of an async factory; it has a send() of its own
         made.close()
-    not_one = inspect.iscoroutine(made) or inspect.isgenerator(made) or isinstance(made, type)  # all have a send
-    if not_one or not callable(getattr(made, "send", None)):
+    if not is_client(made):
         raise WiringError(
             f"layer {name!r}: its factory gave a {type(made).__name__}, which is no client; return the layer itself",
             layer=name,
         )
-    return cast("ChatClient", made)
+    return made
 
 
 def service_type(hint: object) -> type | None:

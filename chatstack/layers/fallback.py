@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, cast
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.protocol import ChatClient, chain, is_client
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wrong
 from chatstack.context.memory import ContextMemory
@@ -50,7 +50,7 @@ class Fallback(ChatFronts):
     def __post_init__(self) -> None:
         given: object = self.clients
         clients = cast("Sequence[object]", given) if isinstance(given, list | tuple) else ()
-        if not clients or not all(map(_is_client, clients)):
+        if not clients or not all(map(is_client, clients)):
             raise wrong("Fallback", "clients", given, "a list of chat clients, at least one")
         object.__setattr__(self, "_others", tuple(self._fitted(client) for client in self.clients))
 
@@ -105,10 +105,6 @@ class Fallback(ChatFronts):
             windows=self.windows,
             telemetry=self.telemetry,
         )
-
-
-def _is_client(given: object) -> bool:
-    return callable(getattr(given, "send", None)) and not isinstance(given, type)
 
 
 def _for_another(request: ChatRequest) -> ChatRequest:

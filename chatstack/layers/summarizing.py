@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol, cast
 
-from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.protocol import ChatClient, chain, is_client
 from chatstack.context.limits import check_limit, check_share
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
@@ -66,7 +66,7 @@ def check_summarizing(owner: str, given: Summarizing) -> None:
     if not isinstance(prompt, str) or not prompt.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong("summary_prompt", prompt, "text: what is asked of the model that summarizes")
     client: object = given.summary_client
-    if client is not None and (isinstance(client, type) or not callable(getattr(client, "send", None))):
+    if client is not None and not is_client(client):
         kind = client.__name__ if isinstance(client, type) else type(client).__name__
         raise wrong("summary_client", kind, "a chat client, which has send()")
 

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias, get_args
 
-from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.protocol import ChatClient, chain, is_client
 from chatstack.client.wiring import Resolver, wrong
 from chatstack.context.limits import check_limit, check_share
 from chatstack.errors import InputError
@@ -127,7 +127,7 @@ class IterativeLoop:
             service: object = getattr(self, name)
             if not isinstance(service, kind) and not (service is None and name == "journal"):
                 raise wrong("IterativeLoop", name, service, f"a {kind.__name__}")
-        if not callable(getattr(self.client, "send", None)):
+        if not is_client(self.client):
             raise wrong("IterativeLoop", "client", self.client, "a chat client; a ChatStack is built first")
         tools = checked_tools(self, own_services=_ITSELF)
         declared = [each.name for each in self.options.tools if isinstance(each, ToolDeclaration)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.protocol import ChatClient, chain, is_client
 from chatstack.client.stack import BuiltClient, ChatStack
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
@@ -85,7 +85,7 @@ def check_node(owner: str, client: object, manager: object, trim_context: object
     """Refuse what a node cannot ask or trim with. Raises ``WiringError`` that names the node's class, ``owner``."""
     for layer in chain(client):
         _check_filled_in(owner, "client", layer)
-    if isinstance(client, type) or not callable(getattr(client, "send", None)):
+    if not is_client(client):
         raise _wrong(owner, "client", client, "a chat client, which has send()")
     _check_filled_in(owner, "context_manager", manager)
     if manager is not None and not isinstance(manager, BaseContextManager | Strategy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
@@ -82,7 +82,7 @@ def _checked(stream: ChatStream, inner: ChatClient) -> ChatStream:
 class _ModelCall:
     """What is known of one call until its span ends. Holds no stream, so that a dropped one can be noticed."""
 
-    __slots__ = ("_chunk_at", "_info", "_is_ours", "_request", "_span", "_started", "_telemetry", "_turn")
+    __slots__ = ("_chunk_at", "_info", "_is_ours", "_labels", "_request", "_span", "_started", "_telemetry", "_turn")
 
     def __init__(self, telemetry: Telemetry, request: ChatRequest, info: ProviderInfo, turn: Turn | None) -> None:
         self._telemetry = telemetry
@@ -91,6 +91,7 @@ class _ModelCall:
         self._turn = turn
         self._span: Span = INVALID_SPAN
         self._is_ours = False
+        self._labels: Mapping[str, Value] = {}
         self._chunk_at = 0.0
         self._started = time.perf_counter()
 
@@ -108,6 +109,7 @@ class _ModelCall:
         context = otel.get_current()
         if nested != "defer":
             self._is_ours = True
+            self._labels = self._labelled()
             self._span = start_span(
                 self._telemetry.tracer,
                 f"chat {self._model}" if self._model else "chat",
@@ -129,14 +131,14 @@ class _ModelCall:
         if self._is_ours and self._request.stream:
             seconds = time.perf_counter() - self._started
             self._span.set_attribute(semconv.RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
-            self._telemetry.chat_first_chunk.record(seconds, self._labels())
+            self._telemetry.chat_first_chunk.record(seconds, self._labels)
 
     def saw(self, update: ChatUpdate) -> None:
         """A chunk went by."""
         if update.has_content:
             now = time.perf_counter()
             if self._chunk_at:
-                self._telemetry.chat_next_chunk.record(now - self._chunk_at, self._labels())
+                self._telemetry.chat_next_chunk.record(now - self._chunk_at, self._labels)
             self._chunk_at = now
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
@@ -165,7 +167,7 @@ class _ModelCall:
             telemetry.details(known, content_of(self._request, answer), span)
 
     def _measure(self, answer: ChatResponse | None, usage: Usage, seconds: float, error: str) -> None:
-        labels = self._labels()
+        labels = dict(self._labels)
         if answer is not None and answer.model:
             labels[semconv.RESPONSE_MODEL] = answer.model
         if usage.total_tokens:
@@ -175,7 +177,8 @@ class _ModelCall:
             labels[semconv.ERROR_TYPE] = error
         self._telemetry.chat_duration.record(seconds, labels)
 
-    def _labels(self) -> dict[str, Value]:
+    def _labelled(self) -> dict[str, Value]:
+        """What all measurements of the call have in common."""
         info = self._info
         labels: dict[str, Value] = {semconv.OPERATION_NAME: "chat", semconv.PROVIDER_NAME: info.name}
         if self._model:
