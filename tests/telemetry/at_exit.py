@@ -239,4 +239,5 @@ def scope(span: ReadableSpan) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
     globals()[sys.argv[1]](*sys.argv[2:])
