@@ -14,3 +14,6 @@ CACHED_FROM: Final = 1_024
 """Nothing shorter, in tokens, is cached."""
 CACHE_SECONDS: Final = 300.0
 """How long a cache lives at least."""
+LONG_CACHE_WRITE: Final = 2.0
+LONG_CACHE_SECONDS: Final = 3_600.0
+"""Of a cache that is paid for to live longer, as Anthropic has it."""

@@ -6,6 +6,7 @@ import functools
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import ClassVar
 
 from chatstack.errors import WiringError
@@ -163,6 +164,9 @@ class TokenizerCounter(TokenCounter):
         # The tokenizer refuses very long texts; each cut adds one token at the most.
         return sum(len(self._encode(text[at : at + _PIECE])) for at in range(0, len(text), _PIECE))
 
+    def __reduce__(self) -> tuple[type[TokenizerCounter], tuple[()]]:
+        return TokenizerCounter, ()  # the tokenizer itself cannot be pickled
+
     def __repr__(self) -> str:
         return "TokenizerCounter()"
 
@@ -174,5 +178,11 @@ def _o200k() -> Callable[[str], Sequence[int]]:
         raise WiringError(
             "TokenizerCounter: needs the package bpe-openai; pip install 'chatstack-core[tokenizer]'"
         ) from error
+    return _encode_of(package)
+
+
+@functools.cache
+def _encode_of(package: ModuleType) -> Callable[[str], Sequence[int]]:
+    """Made once: it takes ten megabytes."""
     encode: Callable[[str], Sequence[int]] = package.get_encoding("o200k_base").encode_ordinary
     return encode

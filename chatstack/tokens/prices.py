@@ -26,22 +26,25 @@ if TYPE_CHECKING:
 
 TERMS_DATE = "2026-11-22"
 _MILLION = 1_000_000
+_HOUR = 3_600
 
 
 class Terms(msgspec.Struct, frozen=True):
     """How a provider's cache works. ``write_factor`` is the price of a write in those of input; ``lifetime_seconds``
-    is None where it is not published."""
+    is None where it is not published. ``hour_factor`` is the price of writing to a cache that lives an hour, None where
+    there is none to be had."""
 
     minimum_tokens: int
     write_factor: Decimal | None = None
     lifetime_seconds: int | None = None
+    hour_factor: Decimal | None = None
 
 
 _USUAL = Terms(1_024)
 _TERMS: tuple[tuple[str, str, Terms], ...] = (
-    ("anthropic", r"claude-(opus-4-[56]|haiku-4-5)", Terms(4_096, Decimal("1.25"), 300)),
-    ("anthropic", r"claude-3(-5)?-haiku", Terms(2_048, Decimal("1.25"), 300)),
-    ("anthropic", r"", Terms(1_024, Decimal("1.25"), 300)),
+    ("anthropic", r"claude-(opus-4-[56]|haiku-4-5)", Terms(4_096, Decimal("1.25"), 300, Decimal(2))),
+    ("anthropic", r"claude-3(-5)?-haiku", Terms(2_048, Decimal("1.25"), 300, Decimal(2))),
+    ("anthropic", r"", Terms(1_024, Decimal("1.25"), 300, Decimal(2))),
     ("openai", r"gpt-5\.[6-9]", Terms(1_024, Decimal("1.25"), 1_800)),
     ("openai", r"", Terms(1_024, Decimal(1), 300)),  # writes cost nothing extra before GPT-5.6
     ("google", r"gemini", Terms(1_024, Decimal(1))),  # what it caches by itself; kept caches are rented by the hour
@@ -74,7 +77,7 @@ class Split(msgspec.Struct, frozen=True):
 
 class Price(msgspec.Struct, frozen=True):
     """What one model costs. ``write`` is None where nobody says what writing to its cache costs, ``output`` where
-    nobody says what its answers cost."""
+    nobody says what its answers cost; ``write_for_an_hour`` where no cache can be had that lives so long."""
 
     model: str
     provider: str
@@ -85,6 +88,13 @@ class Price(msgspec.Struct, frozen=True):
     lifetime_seconds: int | None = None
     source: str = ""
     output: Rate | None = None
+    write_for_an_hour: Rate | None = None
+
+    def with_long_cache(self) -> Price:
+        """The price with a cache that lives an hour, where one can be had."""
+        if self.write_for_an_hour is None:
+            return self
+        return msgspec.structs.replace(self, write=self.write_for_an_hour, lifetime_seconds=_HOUR)
 
     def of_usage(self, usage: Usage) -> Decimal | None:
         """Dollars for the input and the output of one request; None where that is not known."""
@@ -125,18 +135,21 @@ def price_from(provider: str, model: str, prices: ModelPrice) -> Price | None:
 
     Without a price of reads there is no cache to be paid for: all tokens cost the same.
     """
-    each, read, write = (_rate(prices, name) for name in ("input_mtok", "cache_read_mtok", "cache_write_mtok"))
+    names = ("input_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok")
+    each, read, write, hour = (_rate(prices, name) for name in names)
     if each is None:
         return None
     terms = terms_of(provider, model)
     if read is None:
-        read, write = each, each
+        read, write, hour = each, each, None
     elif write is None and terms.write_factor is not None:
         write = each.times(terms.write_factor)
+    if hour is None and read is not each and terms.hour_factor is not None:
+        hour = each.times(terms.hour_factor)
     version = importlib.metadata.version("genai-prices")
     source = f"genai-prices {version}; cache terms of {TERMS_DATE}"
     output = _rate(prices, "output_mtok")
-    return Price(model, provider, each, read, write, terms.minimum_tokens, terms.lifetime_seconds, source, output)
+    return Price(model, provider, each, read, write, terms.minimum_tokens, terms.lifetime_seconds, source, output, hour)
 
 
 def terms_of(provider: str, model: str) -> Terms:
@@ -146,7 +159,7 @@ def terms_of(provider: str, model: str) -> Terms:
 
 
 def _rate(prices: ModelPrice, name: str) -> Rate | None:
-    price = getattr(prices, name)
+    price = getattr(prices, name, None)  # older versions do not know all
     if price is None or isinstance(price, Decimal):
         return None if price is None else Rate(price)
     return Rate(price.base, tuple((tier.start, tier.price) for tier in price.tiers))

@@ -58,6 +58,21 @@ def test_a_price_of_writing_that_is_not_published_is_ours() -> None:
     assert [price and price.write for price in writes] == [Rate(Decimal(5)), Rate(Decimal(4)), None]
 
 
+def test_a_cache_that_lives_an_hour_is_written_at_its_own_price() -> None:
+    published = {"input_mtok": Decimal(4), "cache_read_mtok": Decimal("0.4"), "cache_write_mtok": Decimal(5)}
+    told = converted("anthropic", **published, cache_write_1h_mtok=Decimal(9))
+    prices = [told, converted("anthropic", **published), converted("openai", **published)]
+
+    long = [price.with_long_cache() for price in prices if price is not None]
+
+    assert [(price.write, price.lifetime_seconds) for price in long] == [
+        (Rate(Decimal(9)), 3_600),
+        (Rate(Decimal(8)), 3_600),
+        (Rate(Decimal(5)), 300),
+    ]
+    assert long[0].of(Split(0, 1_000, 0)) == Decimal(9) / 1_000
+
+
 def test_without_a_price_of_reading_all_tokens_cost_the_same() -> None:
     price = converted("nobody", input_mtok=Decimal(4), cache_write_mtok=Decimal(5))
 
