@@ -1,0 +1,68 @@
+// What a policy did to each message, call by call, out of its short form.
+
+const STATES = {
+  k: { name: "sent", told: "sent as it is" },
+  c: { name: "cleared", told: "cleared or otherwise edited" },
+  f: { name: "folded", told: "folded into a summary" },
+  d: { name: "dropped", told: "dropped" },
+};
+
+/** "12k3c" as [["k", 0, 12], ["c", 12, 15]]; what is no state is left out. */
+function runsOf(states, length) {
+  const runs = [];
+  let at = 0;
+  for (const [, number, state] of String(states ?? "").matchAll(/(\d*)([a-z])/g)) {
+    const end = Math.min(length, at + (number === "" ? 1 : Number(number)));
+    if (STATES[state] && end > at) runs.push([state, at, end]);
+    at = end;
+  }
+  return runs;
+}
+
+/** One policy in one conversation. */
+class Course {
+  constructor(story, policy) {
+    this.name = String(policy?.name ?? "");
+    this.calls = listed(policy?.calls);
+    this.messages = listed(story.messages);
+    this.ends = listed(story.calls).map((end) => clamp(Number(end) || 0, 0, this.messages.length));
+    this.changes = new Map(); // message -> [[call, text], ...], oldest first
+    this.calls.forEach((each, call) => {
+      for (const [index, words] of Object.entries(each?.changed ?? {})) {
+        if (!this.changes.has(Number(index))) this.changes.set(Number(index), []);
+        this.changes.get(Number(index)).push([call, words]);
+      }
+    });
+  }
+
+  /** Of each call; worked out when they are first asked for, as a list of conversations asks for none. */
+  get runs() {
+    this.known ??= this.ends.map((end, call) => runsOf(this.calls[call]?.states, end));
+    return this.known;
+  }
+
+  /** The letter of each message before a call; an empty one where nothing is known. */
+  statesAt(call) {
+    const found = new Array(this.ends[call] ?? 0).fill("");
+    for (const [state, start, end] of this.runs[call] ?? []) found.fill(state, start, end);
+    return found;
+  }
+
+  /** What was sent in place of a message, as far as it is known. */
+  textAt(message, call) {
+    const found = (this.changes.get(message) ?? []).filter(([since]) => since <= call);
+    return found.length ? String(found[found.length - 1][1] ?? "") : null;
+  }
+
+  isEdited(call) {
+    return Boolean(this.calls[call]?.edited);
+  }
+
+  get edits() {
+    return this.calls.filter((call) => call?.edited).length;
+  }
+
+  get lost() {
+    return this.calls.reduce((sum, call) => sum + listed(call?.lost).length, 0);
+  }
+}
