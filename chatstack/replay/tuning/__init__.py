@@ -1,0 +1,1 @@
+"""Settings for somebody's own recordings, found by trying."""
