@@ -1,0 +1,47 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["chatstack-core[openai,tokenizer,prices,peers]", "opentelemetry-sdk>=1.37"]
+#
+# [tool.uv.sources]
+# chatstack-core = { path = "../..", editable = true }
+# ///
+"""Every ratio that the README states, in one run: ``uv run tests/benchmarks/all.py --data DIR``.
+
+The peers are installed into an environment of its own. The benchmarks run one after the other, each in a process of its
+own, as nothing else should run on the machine meanwhile. Without ``--data`` the recordings are left out; what DIR holds
+is said in ``recordings.py``. Ends with 1 if one of them failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TIMED = ("layers", "telemetry", "clearing", "summarizing")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the recorded conversations")
+    data: Path | None = parser.parse_args().data
+    commands = [[name] for name in TIMED] + ([] if data is None else [["recordings", "--data", str(data.resolve())]])
+    failed: list[str] = []
+    for name, *arguments in commands:
+        started = time.monotonic()
+        print(f"\n## {name}\n", flush=True)
+        if subprocess.run([sys.executable, HERE / f"{name}.py", *arguments]).returncode:
+            failed.append(name)
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    if data is None:
+        print("\nrecordings: left out, as no --data says where they are", file=sys.stderr)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
