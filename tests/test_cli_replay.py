@@ -57,7 +57,7 @@ def test_a_replay_shows_a_table_and_writes_the_figures(capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     report = report_of(target)
     assert {name: report[name] for name in ("version", "counter", "window", "tools", "files", "errors")} == {
-        "version": 1,
+        "version": 2,
         "counter": "o200k",
         "window": 1_000,
         "tools": None,
@@ -234,7 +234,8 @@ def test_files_that_cannot_be_read_are_told_before_anything_runs(
     path = write_lines(tmp_path / "talks.jsonl", ONE)
 
     assert "missing.jsonl: cannot be read: No such file" in error_of(capsys, "replay", path, tmp_path / "missing.jsonl")
-    assert "not a file" in error_of(capsys, "replay", tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "nothing to read in this folder" in error_of(capsys, "replay", path, tmp_path / "empty")
 
 
 def test_without_one_conversation_there_is_no_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "inspect": ("chatstack.cli.inspect", "show the stack that a config file describes, with every option"),
     "replay": ("chatstack.cli.replay", "compare what stacks would send of recorded conversations"),
     "schema": ("chatstack.cli.schema", "print the JSON schema of config files, for editors"),
+    "tune": ("chatstack.cli.tune", "find the cheapest settings for recorded conversations"),
 }
 """Each command's module, and what it does in one line."""
 

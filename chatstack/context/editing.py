@@ -234,7 +234,7 @@ class ContextEditing:
     def _is_cold(self, seen: Recognised) -> bool:
         """Whether the provider has hardly anything of this history in its cache, as far as that is known."""
         answered = seen.history.answered
-        return answered is not None and (answered.missed_cache or self.memory.clock() - answered.at > CACHE_SECONDS)
+        return answered is not None and (answered.missed_cache or self.memory.clock() - answered.at >= CACHE_SECONDS)
 
     def size_of(self, message: Message) -> int:
         """The size of a message, counted once."""

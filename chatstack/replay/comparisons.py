@@ -15,7 +15,7 @@ from chatstack.context.context import Context
 from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
-from chatstack.replay.measuring import WireCounter
+from chatstack.replay.measures.measuring import WireCounter
 from chatstack.telemetry.emission import Telemetry
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ToolResult

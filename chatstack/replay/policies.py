@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stack import ChatStack
-from chatstack.config.recipes import from_config
+from chatstack.config.recipes import from_config, read
 from chatstack.context.condensing import ClearThenDrop
-from chatstack.context.left_out import LeavesOut
 from chatstack.errors import InputError
 from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.replay.comparisons import RollingMasking, SlidingWindow
-from chatstack.replay.measuring import WireCounter
+from chatstack.replay.measures.measuring import WireCounter
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A stack with a name. ``stack`` makes it from the ceiling in tokens and the client that stands for the model."""
+    """A stack with a name. ``stack`` makes it from the ceiling in tokens and the client that stands for the model; it
+    can be pickled where the policy is to run in several processes. ``about`` says in a few words what it does."""
 
     name: str
     stack: Callable[[int, ChatClient], ChatStack]
+    about: str = ""
 
 
 def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[Policy]:
@@ -42,7 +44,7 @@ def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[P
         while name in taken:
             name += "'"
         taken.add(name)
-        policies.append(Policy(name, _pipeline(path)))
+        policies.append(Policy(name, PipelineStack(path), f"the stack in {path.name}"))
     return policies
 
 
@@ -86,31 +88,35 @@ def _ours(ceiling: int, model: ChatClient) -> ChatStack:
 
 
 BUILT_IN = (
-    Policy("nothing", _nothing),
-    Policy("guard", _guard),
-    Policy("sliding-window", _sliding_window),
-    Policy("rolling-masking", _rolling_masking),
-    Policy("batch-clearing", _batch_clearing),
-    Policy("ours", _ours),
+    Policy("nothing", _nothing, "sends everything as it is"),
+    Policy("guard", _guard, "leaves out the oldest messages that do not fit, and remembers which"),
+    Policy("sliding-window", _sliding_window, "sends the newest messages that fit, worked out anew on each call"),
+    Policy("rolling-masking", _rolling_masking, "masks all but the ten newest tool results, anew on each call"),
+    Policy("batch-clearing", _batch_clearing, "clears all but the three newest tool results at the ceiling"),
+    Policy("ours", _ours, "clears, then drops, in one deep edit, and keeps the names that were in it"),
 )
 """In the order of the table; the first is what the others are compared with."""
 
 
-def _pipeline(path: Path) -> Callable[[int, ChatClient], ChatStack]:
+@dataclass(frozen=True, slots=True)
+class PipelineStack:
     """The stack of a config file. Its sizes are its own; the ceiling reaches it as the window of its model.
 
-    Raises ``InputError`` for one that has summaries written: a recording holds none.
+    Nothing outside the replay is touched: the memory is the replay's, whatever store the file names, and no provider
+    that it names is called; who writes summaries is asked of the replay, too.
     """
 
-    def stack_of(ceiling: int, model: ChatClient) -> ChatStack:
-        stack = from_config(path, provider=model)
-        built = stack.build()
-        for name, layer in zip(built.names, built.layers, strict=True):
-            if isinstance(layer, LeavesOut):
-                raise InputError(
-                    f"--pipeline {path}: {name} asks a model for summaries, and a recording holds none: what they "
-                    "would save and lose cannot be replayed; leave that layer out"
-                )
-        return stack
+    path: Path
 
-    return stack_of
+    def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
+        content = read(self.path, model, describe=True).content  # whatever is wrong is told with its place in the file
+        kept = {key: value for key, value in content.items() if key not in ("provider", "memory")}
+        layers = cast("Sequence[object]", content.get("layers", ()))
+        return from_config({**kept, "layers": [_without_writer(layer) for layer in layers]}, provider=model)
+
+
+def _without_writer(layer: object) -> object:
+    """The layer of a config without the client that writes its summaries."""
+    if not isinstance(layer, Mapping):
+        return layer
+    return {key: value for key, value in cast("Mapping[str, object]", layer).items() if key != "summary_client"}

@@ -3,114 +3,125 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
 
-from opentelemetry.trace import Span
-
-from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stack import BuiltClient
-from chatstack.client.stream import ChatStream
+from chatstack.context.memory import ContextMemory
 from chatstack.errors import ChatStackError, InputError
-from chatstack.providers.openai.chat_wire import messages_from_wire
-from chatstack.replay.figures import PolicyFigures
-from chatstack.replay.grounding import Evidence
-from chatstack.replay.measuring import Gauge, WireCounter
+from chatstack.layers.summarizing import SummaryClient
+from chatstack.replay.measures.costs import Spending
+from chatstack.replay.measures.figures import PolicyFigures
+from chatstack.replay.measures.grounding import Evidence
+from chatstack.replay.measures.measuring import Gauge, WireCounter
+from chatstack.replay.outcomes import Outcome
 from chatstack.replay.policies import Policy
-from chatstack.replay.recordings import BrokenLine, Recording
+from chatstack.replay.reading.forms import Conversation, conversation_of
+from chatstack.replay.reading.recordings import BrokenLine, Recording
+from chatstack.replay.recorder import EditLog, Recorder
+from chatstack.replay.stories import CallStory, PolicyStory, Story, Tracing, told_message
+from chatstack.replay.summaries import StandInWriter
 from chatstack.telemetry.emission import Telemetry
-from chatstack.telemetry.spans import Attributes
 from chatstack.tokens.prices import Price, price_of
 from chatstack.values.messages import Message
-from chatstack.values.parts import Text
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool
-from chatstack.values.responses import ChatUpdate
-
-_ERRORS_KEPT = 1_000
-"""How many broken lines are kept with their reason; beyond that they are counted."""
-_PRICES_KEPT = 100
-"""How many recorded models are told with their prices."""
 
 
-class Recorder:
-    """Stands for the model: answers with the recorded message, and keeps what it was sent."""
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a replay is told. It can be pickled, as it goes to every process.
 
-    def __init__(self, window: int) -> None:
-        self.info = ProviderInfo(name="recording", window_tokens=window)
-        self.requests: list[ChatRequest] = []
-        self.cpu_seconds = 0.0
-        self._answer = Message.assistant("")
+    ``window`` is the ceiling of every policy, in tokens of ``counter``. ``tools``, where there are any, go out with
+    every call, in the place of what a recording declares itself. ``model`` is what prices are of, in the place of the
+    recorded ones. ``pause_seconds`` pass before each call: a prompt cache that does not live as long is cold then.
+    ``long_cache`` stands for caches that live an hour, and what writing to those costs.
+    ``stories`` is how many conversations are told call by call.
+    """
 
-    def expect(self, answer: Message) -> None:
-        """Answer with that message from now on, whatever is asked."""
-        self._answer = answer
-        self.requests.clear()
-        self.cpu_seconds = 0.0
+    policies: tuple[Policy, ...]
+    _: KW_ONLY
+    window: int
+    counter: WireCounter
+    tools: tuple[DeclaredTool, ...] = ()
+    model: str = ""
+    pause_seconds: float = 0.0
+    long_cache: bool = False
+    stories: int = 0
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        started = time.process_time()
-        self.requests.append(request)
-        stream = await ChatStream.primed(_Playback(self._answer))
-        self.cpu_seconds += time.process_time() - started
-        return stream
-
-    def __repr__(self) -> str:
-        return "Recorder()"
+    @property
+    def tools_tokens(self) -> int:
+        """The size of ``tools``."""
+        return self.counter.count_options(ChatOptions(tools=self.tools)) if self.tools else 0
 
 
-class _Playback:
-    """The source of a stream that says one message."""
+class Replay:
+    """Recordings through policies, one conversation after the other, each through every policy.
 
-    def __init__(self, message: Message) -> None:
-        self._updates = iter(
-            [
-                *(
-                    ChatUpdate(text=part.text) if isinstance(part, Text) else ChatUpdate(part=part)
-                    for part in message.parts
-                ),
-                ChatUpdate(message_done=message, finish_reason="tool_calls" if message.calls else "stop"),
-            ]
-        )
+    Raises ``WiringError`` when a policy's stack cannot be built.
+    """
 
-    async def __anext__(self) -> ChatUpdate:
-        for update in self._updates:
-            return update
-        raise StopAsyncIteration
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._gauge = Gauge(setup.counter)
+        self._runs = [_Run(policy, setup) for policy in setup.policies]
+        self._outcome = self._empty()
+
+    async def run(self, items: Iterable[tuple[int, Recording]]) -> Outcome:
+        """What came of these; each with its number, which makes it a conversation of its own."""
+        self._outcome = self._empty()
+        for number, recording in items:
+            await self._replay(number, recording)
+        return self._outcome
 
     async def aclose(self) -> None:
-        self._updates = iter(())
+        """Close the stacks."""
+        for run in self._runs:
+            await run.client.aclose()
 
+    def _empty(self) -> Outcome:
+        names = ["everything", *(policy.name for policy in self._setup.policies)]
+        everything, *figures = (
+            PolicyFigures(name, spending=Spending(long_cache=self._setup.long_cache)) for name in names
+        )
+        return Outcome(figures, everything)
 
-class EditCount(Telemetry):
-    """The telemetry of a replayed stack: it counts the edits that the layers report."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.edits = 0
-
-    def edit(
-        self,
-        strategy: str,
-        message: str,
-        attributes: Attributes,
-        *,
-        tokens_before: int,
-        tokens_after: int,
-        span: Span | None = None,
-    ) -> None:
-        self.edits += 1
-        super().edit(strategy, message, attributes, tokens_before=tokens_before, tokens_after=tokens_after, span=span)
+    async def _replay(self, number: int, recording: Recording) -> None:
+        setup, outcome, gauge = self._setup, self._outcome, self._gauge
+        try:
+            conversation = conversation_of(recording)
+        except (InputError, RecursionError) as error:
+            outcome.note(number, BrokenLine(recording.file, recording.line, str(error)))
+            return
+        outcome.conversations += 1
+        model = setup.model or recording.model
+        price = price_of(model)
+        outcome.priced(model, price.with_long_cache() if price is not None and setup.long_cache else price)
+        talk = _Talk(conversation, setup, f"{number}:{recording.id}", price)
+        outcome.everything.conversations += 1
+        outcome.everything.spending.begin(price, setup.pause_seconds)
+        for at, (position, request) in enumerate(talk.calls()):
+            measured = gauge.measure(request, needs_user=talk.needs_user_at(position))
+            outcome.everything.add([measured], setup.window, at)
+        told = [
+            await run.replay(talk, gauge, figures) for run, figures in zip(self._runs, outcome.figures, strict=True)
+        ]
+        if setup.stories:
+            outcome.tell([_story(number, recording, model, talk, told, gauge)], setup.stories)
+        gauge.forget()
 
 
 class _Talk:
     """One conversation, as every policy gets it."""
 
-    def __init__(self, messages: tuple[Message, ...], options: ChatOptions, called: str, price: Price | None) -> None:
-        self.messages = messages
+    def __init__(self, conversation: Conversation, setup: Setup, called: str, price: Price | None) -> None:
+        self.messages = conversation.messages
         self.price = price
-        self.evidence = Evidence(messages, options.instructions)
-        self._options = options
+        options = conversation.options
+        self._options: ChatOptions = options.but(tools=setup.tools) if setup.tools else options
+        self.evidence = Evidence(self.messages, options.instructions)
         self._called = called
-        self._first_user = next((at for at, each in enumerate(messages) if each.role == "user"), len(messages))
+        users = (at for at, each in enumerate(self.messages) if each.role == "user")
+        self._first_user = next(users, len(self.messages))
 
     def calls(self) -> Iterator[tuple[int, ChatRequest]]:
         """The position of each recorded answer, and the request for it: all that came before."""
@@ -123,114 +134,96 @@ class _Talk:
         return self._first_user < position
 
 
+class _Clock:
+    """The time that a replayed stack is shown: so many seconds pass before each call, and none besides."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
 class _Run:
-    """One policy: its stack, built once, and its figures."""
+    """One policy: its stack, built once."""
 
-    def __init__(self, policy: Policy, window: int) -> None:
-        self.figures = PolicyFigures(policy.name)
-        self.window = window
-        self.recorder = Recorder(window)
+    def __init__(self, policy: Policy, setup: Setup) -> None:
+        self._name = policy.name
+        self._setup = setup
+        self._recorder = Recorder(setup.window)
+        self._writer = StandInWriter(setup.counter)
         # Given as a service, not listened for in a turn: a reporter among the layers opens a turn of its own.
-        self.telemetry = EditCount()
-        services: dict[type, object] = {Telemetry: self.telemetry}
-        self.client: BuiltClient = policy.stack(window, self.recorder).build(services.__getitem__)
+        self._log = EditLog()
+        self._clock = _Clock()
+        self._memory = ContextMemory(clock=self._clock)
+        services: dict[type, object] = {
+            Telemetry: self._log,
+            SummaryClient: self._writer,
+            ContextMemory: self._memory,
+        }
+        self.client: BuiltClient = policy.stack(setup.window, self._recorder).build(services.__getitem__)
 
-    async def replay(self, talk: _Talk, gauge: Gauge) -> None:
+    async def replay(self, talk: _Talk, gauge: Gauge, figures: PolicyFigures) -> PolicyStory:
         """All calls of one conversation."""
-        self.figures.conversations += 1
-        self.figures.spending.begin(talk.price)
-        for position, request in talk.calls():
-            await self._call(request, talk.messages[position])
-            self._add(position, talk, gauge)
+        # What was decided for a conversation that begins alike would count here, and in another process would not.
+        self._memory.forget()
+        figures.conversations += 1
+        figures.spending.begin(talk.price, self._setup.pause_seconds)
+        tracing = Tracing(talk.messages) if self._setup.stories else None
+        for at, (position, request) in enumerate(talk.calls()):
+            story = CallStory(refused=await self._call(request, talk.messages[position], figures))
+            self._add(at, position, talk, gauge, figures, story)
+            if tracing is not None:
+                tracing.add(story, position, self._sent)
+        return PolicyStory(self._name, [] if tracing is None else tracing.calls)
 
-    async def _call(self, request: ChatRequest, answer: Message) -> None:
-        figures = self.figures
-        self.recorder.expect(answer)
+    @property
+    def _sent(self) -> ChatRequest | None:
+        """Of several requests for one call the last is the one whose answer went back."""
+        return self._recorder.requests[-1] if self._recorder.requests else None
+
+    async def _call(self, request: ChatRequest, answer: Message, figures: PolicyFigures) -> str:
+        """One call; the kind of error with which the stack refused it, if it did."""
+        self._recorder.expect(answer)
+        self._log.edits.clear()
+        self._writer.asked.clear()
+        self._clock.seconds += self._setup.pause_seconds
+        refused = ""
         started = time.process_time()
         try:
             stream = await self.client.send(request)
             await stream.response()
         except ChatStackError as error:
+            refused = type(error).__name__
             figures.refused += 1
-            figures.note(type(error).__name__)
-        figures.cpu_seconds += time.process_time() - started - self.recorder.cpu_seconds
+            figures.note(refused)
+        figures.cpu_seconds += time.process_time() - started - self._recorder.cpu_seconds
+        return refused
 
-    def _add(self, position: int, talk: _Talk, gauge: Gauge) -> None:
-        figures = self.figures
-        sent = self.recorder.requests
+    def _add(self, at: int, position: int, talk: _Talk, gauge: Gauge, figures: PolicyFigures, story: CallStory) -> None:
         needs_user = talk.needs_user_at(position)
-        figures.add([gauge.measure(each, needs_user=needs_user) for each in sent], self.window)
-        figures.edits = self.telemetry.edits
-        # Of several requests for one call the last is the one whose answer went back.
-        talk.evidence.weigh(position, sent[-1] if sent else None, figures.grounding)
+        measured = [gauge.measure(each, needs_user=needs_user) for each in self._recorder.requests]
+        charge = figures.add(measured, self._setup.window, at)
+        figures.edits += len(self._log.edits)
+        for cost in self._writer.asked:
+            figures.spending.add_summary(cost)
+        story.lost = talk.evidence.weigh(position, self._sent, figures.grounding)
+        story.tokens = measured[-1].tokens if measured else 0
+        story.cached, story.edited = charge.cached, charge.is_broken
+        story.over = any(each.tokens > self._setup.window for each in measured)
+        story.why = list(self._log.edits)
 
 
-class Replay:
-    """Recordings through policies, one conversation after the other, each through every policy.
-
-    Raises ``WiringError`` when a policy's stack cannot be built.
-    """
-
-    def __init__(
-        self, policies: Sequence[Policy], *, window: int, counter: WireCounter, tools: tuple[DeclaredTool, ...] = ()
-    ) -> None:
-        self.window = window
-        self.counter = counter
-        self.tools = tools
-        self.tools_tokens = counter.count_options(ChatOptions(tools=tools)) if tools else 0
-        self.broken: list[BrokenLine] = []
-        self.broken_count = 0
-        self.conversations = 0
-        # Every request as it is recorded, whichever policies run: what these are compared with.
-        self.everything = PolicyFigures("everything")
-        self.prices: dict[str, Price] = {}
-        self._runs = [_Run(policy, window) for policy in policies]
-
-    @property
-    def figures(self) -> list[PolicyFigures]:
-        """What each policy did so far."""
-        return [run.figures for run in self._runs]
-
-    async def run(
-        self, recordings: Iterable[Recording | BrokenLine], on_conversation: Callable[[int], None] | None = None
-    ) -> None:
-        """Replay them all. ``on_conversation`` is told how many are done, after each."""
-        gauge = Gauge(self.counter)
-        options = ChatOptions(tools=self.tools)
-        try:
-            for item in recordings:
-                if isinstance(item, Recording):
-                    await self._replay(item, options, gauge)
-                else:
-                    self._note(item)
-                if on_conversation is not None:
-                    on_conversation(self.conversations)
-        finally:
-            for run in self._runs:
-                await run.client.aclose()
-
-    async def _replay(self, recording: Recording, options: ChatOptions, gauge: Gauge) -> None:
-        try:
-            messages = tuple(messages_from_wire(list(recording.messages)))
-        except (InputError, RecursionError) as error:
-            self._note(BrokenLine(recording.file, recording.line, str(error)))
-            return
-        self.conversations += 1
-        talk = _Talk(messages, options, f"{self.conversations}:{recording.id}", self._price_of(recording.model))
-        self.everything.spending.begin(talk.price)
-        for position, request in talk.calls():
-            self.everything.add([gauge.measure(request, needs_user=talk.needs_user_at(position))], self.window)
-        for run in self._runs:
-            await run.replay(talk, gauge)
-        gauge.forget()
-
-    def _price_of(self, model: str) -> Price | None:
-        price = price_of(model)
-        if price is not None and len(self.prices) < _PRICES_KEPT:
-            self.prices[model] = price
-        return price
-
-    def _note(self, broken: BrokenLine) -> None:
-        self.broken_count += 1
-        if len(self.broken) < _ERRORS_KEPT:
-            self.broken.append(broken)
+def _story(number: int, recording: Recording, model: str, talk: _Talk, told: list[PolicyStory], gauge: Gauge) -> Story:
+    calls = [call for policy in told for call in policy.calls]
+    return Story(
+        recording.id,
+        recording.file,
+        recording.line,
+        model,
+        [told_message(message, gauge.size_of(message)) for message in talk.messages],
+        [position for position, _ in talk.calls()],
+        told,
+        number,
+        sum(len(call.lost) + len(call.why) for call in calls),
+    )

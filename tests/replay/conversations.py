@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from chatstack.replay.figures import PolicyFigures
+from chatstack.replay.measures.figures import PolicyFigures
+from chatstack.replay.measures.measuring import WireCounter
+from chatstack.replay.outcomes import Outcome
+from chatstack.replay.parallel import replay
+from chatstack.replay.policies import Policy
+from chatstack.replay.reading.recordings import BrokenLine, Recording, read_recordings
+from chatstack.replay.reading.sources import sources_from
+from chatstack.replay.running import Setup
+from chatstack.tokens.counter import CharCounter
+from chatstack.values.requests import DeclaredTool
 
+CHARACTERS = WireCounter(CharCounter(1), "characters")
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 
 
@@ -63,3 +73,43 @@ def write_lines(path: Path, *lines: dict[str, object] | str) -> Path:
 
 def by_name(figures: list[PolicyFigures]) -> dict[str, PolicyFigures]:
     return {each.name: each for each in figures}
+
+
+def recording(wire: dict[str, object], *, line: int = 1) -> Recording:
+    """A conversation of chat messages, as it is read from a file."""
+    body = {name: value for name, value in wire.items() if name not in ("id", "model")}
+    return Recording(body, "chat", str(wire["id"]), str(wire["model"]), "talks.jsonl", line)
+
+
+def recordings_in(path: Path) -> list[Recording | BrokenLine]:
+    """All that is in a file."""
+    with sources_from([path]) as sources:
+        return list(read_recordings(sources))
+
+
+def setup_of(
+    *policies: Policy,
+    window: int = 1_000,
+    counter: WireCounter = CHARACTERS,
+    tools: tuple[DeclaredTool, ...] = (),
+    model: str = "",
+    pause_seconds: float = 0.0,
+    long_cache: bool = False,
+    stories: int = 0,
+) -> Setup:
+    """What a replay is told, measured in characters."""
+    return Setup(
+        policies,
+        window=window,
+        counter=counter,
+        tools=tools,
+        model=model,
+        pause_seconds=pause_seconds,
+        long_cache=long_cache,
+        stories=stories,
+    )
+
+
+def outcome_of(setup: Setup, *items: Recording | BrokenLine) -> Outcome:
+    """What comes of these, replayed in this process."""
+    return replay(setup, items)

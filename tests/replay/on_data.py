@@ -12,19 +12,20 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from chatstack import ChatClient, ChatRequest, ChatStack, ContextMemory, ContextWindowGuard, Message, ToolResultClearer
 from chatstack.client.stack import BuiltClient
 from chatstack.providers.openai.chat_wire import messages_from_wire
-from chatstack.replay.figures import PolicyFigures
-from chatstack.replay.grounding import Evidence
-from chatstack.replay.measuring import Gauge, Measured, WireCounter
+from chatstack.replay.measures.figures import PolicyFigures
+from chatstack.replay.measures.grounding import Evidence
+from chatstack.replay.measures.measuring import Gauge, Measured, WireCounter
 from chatstack.replay.policies import policies_for
-from chatstack.replay.recordings import Recording, read_recordings
-from chatstack.replay.running import EditCount, Recorder
+from chatstack.replay.reading.recordings import Recording
+from chatstack.replay.recorder import EditLog, Recorder
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenizerCounter
-from tests.replay.conversations import data_file
+from tests.replay.conversations import data_file, recordings_in
 
 ALL_DATA = os.environ.get("CHATSTACK_ALL_DATA") == "1"
 WINDOWS = (2_000, 4_000, 8_000, 16_000)
@@ -128,7 +129,7 @@ class Talk:
     messages: tuple[Message, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.messages = self.anew(len(self.recording.messages))
+        self.messages = self.anew(None)
         self.units = _units(self.messages)
         self.calls = [at for at, each in enumerate(self.messages) if at and each.role == "assistant"]
 
@@ -136,9 +137,9 @@ class Talk:
     def id(self) -> str:
         return self.recording.id
 
-    def anew(self, end: int) -> tuple[Message, ...]:
-        """The messages up to there, in objects that nobody has seen."""
-        return tuple(messages_from_wire(list(self.recording.messages[:end])))
+    def anew(self, end: int | None) -> tuple[Message, ...]:
+        """The messages up to there, or all, in objects that nobody has seen."""
+        return messages_from_wire(cast("list[object]", self.recording.body["messages"])[:end])
 
     def protected(self, end: int) -> set[int]:
         """The positions that no edit may touch: system messages, the task, and what the user said last."""
@@ -157,7 +158,7 @@ def _units(messages: Sequence[Message]) -> list[int]:
 
 def talks_of(name: str) -> list[Talk]:
     """The conversations of a data set; every so manieth of the large one."""
-    items = list(read_recordings([data_file(f"{name}.dev.jsonl.gz")]))[:: STEPS[name]]
+    items = recordings_in(data_file(f"{name}.dev.jsonl.gz"))[:: STEPS[name]]
     recordings = [item for item in items if isinstance(item, Recording)]
     assert len(recordings) == len(items) > 0
     return [Talk(each) for each in recordings]
@@ -169,7 +170,7 @@ class Line:
     def __init__(self, kind: Kind, window: int) -> None:
         self.kind = kind
         self.window = window
-        self._telemetry = EditCount()
+        self._telemetry = EditLog()
         self._model = Recorder(window)
         # A clock that stands still: else a slow machine would make a provider's cache look cold.
         self._services: dict[type, object] = {
@@ -181,7 +182,7 @@ class Line:
     @property
     def edits(self) -> int:
         """How many it has reported."""
-        return self._telemetry.edits
+        return len(self._telemetry.edits)
 
     async def send(self, messages: Sequence[Message], conversation_id: str | None, answer: Message) -> ChatRequest:
         """The request that comes out at the end of the stack."""
@@ -250,18 +251,18 @@ class Pass:
     async def _replay(self, talk: Talk) -> None:
         self._begin(talk)
         results, evidence = 0, Evidence(talk.messages)
-        wire = messages_from_wire(list(talk.recording.messages))
-        for end in talk.calls:
+        wire = talk.anew(None)
+        for at, end in enumerate(talk.calls):
             given = talk.messages[:end]
             fresh = talk.anew(end)
             needs_user = any(each.role == "user" for each in given)
             whole = self._gauge.measure(ChatRequest(given), needs_user=needs_user)
-            self.everything.add([whole], LARGE)
+            self.everything.add([whole], LARGE, at)
             masked = max(0, sum(each.role == "tool" for each in given) - ROLLING)
             self.rolling += masked > results
             results = masked
             for side in self._sides:
-                request = await side.call(talk, given, fresh, whole, self._gauge)
+                request = await side.call(talk, at, given, fresh, whole, self._gauge)
                 if side.found.kind.name == "ours":
                     evidence.weigh(end, request, side.found.figures.grounding)
         for side in self._sides:
@@ -303,7 +304,13 @@ class _Side:
         found.dearest = max(found.dearest, mine / (everything.spending.cost - self._costs[1]))
 
     async def call(
-        self, talk: Talk, given: tuple[Message, ...], fresh: tuple[Message, ...], whole: Measured, gauge: Gauge
+        self,
+        talk: Talk,
+        at: int,
+        given: tuple[Message, ...],
+        fresh: tuple[Message, ...],
+        whole: Measured,
+        gauge: Gauge,
     ) -> ChatRequest:
         found, end = self.found, len(given)
         edits = self.same.edits
@@ -333,7 +340,7 @@ class _Side:
         if measured.tokens > found.window and found.kind is not UNFORCED:
             found.over += 1
             self._check_over(talk, end, sent)
-        found.figures.add([measured], found.window)
+        found.figures.add([measured], found.window, at)
         return request
 
     def _check(self, talk: Talk, given: tuple[Message, ...], sent: tuple[Message, ...]) -> None:

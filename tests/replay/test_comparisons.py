@@ -8,14 +8,14 @@ import pytest
 
 from chatstack import ChatOptions, ChatStack, Message, ToolCall, ToolResult
 from chatstack.replay.comparisons import CLEARED, RollingMasking, SlidingWindow
-from chatstack.replay.figures import PolicyFigures
-from chatstack.replay.measuring import WireCounter
+from chatstack.replay.measures.figures import PolicyFigures
+from chatstack.replay.measures.measuring import WireCounter
 from chatstack.replay.policies import policies_for
-from chatstack.replay.recordings import Recording, read_recordings
-from chatstack.replay.running import EditCount, Replay
+from chatstack.replay.reading.recordings import Recording
+from chatstack.replay.recorder import EditLog
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing.scripted import ScriptedClient
-from tests.replay.conversations import by_name, data_file
+from tests.replay.conversations import by_name, data_file, outcome_of, recordings_in, setup_of
 
 RULE, TASK = Message.system("rule"), Message.user("task")
 
@@ -30,7 +30,7 @@ def rounds(count: int, words: int = 10) -> list[Message]:
 
 def sent_by(strategy: SlidingWindow | RollingMasking, *histories: list[Message]) -> tuple[list[list[Message]], int]:
     """What one stack sends of these histories, one call after the other, and how many edits it reports."""
-    model, telemetry = ScriptedClient(["fine"]), EditCount()
+    model, telemetry = ScriptedClient(["fine"]), EditLog()
     services: dict[type, object] = {Telemetry: telemetry}
     client = ChatStack(model).use(strategy).build(services.__getitem__)
 
@@ -39,7 +39,7 @@ def sent_by(strategy: SlidingWindow | RollingMasking, *histories: list[Message])
             await client.get_response(history, conversation_id="one")
 
     asyncio.run(ask())
-    return [list(request.messages) for request in model.requests], telemetry.edits
+    return [list(request.messages) for request in model.requests], len(telemetry.edits)
 
 
 def size_of(*messages: Message) -> int:
@@ -153,11 +153,9 @@ def test_instructions_and_tools_take_room_in_a_sliding_window() -> None:
 
 
 def replayed(name: str, window: int, count: int) -> dict[str, PolicyFigures]:
-    items = [item for item, _ in zip(read_recordings([data_file(name)]), range(count), strict=False)]
+    items = recordings_in(data_file(name))[:count]
     assert all(isinstance(item, Recording) for item in items)
-    replay = Replay(policies_for([]), window=window, counter=WireCounter.best())
-    asyncio.run(replay.run(items))
-    return by_name(replay.figures)
+    return by_name(outcome_of(setup_of(*policies_for([]), window=window, counter=WireCounter.best()), *items).figures)
 
 
 @pytest.mark.data

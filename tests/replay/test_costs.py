@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, Message, Text, ToolResult
-from chatstack.replay.costs import Spending, breaks_prefix, shared_tokens, split
-from chatstack.replay.measuring import Gauge, Measured, WireCounter
+from chatstack.replay.measures.costs import Spending, breaks_prefix, shared_tokens, split
+from chatstack.replay.measures.measuring import Gauge, Measured, WireCounter
 from chatstack.tokens.counter import CharCounter
 from chatstack.tokens.prices import Price, Rate, Split
 from chatstack.values.requests import ToolDeclaration

@@ -9,7 +9,7 @@ import pytest
 
 from chatstack import ChatOptions, ChatRequest, File, Message, Reasoning, Text, ToolCall, ToolResult
 from chatstack.replay import grounding
-from chatstack.replay.grounding import Evidence, Grounding, text_of, values_of
+from chatstack.replay.measures.grounding import Evidence, Grounding, text_of, values_of
 from chatstack.values.parts import ProviderItem
 
 TASK = Message.user("please move the booking")
@@ -221,6 +221,23 @@ def test_nothing_is_found_of_a_refused_call() -> None:
     full = [TASK, call(), result("booking B1234"), *filler(3)]
 
     assert weighed(full, call(booking="B1234"), None) == (1, 0, 1, 0)
+
+
+def test_what_is_not_found_is_told_and_far_or_near_makes_no_difference() -> None:
+    full = (TASK, call(), result("old O1111 and B2222"), *filler(4), result("new N3333"))
+    evidence = Evidence((*full, call(old="O1111", both="B2222", new="N3333", none="Z9999")))
+
+    assert evidence.weigh(len(full), ChatRequest(full), Grounding()) == []
+    assert evidence.weigh(len(full), ChatRequest((TASK, Message.user("B2222"))), Grounding()) == ["O1111", "N3333"]
+    assert evidence.weigh(len(full), None, Grounding()) == ["O1111", "B2222", "N3333"]
+
+
+def test_what_was_looked_for_elsewhere_is_added() -> None:
+    total = Grounding(4, 3, 2, 0)
+
+    total.merge(Grounding(10, 1, 5, 1))
+
+    assert total == Grounding(14, 4, 7, 1)
 
 
 def test_shares_are_none_where_nothing_was_measured() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from chatstack import ChatOptions, ChatRequest, Message, Text, ToolCall, ToolDeclaration, ToolResult
 from chatstack.providers.openai.chat_wire import messages_from_wire
-from chatstack.replay.measuring import Gauge, WireCounter, WireShape, fault_of
+from chatstack.replay.measures.measuring import Gauge, WireCounter, WireShape, fault_of
 from chatstack.tokens.counter import CharCounter
 from tests.replay.conversations import assistant, result, user
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from chatstack import ContextWindowGuard, InputError, Message, ToolCall, find
-from chatstack.replay.measuring import WireCounter
+from chatstack.layers.summarizing import SummaryClient
+from chatstack.replay.measures.measuring import WireCounter
 from chatstack.replay.policies import BUILT_IN, policies_for
-from chatstack.replay.running import EditCount, Recorder
+from chatstack.replay.recorder import EditLog, Recorder
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient
 
@@ -41,7 +44,7 @@ def size_of(messages: Sequence[Message]) -> int:
 def sent_by(name: str, ceiling: int, *histories: Sequence[Message]) -> tuple[list[list[Message]], int]:
     """What the policy of that name sends of these histories, one call after the other, and how many edits it makes."""
     (policy,) = policies_for([], [name])
-    model, telemetry = Recorder(ceiling), EditCount()
+    model, telemetry = Recorder(ceiling), EditLog()
     services: dict[type, object] = {Telemetry: telemetry}
     client = policy.stack(ceiling, model).build(services.__getitem__)
     sent: list[list[Message]] = []
@@ -53,7 +56,7 @@ def sent_by(name: str, ceiling: int, *histories: Sequence[Message]) -> tuple[lis
             sent.append(list(model.requests[-1].messages))
 
     asyncio.run(ask())
-    return sent, telemetry.edits
+    return sent, len(telemetry.edits)
 
 
 def outputs(messages: Sequence[Message]) -> list[str]:
@@ -254,9 +257,44 @@ def test_a_pipeline_called_like_a_built_in_policy_keeps_its_path(tmp_path: Path)
 
 
 @pytest.mark.parametrize("layer", ["Summarizer", "ContextWindow"])
-def test_a_pipeline_that_has_summaries_written_is_refused(layer: str, tmp_path: Path) -> None:
+def test_a_pipeline_that_has_summaries_written_gets_them_from_the_replay(layer: str, tmp_path: Path) -> None:
+    """And from nobody else, whom it may name; without one, its model is asked, as everywhere."""
     file = tmp_path / "folded.json"
-    file.write_text(f'{{"layers": [{{"use": "{layer}", "max_tokens": 500}}]}}')
+    named = {"use": "openai", "model": "gpt-5-mini"}
+    file.write_text(json.dumps({"layers": [{"use": layer, "max_tokens": 500, "summary_client": named}]}))
     (policy,) = [each for each in policies_for([file]) if each.name == "folded"]
-    with pytest.raises(InputError, match=f"folded.json: {layer} asks a model for summaries"):
-        policy.stack(1_000, ScriptedClient())
+    model, writer = ScriptedClient(["fine"]), ScriptedClient(["all that was said"])
+    services: dict[type, object] = {SummaryClient: writer}
+
+    client = policy.stack(1_000, model).build(services.__getitem__)
+    asyncio.run(client.get_response(talk(8)))
+
+    assert len(writer.requests) == len(model.requests) == 1
+    assert any("all that was said" in message.text for message in model.requests[0].messages)
+
+
+def test_a_policy_says_in_a_few_words_what_it_does(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text("{}")
+
+    told = [policy.about for policy in policies_for([path])]
+
+    assert all(told)
+    assert told[-1] == "the stack in mine.json"
+
+
+def test_every_policy_can_go_to_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text("{}")
+    policies = policies_for([path])
+
+    assert pickle.loads(pickle.dumps(policies)) == policies
+
+
+def test_two_pipelines_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text("{}")
+
+    names = [policy.name for policy in policies_for([path, path, path, path], ["nothing"])]
+
+    assert names == ["nothing", "mine", str(path), f"{path}'", f"{path}''"]

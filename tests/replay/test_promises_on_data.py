@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from chatstack import Message
-from chatstack.replay.measuring import WireCounter
+from chatstack.replay.measures.measuring import WireCounter
 from tests.replay.on_data import (
     ALL_DATA,
     KINDS,

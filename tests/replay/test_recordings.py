@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import pickle
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from chatstack import InputError
-from chatstack.replay.recordings import BrokenLine, Recording, check_readable, read_recordings
+from chatstack.replay.reading.recordings import LINE_LIMIT_BYTES, BrokenLine, Recording, read_recordings
+from chatstack.replay.reading.sources import sources_from
 from tests.replay.conversations import assistant, conversation, data_file, user, write_lines
 
 ONE = conversation(user("hello"), assistant("hi"))
 
 
-def read(path: Path, **options: int) -> list[Recording | BrokenLine]:
-    return list(read_recordings([path], **options))
+def read(path: Path, limit_bytes: int = LINE_LIMIT_BYTES) -> list[Recording | BrokenLine]:
+    with sources_from([path]) as sources:
+        return list(read_recordings(sources, limit_bytes=limit_bytes))
 
 
-def places(path: Path, **options: int) -> list[tuple[str, int]]:
+def places(path: Path, limit_bytes: int = LINE_LIMIT_BYTES) -> list[tuple[str, int]]:
     """Whether each item was read or is broken, and the line of it."""
-    return [("read" if isinstance(each, Recording) else "broken", each.line) for each in read(path, **options)]
+    return [("read" if isinstance(each, Recording) else "broken", each.line) for each in read(path, limit_bytes)]
 
 
-def only_error(path: Path, **options: int) -> str:
-    (broken,) = read(path, **options)
+def only_error(path: Path, limit_bytes: int = LINE_LIMIT_BYTES) -> str:
+    (broken,) = read(path, limit_bytes)
     assert isinstance(broken, BrokenLine)
     return broken.error
 
@@ -36,8 +39,8 @@ def test_each_line_of_jsonl_is_a_conversation(tmp_path: Path) -> None:
 
     first, second = read(path)
 
-    assert first == Recording((user("hello"), assistant("hi")), "one", "gpt-4o", str(path), 1)
-    assert second == Recording((user("b"),), "two", "m", str(path), 2)
+    assert first == Recording({"messages": ONE["messages"]}, "chat", "one", "gpt-4o", str(path), 1)
+    assert second == Recording({"messages": [user("b")]}, "chat", "two", "m", str(path), 2)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_every_form_is_read_plain_and_gzipped(tmp_path: Path, name: str, text: s
     path = tmp_path / (f"{name}.gz" if zipped else name)
     path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
 
-    assert [item.messages for item in read(path) if isinstance(item, Recording)] == [tuple(ONE["messages"])] * count  # type: ignore[arg-type]
+    assert [item.body for item in read(path) if isinstance(item, Recording)] == [{"messages": ONE["messages"]}] * count
     assert len(read(path)) == count
 
 
@@ -92,8 +95,12 @@ def test_a_conversation_without_an_id_is_called_by_its_place(tmp_path: Path) -> 
         ("{broken", "not valid JSON"),
         ("\x00\x01", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
-        ("3", "expected a list of messages, got int"),
-        ("{}", "it has no 'messages'"),
+        ("3", "not a conversation: found int; expected a list of messages, or an object with 'messages' or 'input'"),
+        ("{}", "not a conversation: found an empty object"),
+        ('{"id": 1, "turns": []}', "not a conversation: found an object with 'id', 'turns'; expected"),
+        (json.dumps(dict.fromkeys("abcdef")), "found an object with 'a', 'b', 'c', 'd', 'e', ...; expected"),
+        ("[]", "an empty list, where a conversation is expected"),
+        ('[[], {"input": ""}]', "the conversation has no messages"),
         ('{"messages": null}', "expected a list of messages, got null"),
         ('{"messages": []}', "has no messages"),
         ('{"messages": [7]}', "messages[0]: expected an object, got int"),
@@ -106,19 +113,28 @@ def test_a_broken_line_is_told_with_its_number_and_does_not_stop_the_rest(
 ) -> None:
     path = write_lines(tmp_path / "talks.jsonl", ONE, line, ONE)
 
-    first, broken, third = read(path)
+    first, *between, third = read(path)
 
     assert isinstance(first, Recording)
     assert isinstance(third, Recording)
-    assert isinstance(broken, BrokenLine)
-    assert str(broken).startswith(f"{path}:2: ")
-    assert error in broken.error
+    assert between
+    for broken in between:
+        assert isinstance(broken, BrokenLine)
+        assert str(broken).startswith(f"{path}:2: ")
+        assert error in broken.error
 
 
 def test_lines_in_a_json_file_are_read_though_the_first_is_broken(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "talks.json", "{broken", ONE, "", ONE)
 
     assert places(path) == [("broken", 1), ("read", 2), ("read", 4)]
+
+
+def test_a_file_of_lines_is_no_document_though_it_looks_like_one(tmp_path: Path) -> None:
+    path = tmp_path / "talks.jsonl"
+    path.write_text(json.dumps(ONE, indent=1))
+
+    assert places(path)[:2] == [("broken", 1), ("broken", 2)]
 
 
 def test_a_line_over_the_limit_is_an_error_for_that_line(tmp_path: Path) -> None:
@@ -169,7 +185,7 @@ def test_commas_and_brackets_in_text_are_no_values(tmp_path: Path) -> None:
     (recording,) = read(path)
 
     assert isinstance(recording, Recording)
-    assert recording.messages == (user(text),)
+    assert recording.body == {"messages": [user(text)]}
 
 
 def test_text_that_never_ends_is_looked_at_once(tmp_path: Path) -> None:
@@ -193,24 +209,83 @@ def test_an_empty_file_is_told(tmp_path: Path) -> None:
     path = tmp_path / "talks.jsonl"
     path.write_bytes(b"\n  \n")
 
-    assert only_error(path) == "the file holds nothing"
+    assert only_error(path) == "holds nothing"
 
 
 def test_progress_counts_the_bytes_of_all_files(tmp_path: Path) -> None:
     files = [write_lines(tmp_path / "a.jsonl", ONE, ONE), write_lines(tmp_path / "b.jsonl.gz", ONE)]
     told: list[int] = []
 
-    list(read_recordings(files, advance=told.append))
+    with sources_from(files) as sources:
+        list(read_recordings(sources, advance=told.append))
 
     assert told == sorted(told)
-    assert told[-1] == check_readable(files) == sum(path.stat().st_size for path in files)
+    assert 0 < told[0] < told[-1]
+    assert told[-1] == sum(source.size_bytes for source in sources) == sum(path.stat().st_size for path in files)
 
 
-def test_what_is_no_readable_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"missing\.jsonl: cannot be read: No such file"):
-        check_readable([write_lines(tmp_path / "a.jsonl", ONE), tmp_path / "missing.jsonl"])
-    with pytest.raises(InputError, match="not a file"):
-        check_readable([tmp_path])
+def test_of_what_was_recorded_only_what_replaying_needs_is_kept(tmp_path: Path) -> None:
+    beside = {"tools": [{"type": "function", "function": {"name": "look"}}], "usage": [{"prompt_tokens": 1}], "n": 1}
+    path = write_lines(tmp_path / "talks.jsonl", {**ONE, **beside, "system": None})
+
+    (recording,) = read(path)
+
+    assert isinstance(recording, Recording)
+    assert recording.body == {"messages": ONE["messages"], "tools": beside["tools"]}
+    assert pickle.loads(pickle.dumps(recording)) == recording
+
+
+def test_a_list_may_hold_conversations_of_every_form(tmp_path: Path) -> None:
+    asked = {"role": "user", "content": [{"type": "input_text", "text": "hello"}]}
+    bodies = [
+        ONE,
+        {"system": "Be brief.", "messages": [user("hello")]},
+        {"input": [asked], "model": "gpt-5"},
+        {"input": "hello"},
+        [asked],
+        [{"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}],
+        {"type": "log", "input": [asked]},
+        {"type": "log", "messages": [user("hello")]},
+    ]
+    forms = ["chat", "messages", *["responses"] * 5, "chat"]
+    path = tmp_path / "talks.json"
+    for first in range(len(bodies)):
+        path.write_text(json.dumps([*bodies[first:], *bodies[:first]]))
+
+        items = [item for item in read(path) if isinstance(item, Recording)]
+
+        assert [item.form for item in items] == [*forms[first:], *forms[:first]]
+        assert all(("input" if item.form == "responses" else "messages") in item.body for item in items)
+
+
+def test_a_bare_list_of_responses_items_is_one_conversation(tmp_path: Path) -> None:
+    call: dict[str, object] = {"type": "custom_tool_call", "call_id": "c", "name": "look", "input": "sky"}
+    path = tmp_path / "talks.json"
+    path.write_text(json.dumps([call, {"type": "custom_tool_call_output", "call_id": "c", "output": "blue"}]))
+
+    (recording,) = read(path)
+
+    assert isinstance(recording, Recording)
+    assert recording.form == "responses"
+
+
+def test_standard_input_is_read_like_a_file_whatever_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes: list[tuple[str, list[type]]] = [
+        (json.dumps(ONE, indent=1), [Recording]),
+        (f"{json.dumps(ONE)}\n{{broken\n{json.dumps(ONE)}", [Recording, BrokenLine, Recording]),
+    ]
+    for text, kinds in shapes:
+        for data in (text.encode(), gzip.compress(text.encode())):
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+            with sources_from([Path("-")]) as sources:
+                items = list(read_recordings(sources))
+                again = list(read_recordings(sources))
+
+            assert items == again
+            assert [type(item) for item in items] == kinds
+            assert {item.file for item in items} == {"stdin"}
+            assert all(str(item).startswith("stdin:2: ") for item in items if isinstance(item, BrokenLine))
 
 
 @pytest.mark.data

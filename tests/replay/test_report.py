@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from dataclasses import dataclass
@@ -12,16 +11,19 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ContextWindowGuard
-from chatstack.replay.measuring import WireCounter
+from chatstack.replay.measures.figures import Curve, PolicyFigures
+from chatstack.replay.outcomes import Outcome
 from chatstack.replay.policies import Policy, policies_for
-from chatstack.replay.recordings import Recording
-from chatstack.replay.report import report_json, report_table
-from chatstack.replay.running import Replay
-from chatstack.tokens.counter import CharCounter
-from tests.replay.conversations import assistant, result, user
+from chatstack.replay.reading.recordings import BrokenLine
+from chatstack.replay.report import report_json, report_of, with_stories
+from chatstack.replay.running import Setup
+from chatstack.replay.table import report_table
+from chatstack.values.requests import ToolDeclaration
+from tests.replay.conversations import assistant, conversation, outcome_of, recording, result, setup_of, user
 
-MESSAGES = tuple({"role": ("user", "assistant")[number % 2], "content": "word " * 50} for number in range(8))
-CHARACTERS = WireCounter(CharCounter(1), "characters")
+MESSAGES: tuple[dict[str, object], ...] = tuple(
+    {"role": ("user", "assistant")[number % 2], "content": "word " * 50} for number in range(8)
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,29 +41,49 @@ def strict(ceiling: int, model: ChatClient) -> ChatStack:
     return ChatStack(model).use(ContextWindowGuard, max_context_tokens=ceiling, strict=True)
 
 
+class Replayed:
+    """What came of a replay, and what it was told."""
+
+    def __init__(self, outcome: Outcome, setup: Setup) -> None:
+        self.outcome = outcome
+        self.setup = setup
+
+    @property
+    def figures(self) -> list[PolicyFigures]:
+        return self.outcome.figures
+
+    @property
+    def report(self) -> dict[str, object]:
+        """As a program reads it."""
+        found = json.loads(report_json(report_of(self.outcome, self.setup)))
+        assert isinstance(found, dict)
+        return found
+
+
 def replayed(
     policies: list[Policy], *conversations: tuple[dict[str, object], ...], window: int = 1_000, model: str = "gpt-4o"
-) -> Replay:
-    replay = Replay(policies, window=window, counter=CHARACTERS)
-    asyncio.run(replay.run([Recording(messages, "one", model, "made.json", 1) for messages in conversations]))
-    return replay
+) -> Replayed:
+    setup = setup_of(*policies, window=window)
+    return Replayed(
+        outcome_of(setup, *(recording(conversation(*messages, model=model)) for messages in conversations)), setup
+    )
 
 
-def told(replay: Replay, width: int = 80) -> str:
+def told(replay: Replayed, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
-    console.print(report_table(replay))
+    console.print(report_table(replay.outcome, replay.setup))
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert isinstance(printed, str)
     return printed
 
 
-def rows(replay: Replay, width: int = 120) -> dict[str, list[str]]:
+def rows(replay: Replayed, width: int = 120) -> dict[str, list[str]]:
     """The cells of the table's rows, by policy."""
     return {line.split()[0]: line.split()[1:] for line in told(replay, width).splitlines() if line.split()}
 
 
-def policy_in(replay: Replay, name: str) -> dict[str, object]:
-    (found,) = (each for each in json.loads(report_json(replay, [], None))["policies"] if each["name"] == name)
+def policy_in(replay: Replayed, name: str) -> dict[str, object]:
+    (found,) = (each for each in replay.report["policies"] if each["name"] == name)  # type: ignore[attr-defined]
     assert isinstance(found, dict)
     return found
 
@@ -155,12 +177,12 @@ def test_what_was_not_measured_or_is_not_known_is_null_and_a_dash() -> None:
     found = policy_in(replay, "nothing")
     assert {found[name] for name in ("cost_usd", "cost_usd_uncached", "grounding", "grounding_far")} == {None}
     assert found["cost_relative"] == 1.0
-    assert json.loads(report_json(replay, [], None))["prices"] == []
+    assert replay.report["prices"] == []
     assert rows(replay)["nothing"][:5] == ["100", "1.00", "0", "-", "-"]
 
 
 def test_the_prices_that_were_used_are_told_with_their_source() -> None:
-    (price,) = json.loads(report_json(replayed(policies_for([]), MESSAGES), [], None))["prices"]
+    (price,) = replayed(policies_for([]), MESSAGES).report["prices"]  # type: ignore[misc]
 
     assert price.pop("source").startswith("genai-prices ")
     assert price == {
@@ -184,11 +206,11 @@ def test_a_hundred_percent_means_all() -> None:
 @pytest.mark.parametrize("has_faults", [False, True])
 def test_the_largest_figures_fit_80_columns_with_the_names_of_the_policies(has_faults: bool) -> None:
     names = ["nothing", "guard", "sliding-window", "rolling-masking", "batch-clearing", "ours", "a" * 50]
-    replay = Replay(
-        [Policy(name, lambda ceiling, model: ChatStack(model)) for name in names], window=1_000_000, counter=CHARACTERS
-    )
-    replay.tools_tokens = 3_080
-    for figures in (replay.everything, *replay.figures):
+    tools = (ToolDeclaration("look", "x" * 3_000),)
+    policies = (Policy(name, lambda ceiling, model: ChatStack(model)) for name in names)
+    setup = setup_of(*policies, window=1_000_000, tools=tools)
+    replay = Replayed(outcome_of(setup), setup)
+    for figures in (replay.outcome.everything, *replay.figures):
         figures.calls, figures.tokens_sent, figures.peak_tokens = 10_071, 142_535_559, 868_167
         figures.over_limit, figures.edits = 9_619, 6_179
         figures.spending.tokens_written, figures.spending.prefix_breaks = 1_000, 9_807
@@ -204,3 +226,72 @@ def test_the_largest_figures_fit_80_columns_with_the_names_of_the_policies(has_f
         assert each in printed
     assert "…" not in printed
     assert max(map(cell_len, printed.splitlines())) <= 80
+
+
+def test_the_report_says_how_it_was_measured_and_what_was_read() -> None:
+    setup = setup_of(*policies_for([], ["nothing"]), tools=(ToolDeclaration("look"),))
+    outcome = outcome_of(setup, recording(conversation(*MESSAGES)), BrokenLine("b.jsonl", 3, "not valid JSON"))
+
+    report = report_of(outcome, setup, [f"{number}.jsonl" for number in range(150)], "tools.json")
+
+    expected = {
+        "version": 2,
+        "counter": "characters",
+        "window": 1_000,
+        "tools": {"file": "tools.json", "count": 1, "tokens": setup.tools_tokens},
+        "file_count": 150,
+        "conversations": 1,
+        "calls": 4,
+        "errors": [{"file": "b.jsonl", "line": 3, "error": "not valid JSON"}],
+        "error_count": 1,
+        "calls_at": [1, 1, 1, 1],
+    }
+    assert {name: report[name] for name in expected} == expected
+    assert report["files"] == [f"{number}.jsonl" for number in range(100)]
+    assert report_of(outcome, setup)["tools"] is None
+
+
+def test_curves_are_means_and_peaks_and_null_where_all_was_refused() -> None:
+    policies = [Policy("nothing", lambda ceiling, model: ChatStack(model)), Policy("strict", strict)]
+
+    replay = replayed(policies, MESSAGES, MESSAGES[:4], ({**MESSAGES[0], "content": "q"}, MESSAGES[1]), window=150)
+
+    assert replay.report["calls_at"] == [3, 2, 1, 1]
+    first, more = 254, 508
+    assert policy_in(replay, "nothing")["curve"] == {
+        "tokens": [round((2 * first + 5) / 3, 1), first + more, first + 2 * more, first + 3 * more],
+        "peak": [first, first + more, first + 2 * more, first + 3 * more],
+    }
+    refused = policy_in(replay, "strict")["curve"]
+    assert refused == {"tokens": [round((2 * first + 5) / 3, 1)], "peak": [first]}
+
+
+def test_a_call_that_only_others_reached_is_null_in_a_curve() -> None:
+    curve = Curve()
+    curve.add(2, 30, 40)
+    replay = replayed(policies_for([], ["nothing"]), MESSAGES)
+    replay.figures[0].curve = curve
+
+    assert policy_in(replay, "nothing")["curve"] == {"tokens": [None, None, 30.0], "peak": [None, None, 40]}
+
+
+def test_half_characters_of_a_recording_come_back_from_the_json() -> None:
+    replay = replayed(policies_for([], ["nothing"]), MESSAGES)
+    replay.outcome.note(1, BrokenLine("\ud800.jsonl", 1, "\udfff"))
+
+    assert "\ud800" not in report_json(report_of(replay.outcome, replay.setup))
+    assert replay.report["errors"] == [{"file": "\ud800.jsonl", "line": 1, "error": "\udfff"}]
+
+
+def test_the_page_gets_the_stories_and_the_json_does_not() -> None:
+    setup = setup_of(*policies_for([], ["nothing", "guard"]), stories=1)
+    outcome = outcome_of(setup, *(recording(conversation(*MESSAGES, id=name)) for name in ("one", "two")))
+    report = report_of(outcome, setup)
+
+    (story,) = with_stories(report, outcome)["stories"]  # type: ignore[misc]
+
+    assert "stories" not in report
+    assert (story["id"], story["calls"], len(story["messages"])) == ("one", [1, 3, 5, 7], 8)
+    assert [policy["name"] for policy in story["policies"]] == ["nothing", "guard"]
+    assert [call["states"] for call in story["policies"][0]["calls"]] == ["1k", "3k", "5k", "7k"]
+    assert json.loads(json.dumps(story)) == story

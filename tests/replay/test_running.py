@@ -13,16 +13,27 @@ import pytest
 from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ContextOverflowError, Message, Telemetry
 from chatstack.layers.progress import ProgressReporter
 from chatstack.providers.openai.chat_wire import messages_from_wire
-from chatstack.replay.figures import PolicyFigures
-from chatstack.replay.measuring import WireCounter
+from chatstack.replay.measures.figures import PolicyFigures
+from chatstack.replay.measures.measuring import WireCounter
+from chatstack.replay.outcomes import Outcome
+from chatstack.replay.parallel import replay
 from chatstack.replay.policies import Policy, policies_for
-from chatstack.replay.recordings import BrokenLine, Recording, read_recordings
-from chatstack.replay.running import Recorder, Replay
-from chatstack.tokens.counter import CharCounter
+from chatstack.replay.reading.recordings import BrokenLine, Recording
+from chatstack.replay.recorder import Recorder
 from chatstack.values.requests import ToolDeclaration
-from tests.replay.conversations import assistant, by_name, conversation, data_file, result, talk, user
-
-CHARACTERS = WireCounter(CharCounter(1), "characters")
+from tests.replay.conversations import (
+    assistant,
+    by_name,
+    conversation,
+    data_file,
+    outcome_of,
+    recording,
+    recordings_in,
+    result,
+    setup_of,
+    talk,
+    user,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,18 +84,10 @@ class Asker:
         return await self.inner.send(request)
 
 
-def recording(wire: dict[str, object], *, line: int = 1) -> Recording:
-    messages = wire["messages"]
-    assert isinstance(messages, list)
-    return Recording(tuple(messages), str(wire["id"]), str(wire["model"]), "talks.jsonl", line)
-
-
 def through(
     policy: Policy, *items: Recording | BrokenLine, window: int = 1_000, tools: tuple[ToolDeclaration, ...] = ()
-) -> Replay:
-    replay = Replay([policy], window=window, counter=CHARACTERS, tools=tools)
-    asyncio.run(replay.run(items))
-    return replay
+) -> Outcome:
+    return outcome_of(setup_of(policy, window=window, tools=tools), *items)
 
 
 def figures_of(policy: Policy, *items: Recording | BrokenLine, window: int = 1_000) -> PolicyFigures:
@@ -204,19 +207,19 @@ def test_tools_go_with_every_call_and_count() -> None:
     (nothing,) = policies_for([], ["nothing"])
     tool = ToolDeclaration("look", parameters='{"type":"object"}')
 
-    replay = through(nothing, recording(THREE_CALLS), tools=(tool,))
+    outcome = through(nothing, recording(THREE_CALLS), tools=(tool,))
 
     plain = figures_of(nothing, recording(THREE_CALLS))
-    assert replay.tools_tokens > 0
-    assert replay.figures[0].tokens_sent == plain.tokens_sent + 3 * replay.tools_tokens
+    tools_tokens = setup_of(nothing, tools=(tool,)).tools_tokens
+    assert tools_tokens > 0
+    assert outcome.figures[0].tokens_sent == plain.tokens_sent + 3 * tools_tokens
 
 
 def test_the_guard_keeps_every_request_under_the_ceiling_and_valid() -> None:
-    replay = Replay(policies_for([]), window=1_000, counter=WireCounter.best())
+    setup = setup_of(*policies_for([]), window=1_000, counter=WireCounter.best())
 
-    asyncio.run(replay.run([recording(talk(30))]))
+    figures = by_name(outcome_of(setup, recording(talk(30))).figures)
 
-    figures = by_name(replay.figures)
     assert figures["nothing"].over_limit > 0
     assert figures["guard"].over_limit == 0
     assert figures["guard"].peak_tokens <= 1_000
@@ -230,11 +233,10 @@ def test_a_pipeline_file_is_a_policy_named_after_it(tmp_path: Path) -> None:
     path.write_text('[[layers]]\nuse = "ContextWindowGuard"\nmax_context_tokens = "auto"\nprune_on_overflow = true\n')
     policies = policies_for([path, path], ["guard"])
 
-    replay = Replay(policies, window=1_000, counter=WireCounter.best())
-    asyncio.run(replay.run([recording(talk(30))]))
+    outcome = outcome_of(setup_of(*policies, window=1_000, counter=WireCounter.best()), recording(talk(30)))
 
     assert [policy.name for policy in policies] == ["guard", "tight", str(path)]
-    assert by_name(replay.figures)["tight"].edits > 0
+    assert by_name(outcome.figures)["tight"].edits > 0
 
 
 def test_broken_lines_are_collected_and_the_rest_is_replayed() -> None:
@@ -242,22 +244,24 @@ def test_broken_lines_are_collected_and_the_rest_is_replayed() -> None:
     broken = BrokenLine("talks.jsonl", 2, "not valid JSON")
     malformed = recording(conversation({"role": "nobody", "content": "q"}), line=3)
 
-    replay = through(nothing, recording(THREE_CALLS), broken, malformed, recording(THREE_CALLS, line=4))
+    outcome = through(nothing, recording(THREE_CALLS), broken, malformed, recording(THREE_CALLS, line=4))
 
-    assert replay.conversations == replay.figures[0].conversations == 2
-    assert replay.broken_count == 2
-    assert [(each.file, each.line) for each in replay.broken] == [("talks.jsonl", 2), ("talks.jsonl", 3)]
-    assert replay.broken[1].error.startswith("messages[0].role: ")
+    assert outcome.conversations == outcome.figures[0].conversations == 2
+    assert outcome.broken_count == 2
+    assert [(each.file, each.line) for each in outcome.broken] == [("talks.jsonl", 2), ("talks.jsonl", 3)]
+    assert outcome.broken[1].error.startswith("messages[0].role: ")
 
 
-def test_progress_is_told_after_each_conversation() -> None:
+def test_progress_is_told_again_and_again_and_at_the_end() -> None:
+    """After some conversations at a time: here, of 401 messages, after each."""
     (nothing,) = policies_for([], ["nothing"])
     told: list[int] = []
-    replay = Replay([nothing], window=10, counter=CHARACTERS)
+    long = recording(conversation(*[user("q")] * 400, assistant("a")))
 
-    asyncio.run(replay.run([recording(THREE_CALLS)] * 3, told.append))
+    replay(setup_of(nothing), [long] * 3, on_progress=told.append)
+    replay(setup_of(nothing), [recording(THREE_CALLS)] * 3, on_progress=told.append)
 
-    assert told == [1, 2, 3]
+    assert told == [1, 2, 3, 3]
 
 
 def test_of_several_requests_for_a_call_the_last_is_looked_at_for_its_values() -> None:
@@ -290,15 +294,14 @@ def test_the_prices_of_the_recorded_models_are_kept() -> None:
 
 
 def replayed(items: Sequence[Recording | BrokenLine], window: int) -> dict[str, PolicyFigures]:
-    replay = Replay(policies_for([]), window=window, counter=WireCounter.best())
-    asyncio.run(replay.run(items))
-    assert replay.broken_count == 0
-    return by_name(replay.figures)
+    outcome = outcome_of(setup_of(*policies_for([]), window=window, counter=WireCounter.best()), *items)
+    assert outcome.broken_count == 0
+    return by_name(outcome.figures)
 
 
 @pytest.mark.data
 def test_all_airline_conversations_stay_valid_and_under_the_ceiling() -> None:
-    figures = replayed(list(read_recordings([data_file("tau_airline_gpt4o.dev.jsonl.gz")])), 4_000)
+    figures = replayed(recordings_in(data_file("tau_airline_gpt4o.dev.jsonl.gz")), 4_000)
 
     nothing, guard = figures["nothing"], figures["guard"]
     assert (nothing.conversations, nothing.calls) == (guard.conversations, guard.calls) == (100, 1_243)
@@ -310,8 +313,7 @@ def test_all_airline_conversations_stay_valid_and_under_the_ceiling() -> None:
 
 @pytest.mark.data
 def test_coding_runs_stay_valid_and_under_the_ceiling() -> None:
-    recordings = read_recordings([data_file("swe_gemini3_mini.dev.jsonl.gz")])
-    figures = replayed([item for item, _ in zip(recordings, range(8), strict=False)], 8_000)
+    figures = replayed(recordings_in(data_file("swe_gemini3_mini.dev.jsonl.gz"))[:8], 8_000)
 
     assert figures["nothing"].invalid_requests == figures["guard"].invalid_requests == 0
     assert figures["guard"].over_limit < figures["nothing"].over_limit

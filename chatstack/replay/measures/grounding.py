@@ -88,6 +88,13 @@ class Grounding(msgspec.Struct):
         """The same of the far ones."""
         return self.far_found / self.far_values if self.far_values else None
 
+    def merge(self, other: Grounding) -> None:
+        """Add what was looked for elsewhere."""
+        self.values += other.values
+        self.found += other.found
+        self.far_values += other.far_values
+        self.far_found += other.far_found
+
 
 class Evidence:
     """One conversation, and which of its texts hold which values.
@@ -106,14 +113,16 @@ class Evidence:
         self._wanted: dict[int, tuple[Wanted, ...]] = {}
         self._edited: dict[Message, str] = {}
 
-    def weigh(self, position: int, sent: ChatRequest | None, into: Grounding) -> None:
-        """Count what the recorded message at that position needed, and what of it ``sent`` still holds.
+    def weigh(self, position: int, sent: ChatRequest | None, into: Grounding) -> list[str]:
+        """Count what the recorded message at that position needed, and what of it ``sent`` still holds; the values
+        that it does not.
 
         None stands for a call that was refused: nothing of it was there.
         """
         wanted = self._wanted_at(position)
+        lost: list[str] = []
         if not wanted:
-            return
+            return lost
         numbers, others = (set[int](), ()) if sent is None else self._held(sent)
         for each in wanted:
             is_found = not each.holders.isdisjoint(numbers) or any(each.value in text for text in others)
@@ -121,6 +130,9 @@ class Evidence:
             into.found += is_found
             into.far_values += each.is_far
             into.far_found += each.is_far and is_found
+            if not is_found:
+                lost.append(each.value)
+        return lost
 
     def _held(self, sent: ChatRequest) -> tuple[set[int], Iterable[str]]:
         """What was sent: the numbers of the conversation's own texts, and all other texts."""

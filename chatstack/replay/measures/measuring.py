@@ -11,6 +11,7 @@ import msgspec
 
 from chatstack.errors import WiringError
 from chatstack.providers.openai.chat_wire import messages_to_wire, request_to_wire
+from chatstack.replay.measures.chat_form import wire_of
 from chatstack.tokens.counter import CharCounter, TokenCounter, TokenizerCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool
@@ -41,7 +42,7 @@ class WireCounter(TokenCounter):
 
     def count_message(self, message: Message) -> int:
         """Tokens of a message as it goes out, however many wire messages that makes."""
-        return sum(map(self.count_wire, messages_to_wire((message,))))
+        return sum(map(self.count_wire, wire_of(message)))
 
     def count_options(self, options: ChatOptions) -> int:
         """Tokens of instructions and of tool schemas, these as compact JSON."""
@@ -126,6 +127,10 @@ class Gauge:
         tokens = sum(shape.tokens for shape in shapes) + self._tools[tools]
         return Measured(tokens, fault, (options.model, tools), self._tools[tools], shapes)
 
+    def size_of(self, message: Message) -> int:
+        """Tokens of one message."""
+        return sum(shape.tokens for shape in self._shapes_of(message))
+
     def forget(self) -> None:
         """Drop what was counted: the next conversation has other messages."""
         self._shapes.clear()
@@ -135,7 +140,7 @@ class Gauge:
     def _shapes_of(self, message: Message) -> tuple[WireShape, ...]:
         shapes = self._shapes.get(message)
         if shapes is None:
-            shapes = tuple(map(self._shape, messages_to_wire((message,))))
+            shapes = tuple(map(self._shape, wire_of(message)))
             self._shapes[message] = shapes
         return shapes
 

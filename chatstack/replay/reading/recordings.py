@@ -1,8 +1,9 @@
 """Reads recorded conversations: JSON, or JSONL line by line, plain or gzipped, in bounded memory.
 
-A conversation is an object with ``messages`` (OpenAI chat-completions messages), and ``id`` and ``model`` where known;
-or the bare list of messages. A JSON file holds one conversation or a list of them, a JSONL file one a line. What
-cannot be read is reported with file and line, and the rest goes on.
+A conversation is the bare list of messages or items, in one of the forms that ``signs`` tells apart; or an object like
+the body of the request, with ``messages`` or ``input``, and ``id``, ``model``, ``tools``, ``system``, ``instructions``
+where known. A JSON file holds one conversation or a list of them, a JSONL file one a line. What cannot be read is
+reported with file and line, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -10,9 +11,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
-import os
 import re
-import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +20,9 @@ from typing import IO, TypeAlias, cast
 import msgspec
 
 from chatstack.errors import InputError
+from chatstack.providers.extras import WireObject
+from chatstack.replay.reading.signs import FORMS_TOLD, Form, form_of, is_item, kind_of
+from chatstack.replay.reading.sources import Source
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
 """The longest line, or JSON document, that is read; decompressed."""
@@ -36,15 +38,23 @@ _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _LINES = frozenset({".jsonl", ".ndjson"})
 
-WireMessage: TypeAlias = dict[str, object]
+_BESIDE = ("system", "instructions", "tools", "functions")
+_NAMES_TOLD = 5
+_NAME_CHARS = 40
+
 Advance: TypeAlias = Callable[[int], None]
 """Told how many bytes of the input files have been read, compressed ones as they are."""
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """One recorded conversation, and where it was read."""
+    """One recorded conversation, and where it was read.
 
-    messages: tuple[WireMessage, ...]
+    ``body`` is as it was recorded, less what replaying does not need: ``messages``, or ``input`` of Responses, and
+    ``system``, ``instructions``, ``tools`` and ``functions`` where they were beside. ``model`` is "" where not told.
+    """
+
+    body: WireObject
+    form: Form
     id: str
     model: str
     file: str
@@ -62,37 +72,18 @@ class BrokenLine(msgspec.Struct, frozen=True):
         return f"{self.file}:{self.line}: {self.error}"
 
 
-class _Broken(Exception):
-    """Why a line is not a conversation."""
-
-
-def check_readable(files: Sequence[Path]) -> int:
-    """The size of all files together in bytes. Raises ``InputError`` for the first that is no readable file."""
-    total = 0
-    for path in files:
-        try:
-            status = path.stat()
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError(f"{path}: not a file")
-            path.open("rb").close()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-        total += status.st_size
-    return total
-
-
 def read_recordings(
-    files: Sequence[Path], *, advance: Advance | None = None, limit_bytes: int = LINE_LIMIT_BYTES
+    sources: Sequence[Source], *, advance: Advance | None = None, limit_bytes: int = LINE_LIMIT_BYTES
 ) -> Iterator[Recording | BrokenLine]:
-    """Every conversation of the files in order, and every line that holds none."""
+    """Every conversation of the sources in order, and every line that holds none."""
     behind = 0
-    for path in files:
-        with path.open("rb") as raw, _unzipped(raw) as opened:
-            for item in _read(opened, path, limit_bytes):
+    for source in sources:
+        with source.open() as raw, _unzipped(raw) as opened:
+            for item in _read(opened, source, limit_bytes):
                 if advance is not None:
-                    advance(behind + raw.tell())
+                    advance(behind + min(raw.tell(), source.size_bytes))
                 yield item
-            behind += os.fstat(raw.fileno()).st_size
+        behind += source.size_bytes
     if advance is not None:
         advance(behind)
 
@@ -103,15 +94,14 @@ def _unzipped(raw: IO[bytes]) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(raw, "rb")) if zipped else raw
 
 
-def _read(opened: IO[bytes], path: Path, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
-    file = str(path)
-    suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
+def _read(opened: IO[bytes], source: Source, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
+    file = source.name
     number, empty = 0, True
     try:
         for number, line in _lines(opened, limit_bytes):
             if line is not None and not line.strip():
                 continue
-            if empty and line is not None and not suffixes & _LINES and not _is_whole(line):
+            if empty and line is not None and not _LINES.intersection(source.suffixes) and not _is_whole(line):
                 yield from _document(_rest(line, opened, limit_bytes), file, number, limit_bytes)
                 return
             empty = False
@@ -120,7 +110,7 @@ def _read(opened: IO[bytes], path: Path, limit_bytes: int) -> Iterator[Recording
         yield BrokenLine(file, number + 1, f"reading stopped here: {_one_line(error)}")
         return
     if empty:
-        yield BrokenLine(file, 1, "the file holds nothing")
+        yield BrokenLine(file, 1, "holds nothing")
 
 
 def _rest(line: bytes, opened: IO[bytes], limit_bytes: int) -> io.BytesIO:
@@ -200,10 +190,13 @@ def _conversations(line: bytes | None, file: str, number: int, limit_bytes: int)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         yield BrokenLine(file, number, f"not valid JSON: {_one_line(error)}")
         return
-    for position, each in enumerate(_listed(value)):
+    conversations = _listed(value)
+    if not conversations:
+        yield BrokenLine(file, number, "an empty list, where a conversation is expected")
+    for position, each in enumerate(conversations):
         try:
             yield _recording(each, file, number, position)
-        except _Broken as error:
+        except InputError as error:
             yield BrokenLine(file, number, str(error))
 
 
@@ -211,34 +204,21 @@ def _listed(value: object) -> list[object]:
     """A list of conversations, from that list, from one conversation, or from one that is a bare list of messages."""
     if isinstance(value, list):
         items = cast("list[object]", value)
-        if not (items and isinstance(items[0], dict) and "role" in items[0]):
+        if not (items and is_item(items[0])):
             return items
     return [value]
 
 
 def _recording(value: object, file: str, line: int, position: int) -> Recording:
-    known: dict[str, object] = {}
-    messages = value
-    if isinstance(value, dict):
-        known = cast("dict[str, object]", value)
-        if "messages" not in known:
-            raise _Broken("not a conversation: it has no 'messages'")
-        messages = known["messages"]
-    if not isinstance(messages, list):
-        raise _Broken(f"not a conversation: expected a list of messages, got {_kind(messages)}")
-    checked: list[WireMessage] = []
-    for index, message in enumerate(cast("list[object]", messages)):
-        if not isinstance(message, dict):
-            raise _Broken(f"messages[{index}]: expected an object, got {_kind(message)}")
-        fields = cast("WireMessage", message)
-        if not isinstance(fields.get("role"), str):
-            raise _Broken(f"messages[{index}].role: expected text, got {_kind(fields.get('role'))}")
-        checked.append(fields)
-    if not checked:
-        raise _Broken("the conversation has no messages")
-    called, model = known.get("id"), known.get("model")
+    """The conversation. Raises ``InputError`` for what is none."""
+    items, beside = _items_of(value)
+    form = form_of(items, beside)
+    body: WireObject = {"input" if form == "responses" else "messages": items}
+    body.update((name, beside[name]) for name in _BESIDE if beside.get(name))
+    called, model = beside.get("id"), beside.get("model")
     return Recording(
-        tuple(checked),
+        body,
+        form,
         str(called) if isinstance(called, (str, int)) else f"{Path(file).name}:{line}:{position}",
         model if isinstance(model, str) else "",
         file,
@@ -246,8 +226,22 @@ def _recording(value: object, file: str, line: int, position: int) -> Recording:
     )
 
 
-def _kind(value: object) -> str:
-    return "null" if value is None else type(value).__name__
+def _items_of(value: object) -> tuple[object, WireObject]:
+    """The messages or items, and the object that they are in; an empty one around a bare list."""
+    if isinstance(value, list):
+        return cast("list[object]", value), {}
+    found = kind_of(value)
+    if isinstance(value, dict):
+        beside = cast("WireObject", value)
+        for name in ("messages", "input"):
+            if name in beside:
+                return beside[name], beside
+        names = ", ".join(repr(name[:_NAME_CHARS]) for name in list(beside)[:_NAMES_TOLD])
+        found = f"an object with {names}{', ...' if len(beside) > _NAMES_TOLD else ''}" if names else "an empty object"
+    raise InputError(
+        f"not a conversation: found {found}; expected a list of messages, or an object with 'messages' or 'input': "
+        f"{FORMS_TOLD}"
+    )
 
 
 def _one_line(error: BaseException) -> str:

@@ -1,0 +1,295 @@
+"""What the commands that read recorded conversations share: their arguments, a progress bar, files to write."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import stat
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from chatstack.cli.terminal import printable
+from chatstack.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from rich.console import Console
+
+    from chatstack.replay.policies import Policy
+    from chatstack.replay.reading.sources import Source
+    from chatstack.replay.running import Setup
+    from chatstack.values.requests import DeclaredTool
+
+STDOUT = "-"
+_REDRAW_SECONDS = 0.1
+_MODEL_CHARS = 80
+_SMALL_BYTES = 2_000_000
+"""Of recordings, before compression or not: less is done before other processes have started."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is read, and what it is measured by."""
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        type=Path,
+        help="recorded conversations: JSON, or JSONL with one on each line, may be gzipped; a folder of such files; "
+        "'-' for standard input",
+    )
+    parser.add_argument(
+        "--window",
+        type=tokens,
+        metavar="N",
+        help="how many tokens the model takes at most (default: what the recorded model takes, if it is known)",
+    )
+    parser.add_argument(
+        "--model", default="", metavar="NAME", help="whose prices and window count (default: the recorded models')"
+    )
+    parser.add_argument(
+        "--tools",
+        type=Path,
+        metavar="FILE",
+        help="JSON list of OpenAI tool schemas that go out with every call, whatever a recording declares",
+    )
+    parser.add_argument(
+        "--pause",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long after one call the next one comes: a prompt cache may have gone cold by then (default: 0)",
+    )
+    parser.add_argument(
+        "--long-cache",
+        action="store_true",
+        help="pay for prompt caches that live an hour, where the model has them (default: those of some minutes)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=number(1, 256, "processes"),
+        metavar="N",
+        help="how many processes work at it (default: one for each core)",
+    )
+
+
+def jobs_for(wanted: int | None, sources: Sequence[Source]) -> int:
+    """How many processes: those that are asked for, or one for each core, where there is enough to do."""
+    from chatstack.replay.parallel import cores
+
+    is_small = sum(source.size_bytes for source in sources) < _SMALL_BYTES
+    return wanted or (1 if is_small else cores())
+
+
+def window_for(arguments: argparse.Namespace, sources: Sequence[Source]) -> int:
+    """The window that is asked for, or that of the model; recordings are read through for theirs once more."""
+    from chatstack.replay.reading.recordings import Recording, read_recordings
+    from chatstack.tokens.windows import window_of
+
+    asked: int | None = arguments.window
+    if asked is not None:
+        return asked
+    named: str = arguments.model
+    if named:
+        known = window_of(named)
+        if known is None:
+            raise InputError(f"--model {named!r}: its window is not known: pass --window N")
+        return known
+    windows: dict[str, int | None] = {}
+    for item in read_recordings(sources):
+        if isinstance(item, Recording) and (window := window_of(item.model)) not in windows.values():
+            windows[item.model] = window
+        if len(windows) > 1 or None in windows.values():
+            break  # the rest cannot change that there is not one window
+    if not windows:
+        return 1  # nothing to replay, which is said later, with the reason
+    known = next(iter(windows.values()))
+    if known is not None and len(windows) == 1:
+        return known
+    told = ", ".join(f"{model[:_MODEL_CHARS] or 'no name'}: {window or 'unknown'}" for model, window in windows.items())
+    raise InputError(f"the recordings' models do not tell one window ({told}): pass --window N")
+
+
+def tools_from(path: Path | None) -> tuple[DeclaredTool, ...]:
+    """The tool schemas in a file. Raises ``InputError``."""
+    from chatstack.providers.openai.chat_wire import request_from_wire
+
+    if path is None:
+        return ()
+    try:
+        # Only a regular file is opened: opening a pipe waits until somebody writes to it.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError("not a file")
+        tools: object = json.loads(path.read_text(encoding="utf-8-sig"))
+        if not isinstance(tools, list):
+            raise InputError("expected a list of tool schemas")
+        return request_from_wire({"messages": [], "tools": cast("object", tools)}).options.tools
+    except OSError as error:
+        raise InputError(f"--tools {path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"--tools {path}: not UTF-8 text: byte {error.start + 1} is wrong") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"--tools {path}: not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"--tools {path}: nested too deeply") from error
+    except ValueError as error:
+        raise InputError(f"--tools {path}: {error}") from error
+
+
+def setup_from(
+    arguments: argparse.Namespace, sources: Sequence[Source], policies: Sequence[Policy] = (), *, stories: int = 0
+) -> Setup:
+    """What the replay is told, by the arguments of ``add_arguments``."""
+    from chatstack.replay.measures.measuring import WireCounter
+    from chatstack.replay.running import Setup
+
+    return Setup(
+        tuple(policies),
+        window=window_for(arguments, sources),
+        counter=WireCounter.best(),
+        tools=tools_from(arguments.tools),
+        model=arguments.model,
+        pause_seconds=arguments.pause,
+        long_cache=arguments.long_cache,
+        stories=stories,
+    )
+
+
+def check_targets(
+    targets: Mapping[str, Path | None],
+    arguments: argparse.Namespace,
+    sources: Sequence[Source],
+    others: Sequence[Path] = (),
+) -> None:
+    """Refuse what could not be written, would destroy what is read, or be overwritten by another target, before the
+    work is done. ``targets`` are by option."""
+    tools: Path | None = arguments.tools
+    inputs = [*others, *([tools] if tools else []), *(each.path for each in sources if each.path is not None)]
+    seen: dict[Path, str] = {}
+    for option, target in targets.items():
+        if target is None:
+            continue
+        if target.is_dir() or not target.parent.is_dir():
+            raise InputError(f"{option} {target}: no file can be written there")
+        if any(target.exists() and path.exists() and target.samefile(path) for path in inputs):
+            raise InputError(f"{option} {target}: is one of the files to read")
+        other = seen.setdefault(target.resolve(), option)
+        if other != option:
+            raise InputError(f"{option} {target}: is where {other} writes")
+
+
+def target_of(text: str | None) -> Path | None:
+    """The file that an option names; none for standard output."""
+    return None if text is None or text == STDOUT else Path(text)
+
+
+def write(option: str, target: Path, text: str) -> None:
+    """Write a file. Raises ``InputError`` that names the option."""
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{option} {target}: cannot be written: {error.strerror or error}") from error
+
+
+class Progress:
+    """A bar of bytes read, as nobody knows how many conversations come, and how many are done.
+
+    It is drawn from here and not from a thread of its own: that thread's CPU time would count as the policies'.
+    """
+
+    def __init__(self, console: Console, verb: str, total_bytes: int) -> None:
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (TextColumn(verb), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[done]}"))
+        self._bar = Bar(*columns, TimeRemainingColumn(), console=console, auto_refresh=False)
+        self._total = max(1, total_bytes)
+        self._task = self._bar.add_task("", total=self._total, done="")
+        self._redraw = _throttled(self._bar.refresh)
+
+    def advance(self, position: int) -> None:
+        """So many bytes are read."""
+        self._bar.update(self._task, completed=position)
+
+    def done(self, conversations: int) -> None:
+        """So many conversations are done."""
+        self.say(f"{conversations:,} conversation{'s' if conversations != 1 else ''}")
+
+    def say(self, text: str) -> None:
+        """What stands beside the bar."""
+        self._bar.update(self._task, done=text)
+        self._redraw()
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Draw it meanwhile. It goes away at an error, which stands alone then, on its own line."""
+        self._bar.live.transient = True
+        self._bar.start()
+        try:
+            yield
+            self._bar.update(self._task, completed=self._total)
+            self._bar.live.transient = False
+        finally:
+            if self._bar.live.transient:
+                self._bar.live.stop()
+            else:
+                self._bar.stop()
+
+
+@contextmanager
+def warnings_on(console: Console) -> Generator[None]:
+    """Python warnings, such as that of an order of layers which is hardly meant, as one line each."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        console.print(f"warning: {printable(str(message))}", soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+def tokens(text: str) -> int:
+    """An argument that is a number of tokens."""
+    digits = text.replace("_", "").replace(",", "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 16 and int(digits) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens greater than 0")
+    return int(digits)
+
+
+def _throttled(redraw: Callable[[], None]) -> Callable[[], None]:
+    last = 0.0
+
+    def maybe() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _REDRAW_SECONDS:
+            last = now
+            redraw()
+
+    return maybe
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
+    return seconds
+
+
+def number(least: int, most: int, what: str) -> Callable[[str], int]:
+    """The type of an argument that is a number of something."""
+
+    def parsed(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what}, {least} to {most}")
+        return int(text)
+
+    return parsed

@@ -1,0 +1,1 @@
+"""What is measured of each request, and added up."""

@@ -1,0 +1,1 @@
+"""Where recordings are read from, and in what form."""

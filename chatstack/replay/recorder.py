@@ -1,0 +1,86 @@
+"""What stands around a replayed stack: the recording in the place of the model, and an ear for what the layers say."""
+
+from __future__ import annotations
+
+import time
+
+from opentelemetry.trace import Span
+
+from chatstack.client.protocol import ProviderInfo
+from chatstack.client.stream import ChatStream
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.spans import Attributes
+from chatstack.values.messages import Message
+from chatstack.values.parts import Text
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate, Usage
+
+
+class Recorder:
+    """Stands for the model: answers with the recorded message, and keeps what it was sent."""
+
+    def __init__(self, window: int) -> None:
+        self.info = ProviderInfo(name="recording", window_tokens=window)
+        self.requests: list[ChatRequest] = []
+        self.cpu_seconds = 0.0
+        self._answer = Message.assistant("")
+
+    def expect(self, answer: Message) -> None:
+        """Answer with that message from now on, whatever is asked."""
+        self._answer = answer
+        self.requests.clear()
+        self.cpu_seconds = 0.0
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        started = time.process_time()
+        self.requests.append(request)
+        stream = await ChatStream.primed(Playback(self._answer))
+        self.cpu_seconds += time.process_time() - started
+        return stream
+
+    def __repr__(self) -> str:
+        return "Recorder()"
+
+
+class Playback:
+    """The source of a stream that says one message."""
+
+    def __init__(self, message: Message, usage: Usage | None = None) -> None:
+        self._updates = iter(
+            [
+                *(
+                    ChatUpdate(text=part.text) if isinstance(part, Text) else ChatUpdate(part=part)
+                    for part in message.parts
+                ),
+                ChatUpdate(message_done=message, usage=usage, finish_reason="tool_calls" if message.calls else "stop"),
+            ]
+        )
+
+    async def __anext__(self) -> ChatUpdate:
+        for update in self._updates:
+            return update
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self._updates = iter(())
+
+
+class EditLog(Telemetry):
+    """The telemetry of a replayed stack: it keeps what the layers say of the edits in one call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edits: list[str] = []
+
+    def edit(
+        self,
+        strategy: str,
+        message: str,
+        attributes: Attributes,
+        *,
+        tokens_before: int,
+        tokens_after: int,
+        span: Span | None = None,
+    ) -> None:
+        self.edits.append(f"{strategy}: {message}")
+        super().edit(strategy, message, attributes, tokens_before=tokens_before, tokens_after=tokens_after, span=span)
