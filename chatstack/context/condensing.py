@@ -150,11 +150,13 @@ class _Draft:
         left = [(message, origin) for message, origin in self._after() if origin != self.context.origins[carrier]]
         stands = {origin: message for message, origin in left}
         came = self.context.request.messages
-        names = mentions_in(
-            (came[at] for at in range(len(came)) if stands.get(at) is not came[at]), [message for message, _ in left]
-        )
         room = self.list_tokens / self.context.scale + self.context.size_of(self._listing(carrier, ()))
         room = min(room, (self.limit - self.tokens + self._size_at(carrier)) / self.context.scale)
+        names = mentions_in(
+            (came[at] for at in range(len(came)) if stands.get(at) is not came[at]),
+            [message for message, _ in left],
+            most=int(room),  # a name is a token at least
+        )
         low, high = 0, len(names)
         while low < high:  # the longest list that fits: a few counts, not one for each name
             middle = (low + high + 1) // 2
@@ -255,7 +257,7 @@ class _Draft:
         at = max(at for at, part in enumerate(message.parts) if isinstance(part, ToolResult))
         text = self._placeholder(position, at)
         if names:
-            text += f" Names in what was left out: {', '.join(names)}"
+            text += f" Names in what was left out: {' '.join(names)}"
         return self._edited(position, {at: _with_output(self._as_it_came(position, at), text)})
 
     def _as_it_came(self, position: int, at: int) -> ToolResult:

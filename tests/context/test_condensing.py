@@ -317,7 +317,7 @@ def test_of_several_results_in_one_message_each_is_cleared() -> None:
 def names_in(messages: Sequence[Message]) -> list[str]:
     texts = [each.text for message in messages for each in message.results if "Names in what was left out" in each.text]
     assert len(texts) <= 1
-    return texts[0].partition("Names in what was left out: ")[2].split(", ") if texts else []
+    return texts[0].partition("Names in what was left out: ")[2].split() if texts else []
 
 
 def test_the_names_in_what_is_gone_are_left_in_the_place_of_one_result() -> None:
@@ -347,9 +347,16 @@ def test_the_list_is_no_longer_than_its_share() -> None:
         left = condensed(ClearThenDrop(4_000, mentions=share), [TASK, *many, NOW])
         without = condensed(plain(4_000), [TASK, *many, NOW])
         names = names_in(left)
-        assert 0 < size([Message.user(", ".join(names))]) <= share * 4_000 + 10
+        assert 0 < size([Message.user(" ".join(names))]) <= share * 4_000 + 10
         assert size(left) <= 0.35 * 4_000
         assert size(without) <= 0.35 * 4_000
+
+
+def test_data_that_the_model_has_written_does_not_take_the_room_of_the_names() -> None:
+    data = "QUJD1" * 400
+    written = [message for number in range(2) for message in call(number, arguments=f'{{"data": "{data}"}}')]
+    left = condensed(ClearThenDrop(1_500), [TASK, *written, *call(2, output=f"{LONG} user_settings"), *rounds(40), NOW])
+    assert names_in(left) == ["user_settings"]
 
 
 def test_a_unit_is_not_spared_to_carry_nothing() -> None:
