@@ -10,6 +10,7 @@ tool loop takes back what it marked for a summary of more than its own messages,
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
@@ -24,6 +25,8 @@ from chatstack.values.messages import Message
 
 # By name: the package is checked where Agent Framework is not installed, too.
 _framework: Any = import_module("agent_framework")
+# What it warns of stands in the figures; without a handler Python would write it across the progress bar.
+logging.getLogger("agent_framework").addHandler(logging.NullHandler())
 
 _SERIALIZED = '{"contents"'
 """How the text of a message begins that Agent Framework gives to a tokenizer; others are prompts and transcripts."""
