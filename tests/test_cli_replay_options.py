@@ -12,12 +12,15 @@ import sys
 import time
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 import pytest
 
 from chatstack.cli import main
+from chatstack.cli.recorded import jobs_for
 from chatstack.replay import peers
+from chatstack.replay.parallel import cores
+from chatstack.replay.reading.sources import Source
 from tests.command_line import CONTROLS, HOSTILE, error_of
 from tests.replay.conversations import assistant, conversation, talk, user, write_lines
 
@@ -39,6 +42,23 @@ def reported(target: Path, *arguments: str | Path, code: int = 0) -> dict[str, o
     return report
 
 
+def long_talk() -> list[dict[str, object]]:
+    return [user("word " * 2_003), assistant("so"), user("go on"), assistant("done")]
+
+
+def price_in(report: dict[str, object]) -> dict[str, object]:
+    (price,) = cast("list[dict[str, object]]", report["prices"])
+    return price
+
+
+def first_policy(report: dict[str, object]) -> dict[str, object]:
+    return cast("list[dict[str, object]]", report["policies"])[0]
+
+
+def sentences_in(report: dict[str, object]) -> list[str]:
+    return cast("list[str]", report["assumptions"])
+
+
 def stdin_of(data: bytes) -> TextIO:
     return io.TextIOWrapper(io.BytesIO(data))
 
@@ -52,6 +72,51 @@ def test_a_folder_is_all_that_is_in_it(tmp_path: Path) -> None:
     report = reported(tmp_path / "out.json", folder, *FEW)
 
     assert (report["conversations"], report["files"], report["file_count"]) == (6, [str(each) for each in files], 3)
+
+
+def test_what_is_paid_for_is_told_and_counts(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", conversation(*long_talk(), model="claude-sonnet-4-5"))
+    few = [path, *FEW, "--pause", "600"]
+
+    short = reported(tmp_path / "short.json", *few)
+    long = reported(tmp_path / "long.json", *few, "--long-cache")
+    other = reported(tmp_path / "other.json", *few, "--model", "gpt-4o")
+
+    reports = (short, long, other)
+    said = [(each["pause_seconds"], each["long_cache"], each["model"]) for each in reports]
+    assert said == [(600, False, None), (600, True, None), (600, False, "gpt-4o")]
+    priced = [(each["model"], each["write"], each["lifetime_seconds"]) for each in map(price_in, reports)]
+    assert priced == [("claude-sonnet-4-5", 3.75, 300), ("claude-sonnet-4-5", 6, 3_600), ("gpt-4o", 2.5, 300)]
+    read = [cast("int", first_policy(each)["tokens_from_cache"]) for each in reports]
+    assert read[1] > 2_000
+    assert read == [0, read[1], 0]
+    assert "written to it 1.25" in " ".join(sentences_in(short))
+    assert "written to it 2," in " ".join(sentences_in(long))
+
+
+@pytest.mark.parametrize(("size", "jobs"), [(100, 1), (10_000_000, cores())])
+def test_large_input_is_replayed_on_all_cores(size: int, jobs: int) -> None:
+    sources = [Source("a.jsonl", size), Source("b.jsonl", size)]
+
+    assert jobs_for(None, sources) == jobs
+    assert jobs_for(3, sources) == 3
+
+
+def test_the_cores_are_those_that_this_process_may_use() -> None:
+    assert cores() == len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def test_a_broken_conversation_of_a_list_is_named_by_its_place(tmp_path: Path) -> None:
+    torn, fine = conversation(user("q"), {"role": "user", "content": 5}, assistant("a")), ONE
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps([fine, torn, {"id": 1}, fine], indent=1))
+
+    report = reported(tmp_path / "out.json", path, *FEW, code=1)
+
+    errors = report["errors"]
+    assert isinstance(errors, list)
+    assert [each["line"] for each in errors] == [1, 1]
+    assert [each["error"].partition(":")[0] for each in errors] == ["conversation 2", "conversation 3"]
 
 
 def test_standard_input_is_read_and_the_figures_are_alone_on_standard_output(

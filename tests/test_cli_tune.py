@@ -184,7 +184,9 @@ def test_where_nothing_keeps_what_is_wanted_the_nearest_is_told_and_nothing_writ
 ) -> None:
     path, mine = talks(tmp_path / "talks.jsonl"), tmp_path / "mine.toml"
 
-    assert main(tune(path, "--write", mine, "--grounding", "100", "--far", "100", "--trials", "1", "--json", "-")) == 1
+    wanted = ["--grounding", "100", "--far", "100", "--window", "500"]
+
+    assert main(tune(path, "--write", mine, *wanted, "--trials", "1", "--json", "-")) == 1
 
     captured = capsys.readouterr()
     report = json.loads(captured.out)
@@ -203,7 +205,7 @@ def test_the_file_says_what_it_was_tuned_on_without_where_that_was(tmp_path: Pat
 
     head = " ".join(line.removeprefix("#").strip() for line in mine.read_text().splitlines() if line.startswith("#"))
     assert "from talks.jsonl." in head
-    assert "Window: 1,000 tokens by o200k. Wanted: 90 % found." in head
+    assert "Window: 1,000 tokens by o200k. Wanted: 90.0 % found." in head
     assert "In the half that was tuned on, 4 conversations, 64 calls: " in head
     assert "In the other half, 5 conversations, 80 calls: " in head
     assert str(tmp_path) not in head

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import stat
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -196,6 +197,14 @@ def write(option: str, target: Path, text: str) -> None:
         raise InputError(f"{option} {target}: cannot be written: {error.strerror or error}") from error
 
 
+def write_figures(target: str, text: str) -> None:
+    """Write what ``--json`` asks for: to a file, or to standard output."""
+    if target == STDOUT:
+        sys.stdout.write(f"{text}\n")
+    else:
+        write("--json", Path(target), f"{text}\n")
+
+
 class Progress:
     """A bar of bytes read, as nobody knows how many conversations come, and how many are done.
 
@@ -218,11 +227,7 @@ class Progress:
 
     def done(self, conversations: int) -> None:
         """So many conversations are done."""
-        self.say(f"{conversations:,} conversation{'s' if conversations != 1 else ''}")
-
-    def say(self, text: str) -> None:
-        """What stands beside the bar."""
-        self._bar.update(self._task, done=text)
+        self._bar.update(self._task, done=f"{conversations:,} conversation{'s' if conversations != 1 else ''}")
         self._redraw()
 
     @contextmanager
@@ -288,7 +293,7 @@ def number(least: int, most: int, what: str) -> Callable[[str], int]:
     """The type of an argument that is a number of something."""
 
     def parsed(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        if not (text.isascii() and text.isdigit() and len(text) < 16 and least <= int(text) <= most):
             raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what}, {least} to {most}")
         return int(text)
 

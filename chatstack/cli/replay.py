@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from chatstack.cli.recorded import (
     target_of,
     warnings_on,
     write,
+    write_figures,
 )
 from chatstack.cli.terminal import make_console
 from chatstack.errors import InputError
@@ -174,10 +174,8 @@ def _report(
     tools: Path | None = arguments.tools
     report = report_of(outcome, setup, files, None if tools is None else str(tools))
     target: str | None = arguments.json
-    if target == STDOUT:
-        sys.stdout.write(f"{report_json(report)}\n")
-    elif target is not None:
-        write("--json", Path(target), f"{report_json(report)}\n")
+    if target is not None:
+        write_figures(target, report_json(report))
     page: Path | None = arguments.html
     if page is not None:
         from chatstack.replay.page import page_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -22,6 +21,7 @@ from chatstack.cli.recorded import (
     target_of,
     warnings_on,
     write,
+    write_figures,
 )
 from chatstack.cli.terminal import make_console, printable
 from chatstack.errors import InputError
@@ -173,12 +173,12 @@ class _Passes:
 
 
 def _tuned(arguments: argparse.Namespace, passes: _Passes) -> Tuned:
-    from chatstack.replay.tuning.candidates import Writer
+    from chatstack.replay.tuning.candidates import ConfigWriter
     from chatstack.replay.tuning.search import Goal, Search, compared, policy_of
     from chatstack.replay.tuning.tuned import Tuned
 
     goal = Goal(arguments.grounding, arguments.far)
-    writer = Writer.measured_by(passes.setup.counter, passes.setup.window)
+    writer = ConfigWriter.measured_by(passes.setup.counter, passes.setup.window)
     search = Search(goal, writer, passes.tried, arguments.trials, has_sample=passes.halves.has_sample)
     best = search.best()
     policies = compared(policy_of(best.candidate, writer, "tuned"))
@@ -209,11 +209,7 @@ def _report(tuned: Tuned, arguments: argparse.Namespace, files: Sequence[str], m
         remarks = tuned.remarks(files, version("chatstack-core"))
         write("--write", target, pipeline_text(tuned.config, target.suffix.lower(), remarks))
     if figures is not None:
-        text = f"{report_json(tuned.report(files, None if tools is None else str(tools)))}\n"
-        if figures == STDOUT:
-            sys.stdout.write(text)
-        else:
-            write("--json", Path(figures), text)
+        write_figures(figures, report_json(tuned.report(files, None if tools is None else str(tools))))
     for table in tuned.tables():
         console.print(table)
     for line in tuned.lines():

@@ -1,18 +1,22 @@
 """What a replay found, as data: for programs as JSON, and for the page.
 
-Version 2. ``counter``, ``window``, ``tools`` say how it was measured, ``files`` what was read (the first of them, and
-``file_count``), ``errors`` what could not be (the first of them, and ``error_count``), ``assumptions`` what is not
-known and was taken for granted, in sentences. ``prices`` are those of the recorded models (dollars for a million
-tokens, of a small request; ``write`` null where nobody tells it). ``calls_at`` counts the conversations that have a
-first call, a second, and so on. For each of the ``policies``:
+``version`` is 2. ``counter``, ``window`` and ``tools`` (``file``, ``count``, ``tokens``) say how it was measured,
+``model`` whose prices count (null: the recorded models'), ``pause_seconds`` how long after one call the next one came,
+``long_cache`` whether caches live an hour. ``files`` is what was read (the first of them, and ``file_count``),
+``conversations`` and ``calls`` how much that was, ``errors`` (``file``, ``line``, ``error``) what could not be (the
+first of them, and ``error_count``), ``assumptions`` what is not known and was taken for granted, in sentences.
+``prices`` has for each ``model`` dollars for a million tokens, of a small request: ``input``, ``read``, ``write``
+(null where nobody tells it); and ``minimum_prefix_tokens``, ``lifetime_seconds`` (null: not published), ``source``.
+``calls_at`` counts the conversations that have a first call, a second, and so on. For each of the ``policies``:
 
 - ``name``, ``about``, ``conversations``, ``calls`` (recorded answers), ``requests`` (all that was sent for them)
 - ``tokens_sent``, ``peak_tokens`` (the largest request), ``over_limit`` (calls with a request over the window)
 - ``tokens_from_cache``, ``tokens_to_cache``: tokens that a prompt cache would have held, and would have taken in;
   ``prefix_breaks``: calls whose request does not start with all of the request before it (``measures/costs.py``);
   ``summary_input``, ``summary_output``: tokens that were read and written for summaries
-- ``cost_relative``: cost in uncached input tokens (a read 0.1, a write 1.25, nothing under 1,024 tokens cached, a token
-  of a summary 5), as a multiple of what sending everything costs; null where calls were refused
+- ``cost_relative``: cost in uncached input tokens (a read 0.1, a write 1.25 or, to a long cache, 2, nothing under
+  1,024 tokens cached, a token of a summary 5), as a multiple of what sending everything costs; null where calls were
+  refused
 - ``cost_usd``, ``cost_usd_uncached``: the input with a prompt cache and without, by the prices of the recorded models
   and the fixed counter's tokens; null where calls were refused or a price is not known. What the answers cost is the
   same for every policy and is left out.
@@ -59,6 +63,9 @@ def report_of(outcome: Outcome, setup: Setup, files: Sequence[str] = (), tools_f
         "counter": setup.counter.name,
         "window": setup.window,
         "tools": tools if tools_file is not None else None,
+        "model": setup.model or None,
+        "pause_seconds": setup.pause_seconds,
+        "long_cache": setup.long_cache,
         "files": list(files[:_FILES_TOLD]),
         "file_count": len(files),
         "conversations": outcome.conversations,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from chatstack.cli.terminal import printable
 from chatstack.replay.measures.figures import PolicyFigures
 from chatstack.replay.outcomes import Outcome
 from chatstack.replay.running import Setup
+from chatstack.replay.telling import percent
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,6 +30,9 @@ def report_table(outcome: Outcome, setup: Setup) -> Table:
         caption=_caption(outcome, setup),
         box=SIMPLE_HEAD,
         padding=0,
+        min_width=max(
+            map(len, _caption(outcome, setup).splitlines())
+        ),  # else the caption is broken at its columns' end
         pad_edge=False,
     )
     table.add_column("policy", overflow="fold", min_width=7)
@@ -79,11 +84,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """To one decimal, and rounded down, so that 100 means all."""
-    if not whole:
-        return "-"
-    thousandths = 1_000 * part // whole
-    return f"{thousandths // 10}" if thousandths >= 1_000 else f"{thousandths / 10:.1f}"
+    return percent(Fraction(part, whole)) if whole else "-"
 
 
 def _decimals(figure: float | None) -> str:

@@ -11,13 +11,13 @@ from chatstack import ChatStack, ContextWindowGuard, ToolResultClearer
 from chatstack.config.recipes import from_config
 from chatstack.context.condensing import ClearThenDrop
 from chatstack.replay.measures.measuring import WireCounter
-from chatstack.replay.tuning.candidates import AXES, PAYS, Candidate, ConfigStack, Writer, first_candidates
+from chatstack.replay.tuning.candidates import AXES, PAYS, Candidate, ConfigStack, ConfigWriter, first_candidates
 from chatstack.replay.tuning.pipeline_files import SUFFIXES, pipeline_text
 from chatstack.testing import ScriptedClient
 from chatstack.tokens.counter import CharCounter, TokenizerCounter
 
 WINDOW = 1_000
-WRITER = Writer(WINDOW, "")
+WRITER = ConfigWriter(WINDOW, "")
 OURS = first_candidates()[0]
 """What is there if nobody tunes."""
 
@@ -63,7 +63,7 @@ def test_a_neighbour_differs_in_one_setting_by_so_many_steps() -> None:
 def test_every_file_is_the_very_stack_that_was_measured(tmp_path: Path, suffix: str, counter: str) -> None:
     model, path = ScriptedClient(["fine"]), tmp_path / f"mine{suffix}"
     for candidate in some_candidates()[:: 17 if counter else 1]:  # making a tokenizer takes long
-        config = Writer(12_345, counter).config(candidate)
+        config = ConfigWriter(12_345, counter).config(candidate)
         path.write_text(pipeline_text(config, suffix, ["tuned on [[layers]] \x1b[31m\n= #: 'a'", "x " * 200]))
 
         assert repr(from_config(path, model)) == repr(ConfigStack(config)(1, model))
@@ -72,12 +72,12 @@ def test_every_file_is_the_very_stack_that_was_measured(tmp_path: Path, suffix: 
 def test_the_layers_count_by_the_tokenizer_where_the_measure_does_and_else_by_characters() -> None:
     by_tokenizer = WireCounter(TokenizerCounter(), "o200k")
     for counter, named in ((by_tokenizer, {"tokenizer"}), (WireCounter(CharCounter(4), "characters/4"), {None})):
-        layers = Writer.measured_by(counter, WINDOW).config(OURS)["layers"]
+        layers = ConfigWriter.measured_by(counter, WINDOW).config(OURS)["layers"]
         assert {layer.get("counter") for layer in layers} == named
 
 
 def test_words_tell_the_sizes_in_tokens() -> None:
-    writer = Writer(10_000, "")
+    writer = ConfigWriter(10_000, "")
     assert "Above 10,000 tokens it clears" in writer.words(OURS)
     assert "down to 3,500, of which" in writer.words(OURS)
     pays = Candidate("ToolResultClearer", (0.5, 4, PAYS, 0.7, 0.9))

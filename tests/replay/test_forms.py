@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from chatstack import ChatOptions, ChatRequest, InputError, Message, Text, ToolDeclaration
 from chatstack.providers.anthropic import wire as anthropic_wire
 from chatstack.providers.openai import chat_wire, responses_options, responses_wire
-from chatstack.replay.reading.forms import Conversation, Form, conversation_of
+from chatstack.replay.reading.forms import Conversation, conversation_of
 from chatstack.replay.reading.recordings import BrokenLine, Recording, read_recordings
+from chatstack.replay.reading.signs import Form
 from chatstack.replay.reading.sources import sources_from
 from chatstack.values.parts import ProviderItem
 from tests.histories import PROPERTY, histories

@@ -150,7 +150,7 @@ def test_a_long_cache_lives_an_hour_and_its_writes_cost_twice_the_input(
 ) -> None:
     price = Price("m", "p", INPUT, READ, WRITE, 1_024, 300, write_for_an_hour=Rate(Decimal(4)))
     spending = Spending(long_cache=True)
-    spending.begin(price, pause_seconds)
+    spending.begin(price.with_long_cache(), pause_seconds)
     spending.add([sized(2_000)])
     spending.add([sized(2_000, 300)])
 

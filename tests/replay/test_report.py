@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ContextWindowGuard
+from chatstack.replay import report as schema
 from chatstack.replay.measures.figures import Curve, PolicyFigures
 from chatstack.replay.outcomes import Outcome
 from chatstack.replay.policies import Policy, policies_for
@@ -281,6 +283,25 @@ def test_half_characters_of_a_recording_come_back_from_the_json() -> None:
 
     assert "\ud800" not in report_json(report_of(replay.outcome, replay.setup))
     assert replay.report["errors"] == [{"file": "\ud800.jsonl", "line": 1, "error": "\udfff"}]
+
+
+def keys_in(value: object) -> set[str]:
+    """The names of all fields, at whatever depth; what stands under ``faults`` are not names."""
+    if isinstance(value, dict):
+        fields = {key: each for key, each in value.items()}
+        return set(fields).union(*(keys_in(each) for key, each in fields.items() if key != "faults"))
+    return set().union(*map(keys_in, value)) if isinstance(value, list) else set()
+
+
+def test_every_field_is_documented() -> None:
+    replay = replayed(policies_for([], ["nothing"]), big_talk(), model="gpt-4o")
+    replay.outcome.note(1, BrokenLine("a.jsonl", 1, "not valid JSON"))
+    setup = dataclasses.replace(replay.setup, tools=(ToolDeclaration("look"),))
+
+    fields = keys_in(report_of(replay.outcome, setup, ["a.jsonl"], "tools.json"))
+
+    assert len(fields) > 50
+    assert {field for field in fields if f"``{field}``" not in (schema.__doc__ or "")} == set()
 
 
 def test_the_page_gets_the_stories_and_the_json_does_not() -> None:

@@ -16,13 +16,14 @@ from chatstack.replay.measures.measuring import WireCounter
 from chatstack.replay.outcomes import Outcome
 from chatstack.replay.parallel import replay
 from chatstack.replay.policies import Policy, policies_for
-from chatstack.replay.tuning.candidates import ConfigStack, PipelineConfig, Writer, first_candidates
+from chatstack.replay.telling import percent
+from chatstack.replay.tuning.candidates import ConfigStack, ConfigWriter, PipelineConfig, first_candidates
 from chatstack.replay.tuning.halves import Part, halves_of, of_part
-from chatstack.replay.tuning.search import Goal, Search, Tried, costs_of, faults, misses, percent
+from chatstack.replay.tuning.search import Goal, Search, Tried, costs_of, faults, misses
 from tests.replay.conversations import data_file, recordings_in, setup_of
 
 WINDOW = 1_000
-WRITER = Writer(WINDOW, "")
+WRITER = ConfigWriter(WINDOW, "")
 OURS = first_candidates()[0]
 """What is there if nobody tunes."""
 GOAL = Goal(Fraction(98, 100))
@@ -182,9 +183,9 @@ def test_a_share_is_missed_by_the_very_next_value() -> None:
     outcome = Outcome([nothing, guard, enough])
     assert list(misses(goal, outcome, "the other half")) == [
         "In the other half 97.2 % of the values are found, less than the 97.3 % that are wanted.",
-        "In the other half 49.9 % of the far values are found, less than the 50 % that are wanted.",
+        "In the other half 49.9 % of the far values are found, less than the 50.0 % that are wanted.",
     ]
-    assert [percent(Fraction(each, 1_000)) for each in (1_000, 999, 980, 985)] == ["100", "99.9", "98", "98.5"]
+    assert [percent(Fraction(each, 1_000)) for each in (1_000, 999, 980, 985)] == ["100", "99.9", "98.0", "98.5"]
 
 
 @pytest.mark.data
@@ -192,7 +193,7 @@ def test_on_recorded_conversations_the_tuned_stack_costs_no_more_than_the_recomm
     items = recordings_in(data_file("tau_airline_gpt4o.dev.jsonl.gz"))[::5]
     halves = halves_of(items, 4_000)
     counter = WireCounter.best()
-    writer = Writer.measured_by(counter, 4_000)
+    writer = ConfigWriter.measured_by(counter, 4_000)
 
     def measure(part: Part, policies: Sequence[Policy]) -> Outcome:
         return replay(setup_of(*policies, window=4_000, counter=counter), of_part(items, halves.part(part)))

@@ -109,7 +109,7 @@ class Spending:
     def begin(self, price: Price | None, pause_seconds: float = 0.0) -> None:
         """A conversation begins, with a model of that price and so long a pause before each call: nothing of it is
         cached yet."""
-        self._price = price.with_long_cache() if price is not None and self.long_cache else price
+        self._price = price
         self._pause_seconds = pause_seconds
         self._before = ()
 

@@ -20,12 +20,10 @@ from chatstack.providers.openai.chat_wire import request_from_wire as chat_from_
 from chatstack.providers.openai.responses_parts import WIRE as RESPONSES
 from chatstack.providers.openai.responses_wire import messages_from_wire as responses_from_wire
 from chatstack.replay.reading.recordings import Recording
-from chatstack.replay.reading.signs import Form, form_of
+from chatstack.replay.reading.signs import Form
 from chatstack.values.messages import Message
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, DeclaredTool, ToolDeclaration
-
-__all__ = ["Conversation", "Form", "conversation_of", "form_of"]
 
 _TEXTS: dict[str, tuple[str, ...]] = {
     "text": ("text",),

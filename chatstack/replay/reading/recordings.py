@@ -51,6 +51,7 @@ class Recording(msgspec.Struct, frozen=True):
 
     ``body`` is as it was recorded, less what replaying does not need: ``messages``, or ``input`` of Responses, and
     ``system``, ``instructions``, ``tools`` and ``functions`` where they were beside. ``model`` is "" where not told.
+    ``nth`` counts those of one line from 1; 0 where it holds no other.
     """
 
     body: WireObject
@@ -59,6 +60,11 @@ class Recording(msgspec.Struct, frozen=True):
     model: str
     file: str
     line: int
+    nth: int = 0
+
+    def broken(self, error: BaseException) -> BrokenLine:
+        """That it cannot be replayed, and why."""
+        return _broken(self.file, self.line, self.nth, error)
 
 
 class BrokenLine(msgspec.Struct, frozen=True):
@@ -194,10 +200,15 @@ def _conversations(line: bytes | None, file: str, number: int, limit_bytes: int)
     if not conversations:
         yield BrokenLine(file, number, "an empty list, where a conversation is expected")
     for position, each in enumerate(conversations):
+        nth = position + 1 if len(conversations) > 1 else 0
         try:
-            yield _recording(each, file, number, position)
+            yield _recording(each, file, number, nth)
         except InputError as error:
-            yield BrokenLine(file, number, str(error))
+            yield _broken(file, number, nth, error)
+
+
+def _broken(file: str, line: int, nth: int, error: BaseException) -> BrokenLine:
+    return BrokenLine(file, line, f"conversation {nth}: {error}" if nth else str(error))
 
 
 def _listed(value: object) -> list[object]:
@@ -209,7 +220,7 @@ def _listed(value: object) -> list[object]:
     return [value]
 
 
-def _recording(value: object, file: str, line: int, position: int) -> Recording:
+def _recording(value: object, file: str, line: int, nth: int) -> Recording:
     """The conversation. Raises ``InputError`` for what is none."""
     items, beside = _items_of(value)
     form = form_of(items, beside)
@@ -219,10 +230,11 @@ def _recording(value: object, file: str, line: int, position: int) -> Recording:
     return Recording(
         body,
         form,
-        str(called) if isinstance(called, (str, int)) else f"{Path(file).name}:{line}:{position}",
+        str(called) if isinstance(called, (str, int)) else f"{Path(file).name}:{line}:{nth}",
         model if isinstance(model, str) else "",
         file,
         line,
+        nth,
     )
 
 

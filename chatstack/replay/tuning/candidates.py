@@ -98,7 +98,7 @@ def first_candidates() -> list[Candidate]:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class ConfigWriter:
     """Writes candidates as configs: every size in tokens, for one window.
 
     ``counter`` is what their layers count by, a name as a config has it; "" for what they do by default, which is
@@ -110,7 +110,7 @@ class Writer:
     counter: str
 
     @classmethod
-    def measured_by(cls, counter: WireCounter, window: int) -> Writer:
+    def measured_by(cls, counter: WireCounter, window: int) -> ConfigWriter:
         """The one whose layers count as nearly as a config can say by what they are measured with."""
         return cls(window, "tokenizer" if counter.name == "o200k" else "")
 

@@ -83,7 +83,7 @@ def halves_of(items: Iterable[Recording | BrokenLine], window: int) -> Halves:
         try:
             messages = conversation_of(item).messages
         except (InputError, RecursionError) as error:
-            halves.unread.note(number, BrokenLine(item.file, item.line, str(error)))
+            halves.unread.note(number, item.broken(error))
             continue
         if not any(message.role == "assistant" for message in messages[1:]):
             halves.silent += 1

@@ -17,7 +17,8 @@ from chatstack.errors import InputError
 from chatstack.replay.measures.figures import PolicyFigures
 from chatstack.replay.outcomes import Outcome
 from chatstack.replay.policies import Policy, policies_for
-from chatstack.replay.tuning.candidates import Candidate, ConfigStack, Writer, first_candidates
+from chatstack.replay.telling import percent
+from chatstack.replay.tuning.candidates import Candidate, ConfigStack, ConfigWriter, first_candidates
 from chatstack.replay.tuning.halves import Part
 
 _PROMISING = 3
@@ -82,7 +83,7 @@ class Search:
     whole half is what it begins with."""
 
     goal: Goal
-    writer: Writer
+    writer: ConfigWriter
     measure: Measure
     trials: int
     has_sample: bool = True
@@ -158,7 +159,7 @@ def costs_of(outcome: Outcome) -> Sequence[Decimal | int]:
     return known if len(known) == len(dollars) else [each.spending.cost for each in outcome.figures]
 
 
-def policy_of(candidate: Candidate, writer: Writer, name: str) -> Policy:
+def policy_of(candidate: Candidate, writer: ConfigWriter, name: str) -> Policy:
     """The candidate as a policy: the very config that is written where it is chosen."""
     return Policy(name, ConfigStack(writer.config(candidate)), writer.words(candidate))
 
@@ -186,9 +187,3 @@ def misses(goal: Goal, outcome: Outcome, where: str) -> Iterable[str]:
             f"In {where} {figures.over_limit:,} calls are over the window (with the guard alone {guard.over_limit:,}), "
             f"{figures.invalid_requests:,} requests are invalid, and {figures.refused:,} calls are refused."
         )
-
-
-def percent(share: Fraction) -> str:
-    """A share in percent, to one decimal and rounded down: 100 means all."""
-    tenths = int(share * 1_000)
-    return f"{tenths // 10}" if tenths % 10 == 0 else f"{tenths / 10:.1f}"

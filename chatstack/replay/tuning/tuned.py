@@ -12,14 +12,15 @@ from chatstack.replay.outcomes import Outcome
 from chatstack.replay.report import Report, report_of
 from chatstack.replay.running import Setup
 from chatstack.replay.table import report_table
-from chatstack.replay.tuning.candidates import PipelineConfig, Writer
+from chatstack.replay.telling import percent
+from chatstack.replay.tuning.candidates import ConfigWriter, PipelineConfig
 from chatstack.replay.tuning.halves import RULE, Halves
-from chatstack.replay.tuning.search import Goal, Tried, misses, percent
+from chatstack.replay.tuning.search import Goal, Tried, misses
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-REPORT_VERSION = 1
+TUNE_VERSION = 1
 """Goes up when a field of the JSON changes its meaning or goes away; fields may be added."""
 _FILES_TOLD = 3
 _TUNED, _OTHER = "the half that was tuned on", "the other half"
@@ -33,7 +34,7 @@ class Tuned:
 
     goal: Goal
     best: Tried
-    writer: Writer
+    writer: ConfigWriter
     tried: int
     halves: Halves
     setup: Setup
@@ -92,7 +93,7 @@ class Tuned:
         what of the goal the other half does not reach."""
         broken = self.halves.unread
         return {
-            "version": REPORT_VERSION,
+            "version": TUNE_VERSION,
             "wanted": {
                 "grounding": float(self.goal.grounding),
                 "far": None if self.goal.far is None else float(self.goal.far),
