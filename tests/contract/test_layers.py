@@ -221,11 +221,14 @@ def layers_in(modules: Iterable[object]) -> set[type]:
     }
 
 
+OF_OTHERS = ("chatstack.replay.peers.langchain", "chatstack.replay.peers.agent_framework")
+
+
 def modules_of_ours() -> list[object]:
-    """Every module of the package."""
+    """Every module of the package, save those that take another framework to be imported."""
     found: list[object] = []
     for module in pkgutil.walk_packages(chatstack.__path__, "chatstack."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and module.name not in OF_OTHERS:
             found.append(importlib.import_module(module.name))
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, File, Message, Reasoning, Text, ToolCall, ToolResult
-from chatstack.replay import grounding
+from chatstack.replay.measures import grounding
 from chatstack.replay.measures.grounding import Evidence, Grounding, text_of, values_of
 from chatstack.values.parts import ProviderItem
 
