@@ -21,12 +21,13 @@ from chatstack.layers.summarizing import SummaryClient
 from chatstack.replay import peers
 from chatstack.replay.measures.measuring import Gauge, WireCounter
 from chatstack.replay.peers import peer_policies
-from chatstack.replay.peers.layer import Left, PeerLayer, Piece, Terms
+from chatstack.replay.peers.layer import Left, PeerStack, Piece, Terms
 from chatstack.replay.policies import Policy
 from chatstack.replay.recorder import EditLog
 from chatstack.replay.summaries import StandInWriter, SummaryCost
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient
+from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, ToolDeclaration
 from tests.histories import PROPERTY, histories
 
@@ -147,7 +148,6 @@ def test_below_the_ceiling_the_very_messages_that_came_are_sent(name: str) -> No
     history += [Message.assistant("fine"), Message.user("go on"), *rounds(3)]
     before = msgspec.msgpack.encode(history[:6])
     sent = sent_under(name, ROOMY, *(history[:at] for at in range(2, 15, 2)))
-
     assert all(are_same(found, history[:at]) for at, found in zip(range(2, 15, 2), sent.requests, strict=True))
     assert (sum(sent.edits), sent.summaries) == (0, [])
     assert msgspec.msgpack.encode(history[:6]) == before
@@ -187,7 +187,7 @@ class Fake:
         return (self.script.pop(0) if len(self.script) > 1 else self.script[0])(self.pieces)
 
     def stack(self, model: ScriptedClient) -> ChatStack:
-        return ChatStack(model).use(PeerLayer, peer="fake", ceiling=1_000, opens=self)
+        return PeerStack("fake", self)(1_000, model)
 
 
 def all_of(pieces: list[Piece]) -> list[Left | Message]:
@@ -195,6 +195,7 @@ def all_of(pieces: list[Piece]) -> list[Left | Message]:
 
 
 BOTH = Message("tool", (ToolResult("a", "look", "seen a"), ToolResult("b", "look", "seen b")))
+ITEM = Message("tool", (ProviderItem("openai", '{"type": "computer_call_output"}'),))
 ROUND = [TASK, Message.assistant(ToolCall("a", "look"), ToolCall("b", "look")), BOTH]
 
 
@@ -203,10 +204,10 @@ def test_of_several_results_in_a_message_one_can_be_edited_and_one_left_out() ->
     dropped = Fake(lambda pieces: [*all_of(pieces)[:2], Left(pieces[3].id)])
 
     for fake, wanted in ((edited, [("a", "gone"), ("b", "seen b")]), (dropped, [("b", "seen b")])):
-        ((*rest, last),) = sent_by(fake.stack, ROUND).requests
+        ((*rest, last),) = sent_by(fake.stack, [*ROUND, ITEM]).requests
         assert [(result.call_id, result.text) for result in last.results] == wanted
         assert last.original is BOTH
-        assert [piece.role + piece.answers for piece in fake.pieces] == ["user", "assistant", "toola", "toolb"]
+        assert [piece.role + piece.answers for piece in fake.pieces] == ["user", "assistant", "toola", "toolb", "user"]
         assert are_same(rest, ROUND[:2])
 
 
@@ -305,7 +306,6 @@ def test_agent_framework_truncates_to_half_the_task_included_and_remembers_it() 
     history = [RULE, TASK, *rounds(10)]
     sent = sent_under("af-truncation", size_of(history[:-2]), history[:-2], history, [*history, Message.user("go on")])
     before, after, later = sent.requests
-
     assert are_same(before, history[:-2])
     assert are_same(after, [RULE, *history[-len(after) + 1 :]])
     assert size_of(after) <= size_of(history[:-2]) // 2 < size_of([*after, *history[2:4]])

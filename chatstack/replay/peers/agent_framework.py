@@ -2,9 +2,16 @@
 
 Where a strategy asks for a limit in tokens, that is the ceiling; all else is as it is documented. Those that have no
 limit of their own are composed under a token budget, as its samples do, which drops the oldest groups where they do not
-suffice. Strategies mark messages of a list as left out, and put summaries into it; the list is the same on every call,
-as when a chat client of theirs is given it again and again. An agent of 1.23 keeps less, and mostly sends more: its
-tool loop takes back what it marked for a summary of more than its own messages, and a session marks copies.
+suffice. Strategies mark messages of a list as left out, and put summaries into it. Here a conversation is one list from
+its first call to its last, as where a chat client of theirs is given the same list again and again: what is left out
+stays out.
+
+An agent of 1.23 whose chat client has the strategy loses some of these marks. Behind each call its tool loop takes the
+mark off those of the loop's own messages whose summary covers others as well (the task, for one), so the next call has
+them all summarized again. And a session hands out copies of its messages, so with every turn all marks are gone, and
+the whole conversation is shortened anew. In loops and sessions that were tried, such an agent sent as much as is sent
+here or less, broke its prompt cache as often or more often, and had more summaries written. Whether it costs more than
+the figures here say depends on what tokens from a cache cost.
 """
 
 from __future__ import annotations
@@ -12,21 +19,29 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
-from chatstack.client.protocol import ChatClient
-from chatstack.client.stack import ChatStack
 from chatstack.replay.measures.measuring import WireCounter
-from chatstack.replay.peers.layer import Left, PeerLayer, Piece, Terms, said, written
+from chatstack.replay.peers.layer import Left, PeerStack, Piece, Terms, said, written
 from chatstack.replay.policies import Policy
 from chatstack.values.messages import Message
 
 # By name: the package is checked where Agent Framework is not installed, too.
 _framework: Any = import_module("agent_framework")
-# What it warns of stands in the figures; without a handler Python would write it across the progress bar.
-logging.getLogger("agent_framework").addHandler(logging.NullHandler())
+_is_shortening = ContextVar("is_shortening", default=False)
+
+
+def _is_heard(_: logging.LogRecord) -> bool:
+    return not _is_shortening.get()
+
+
+# What strategies log while they are replayed is in the figures: what is over the limit, edits, summaries. Logged, it
+# would be once for each call, across the progress bar, and from one process only: others do not know how logging is
+# configured. Nobody's handlers or levels are touched, and an agent in the same program is heard as before.
+logging.getLogger("agent_framework").addFilter(_is_heard)
 
 _SERIALIZED = '{"contents"'
 """How the text of a message begins that Agent Framework gives to a tokenizer; others are prompts and transcripts."""
@@ -54,7 +69,11 @@ class _Compaction:
         self._messages.append(_message_of(piece))
 
     async def shortened(self) -> Sequence[Left | Message]:
-        sent = await _framework.apply_compaction(self._messages, strategy=self._strategy, tokenizer=self._tokenizer)
+        before = _is_shortening.set(True)
+        try:
+            sent = await _framework.apply_compaction(self._messages, strategy=self._strategy, tokenizer=self._tokenizer)
+        finally:
+            _is_shortening.reset(before)
         return [
             Left(message.message_id) if message.message_id in self._sizes else written(message.role, message.text)
             for message in sent
@@ -169,35 +188,13 @@ def _contents_of(content: str | list[dict[str, Any]]) -> list[Any]:
     return found
 
 
-def truncation(ceiling: int, model: ChatClient) -> ChatStack:
-    """``TruncationStrategy`` at the ceiling."""
-    return ChatStack(model).use(PeerLayer, peer="af-truncation", ceiling=ceiling, opens=Truncation)
-
-
-def context_window(ceiling: int, model: ChatClient) -> ChatStack:
-    """``ContextWindowCompactionStrategy``, its window the ceiling."""
-    return ChatStack(model).use(PeerLayer, peer="af-context-window", ceiling=ceiling, opens=ContextWindow)
-
-
-def tool_results(ceiling: int, model: ChatClient) -> ChatStack:
-    """``ToolResultCompactionStrategy``, its budget the ceiling."""
-    return ChatStack(model).use(PeerLayer, peer="af-tool-results", ceiling=ceiling, opens=ToolResults)
-
-
-def sliding_window(ceiling: int, model: ChatClient) -> ChatStack:
-    """``SlidingWindowStrategy``, its budget the ceiling."""
-    return ChatStack(model).use(PeerLayer, peer="af-sliding-window", ceiling=ceiling, opens=SlidingWindow)
-
-
-def summarization(ceiling: int, model: ChatClient) -> ChatStack:
-    """``SummarizationStrategy``, its budget the ceiling."""
-    return ChatStack(model).use(PeerLayer, peer="af-summary", ceiling=ceiling, opens=Summarization)
-
-
-POLICIES = (
-    Policy("af-truncation", truncation, "Agent Framework: drops the oldest groups, down to half of the ceiling"),
-    Policy("af-context-window", context_window, "Agent Framework: collapses old tool results, then drops old groups"),
-    Policy("af-tool-results", tool_results, "Agent Framework: collapses all tool calls but the latest"),
-    Policy("af-sliding-window", sliding_window, "Agent Framework: drops all but the twenty newest groups"),
-    Policy("af-summary", summarization, "Agent Framework: summarizes all but about four messages"),
+POLICIES = tuple(
+    Policy(name, PeerStack(name, opens), about)
+    for name, opens, about in (
+        ("af-truncation", Truncation, "Agent Framework: drops the oldest groups, down to half of the ceiling"),
+        ("af-context-window", ContextWindow, "Agent Framework: collapses old tool results, then drops old groups"),
+        ("af-tool-results", ToolResults, "Agent Framework: collapses all tool calls but the latest"),
+        ("af-sliding-window", SlidingWindow, "Agent Framework: drops all but the twenty newest groups"),
+        ("af-summary", Summarization, "Agent Framework: summarizes all but about four messages"),
+    )
 )

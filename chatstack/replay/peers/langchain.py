@@ -2,8 +2,8 @@
 
 The limit in tokens is the ceiling; all else is as LangChain documents it. The two middlewares are called as an agent of
 ``create_agent`` calls them, with the system messages at the head of the conversation kept apart, as its system prompt
-is; ``trim_messages`` is called with the arguments that its documentation recommends before a call of a model. It would
-keep the first system message, too.
+is. They are kept apart from ``trim_messages``, too, which is called with the arguments that its documentation
+recommends before a call of a model, save ``include_system``: there is no system message at the head for it to keep.
 Nothing is traced to LangSmith, whatever the environment says.
 """
 
@@ -15,9 +15,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, cast
 
-from chatstack.client.protocol import ChatClient
-from chatstack.client.stack import ChatStack
-from chatstack.replay.peers.layer import Left, PeerLayer, Piece, Terms, said, written
+from chatstack.replay.peers.layer import Left, PeerStack, Piece, Terms, said, written
 from chatstack.replay.policies import Policy
 from chatstack.values.messages import Message
 
@@ -186,23 +184,11 @@ def _decoded(arguments: str) -> dict[str, object] | None:
     return cast("dict[str, object]", decoded) if isinstance(decoded, dict) else None
 
 
-def clearing(ceiling: int, model: ChatClient) -> ChatStack:
-    """``ContextEditingMiddleware``, its trigger at the ceiling."""
-    return ChatStack(model).use(PeerLayer, peer="langchain-clearing", ceiling=ceiling, opens=Clearing)
-
-
-def trimming(ceiling: int, model: ChatClient) -> ChatStack:
-    """``trim_messages`` to the ceiling."""
-    return ChatStack(model).use(PeerLayer, peer="langchain-trim", ceiling=ceiling, opens=Trimming)
-
-
-def summarizing(ceiling: int, model: ChatClient) -> ChatStack:
-    """``SummarizationMiddleware``, its trigger at the ceiling."""
-    return ChatStack(model).use(PeerLayer, peer="langchain-summary", ceiling=ceiling, opens=Summarizing)
-
-
-POLICIES = (
-    Policy("langchain-clearing", clearing, "LangChain: clears all but the three newest tool results above the ceiling"),
-    Policy("langchain-trim", trimming, "LangChain: trims to the newest messages that fit, from a user message on"),
-    Policy("langchain-summary", summarizing, "LangChain: summarizes all but the twenty newest messages at the ceiling"),
+POLICIES = tuple(
+    Policy(name, PeerStack(name, opens), about)
+    for name, opens, about in (
+        ("langchain-clearing", Clearing, "LangChain: clears all but the three newest tool results above the ceiling"),
+        ("langchain-trim", Trimming, "LangChain: trims to the newest messages that fit, from a user message on"),
+        ("langchain-summary", Summarizing, "LangChain: summarizes all but the twenty newest messages at the ceiling"),
+    )
 )

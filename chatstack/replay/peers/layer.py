@@ -1,4 +1,4 @@
-"""The layer that hands a conversation to a peer's strategy, and sends what that leaves of it.
+"""The stack of a peer's strategy: a layer that hands it the conversation, and sends what it leaves of that.
 
 A message of ours goes over as the wire messages that it makes, and comes back as the same object where nothing of it
 was touched. Nothing that a peer does is repaired: what a server would refuse is sent as it is, and an exception of the
@@ -13,11 +13,13 @@ into the peer's form, once; it does not include the framework's agent around the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
 import msgspec
 
 from chatstack.client.protocol import ChatClient
+from chatstack.client.stack import ChatStack
 from chatstack.client.stream import ChatStream
 from chatstack.errors import ChatStackError
 from chatstack.layers.summarizing import SummaryClient
@@ -57,7 +59,7 @@ class Terms(NamedTuple):
     write: Callable[[Sequence[Message]], Awaitable[str]]
 
 
-class Shortener(Protocol):
+class PeerConversation(Protocol):
     """One conversation in a peer's hands, with whatever its framework would keep from call to call."""
 
     def add(self, piece: Piece) -> None:
@@ -69,12 +71,16 @@ class Shortener(Protocol):
         ...
 
 
-class PeerLayer:
-    """Sends what a peer's strategy leaves of each request. It knows one conversation at a time, the latest.
+class PeerShortener:
+    """Sends what a peer's strategy leaves of each request. It is for a replay, and for nothing else.
 
-    ``opens`` begins one. An edit is reported whenever what is sent is not what was sent before with the new messages
-    behind it. An exception of the peer's is the cause of a ``ChatStackError`` with its name; the conversation begins
-    anew then.
+    Unlike our layers it has state: the conversation that it was asked for last, and what the peer's framework would
+    keep of it. A replay asks for one conversation at a time, each call behind the one before it, so that one is all
+    there is to keep. Elsewhere conversations take turns, and each would begin anew on every call.
+
+    ``opens`` begins a conversation. An edit is reported whenever what is sent is not what was sent before with the new
+    messages behind it. An exception of the peer's is the cause of a ``ChatStackError`` with its name; the conversation
+    begins anew then.
     """
 
     def __init__(
@@ -83,7 +89,7 @@ class PeerLayer:
         *,
         peer: str,
         ceiling: int,
-        opens: Callable[[Terms], Shortener],
+        opens: Callable[[Terms], PeerConversation],
         summary_client: SummaryClient,
         telemetry: Telemetry,
     ) -> None:
@@ -101,7 +107,7 @@ class PeerLayer:
         talk, self._talk = self._talk_of(request), None
         try:
             new = talk.add(request.messages)
-            messages = talk.restored(await talk.shortener.shortened())
+            messages = talk.restored(await talk.theirs.shortened())
         except ChatStackError:
             raise
         except Exception as error:
@@ -123,23 +129,35 @@ class PeerLayer:
         if self._talk is not None and self._talk.goes_on_in(request):
             return self._talk
         fixed = self._counter.count_options(request.options)
-        shortener = self._opens(Terms(max(1, self._ceiling - fixed), self._counter, self._write))
-        return _Talk(request, shortener, self._counter, fixed)
+        theirs = self._opens(Terms(max(1, self._ceiling - fixed), self._counter, self._write))
+        return _Talk(request, theirs, self._counter, fixed)
 
     async def _write(self, messages: Sequence[Message]) -> str:
         stream = await self._summary_client.send(ChatRequest(tuple(messages)))
         return (await stream.response()).text
 
     def __repr__(self) -> str:
-        return f"PeerLayer({self._peer!r}, {self._ceiling})"
+        return f"PeerShortener({self._peer!r}, {self._ceiling})"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStack:
+    """The stack of a peer's strategy, its limit the ceiling. ``opens`` begins a conversation; as a class of a module
+    it can be pickled."""
+
+    peer: str
+    opens: Callable[[Terms], PeerConversation]
+
+    def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
+        return ChatStack(model).use(PeerShortener, peer=self.peer, ceiling=ceiling, opens=self.opens)
 
 
 class _Talk:
     """What is known of one conversation: its messages up to now, the pieces that they went over as, and what was sent
     last."""
 
-    def __init__(self, request: ChatRequest, shortener: Shortener, counter: WireCounter, fixed_tokens: int) -> None:
-        self.shortener = shortener
+    def __init__(self, request: ChatRequest, theirs: PeerConversation, counter: WireCounter, fixed_tokens: int) -> None:
+        self.theirs = theirs
         self.fixed_tokens = fixed_tokens
         self.sent: tuple[Message, ...] = ()
         self._id = request.conversation_id
@@ -165,7 +183,7 @@ class _Talk:
             self._sizes[message] = sum(piece.tokens for piece in pieces)
             for index, piece in enumerate(pieces):
                 self._places[piece.id] = (at, index)
-                self.shortener.add(piece)
+                self.theirs.add(piece)
         return messages[begin:]
 
     def restored(self, left: Sequence[Left | Message]) -> tuple[Message, ...]:
@@ -218,7 +236,7 @@ def _pieces_of(at: int, message: Message, counter: WireCounter) -> Iterator[Piec
     results = message.results
     for index, wire in enumerate(wire_of(message)):
         is_result = index < len(results)
-        role: Role = "tool" if is_result else "user" if results else message.role
+        role: Role = "tool" if is_result else "user" if message.role == "tool" else message.role
         answers = results[index].call_id if is_result else ""
         content = cast("str | list[dict[str, object]] | None", wire.get("content"))
         yield Piece(f"{at}.{index}", role, content or "", message.calls, answers, counter.count_wire(wire))
