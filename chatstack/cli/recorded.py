@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import stat
 import sys
 import time
@@ -175,11 +176,16 @@ def check_targets(
     for option, target in targets.items():
         if target is None:
             continue
-        if target.is_dir() or not target.parent.is_dir():
+        try:
+            can_be = not target.is_dir() and target.parent.is_dir()
+            is_input = any(target.exists() and path.exists() and target.samefile(path) for path in inputs)
+            other = seen.setdefault(target.resolve(), option)
+        except (OSError, RuntimeError) as error:  # a name too long, links in a circle
+            raise InputError(f"{option} {target}: no file can be written there: {error}") from error
+        if not can_be:
             raise InputError(f"{option} {target}: no file can be written there")
-        if any(target.exists() and path.exists() and target.samefile(path) for path in inputs):
+        if is_input:
             raise InputError(f"{option} {target}: is one of the files to read")
-        other = seen.setdefault(target.resolve(), option)
         if other != option:
             raise InputError(f"{option} {target}: is where {other} writes")
 
@@ -190,9 +196,19 @@ def target_of(text: str | None) -> Path | None:
 
 
 def write(option: str, target: Path, text: str) -> None:
-    """Write a file. Raises ``InputError`` that names the option."""
+    """Write a file, all of it or, where it cannot be, none: what was there stays. Raises ``InputError`` that names the
+    option."""
     try:
-        target.write_text(text, encoding="utf-8")
+        if target.exists() and not target.is_file():  # a device, a pipe
+            target.write_text(text, encoding="utf-8")
+            return
+        whole = target.resolve()
+        part = whole.with_name(f".{os.getpid()}.part")
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(whole)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{option} {target}: cannot be written: {error.strerror or error}") from error
 

@@ -174,6 +174,9 @@ def _report(
     tools: Path | None = arguments.tools
     report = report_of(outcome, setup, files, None if tools is None else str(tools))
     target: str | None = arguments.json
+    (messages if target == STDOUT else make_console()).print(report_table(outcome, setup))
+    for line in (*report_faults(outcome), *report_broken(outcome)):
+        messages.print(line, soft_wrap=True)
     if target is not None:
         write_figures(target, report_json(report))
     page: Path | None = arguments.html
@@ -181,6 +184,3 @@ def _report(
         from chatstack.replay.page import page_of
 
         write("--html", page, page_of(with_stories(report, outcome)))
-    (messages if target == STDOUT else make_console()).print(report_table(outcome, setup))
-    for line in (*report_faults(outcome), *report_broken(outcome)):
-        messages.print(line, soft_wrap=True)

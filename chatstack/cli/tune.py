@@ -162,6 +162,8 @@ class _Passes:
         from chatstack.replay.reading.recordings import read_recordings
         from chatstack.replay.tuning.halves import of_part
 
+        for source in self._sources:
+            source.check_unchanged()
         setup = replace(self.setup, policies=tuple(policies))
         progress = self._progress(told)
         with progress.shown():
@@ -205,15 +207,15 @@ def _report(tuned: Tuned, arguments: argparse.Namespace, files: Sequence[str], m
     target: Path = arguments.write
     figures: str | None = arguments.json
     console = messages if figures == STDOUT else make_console()
-    if tuned.best.is_feasible:
-        remarks = tuned.remarks(files, version("chatstack-core"))
-        write("--write", target, pipeline_text(tuned.config, target.suffix.lower(), remarks))
-    if figures is not None:
-        write_figures(figures, report_json(tuned.report(files, None if tools is None else str(tools))))
     for table in tuned.tables():
         console.print(table)
     for line in tuned.lines():
         console.print(line)
+    if figures is not None:
+        write_figures(figures, report_json(tuned.report(files, None if tools is None else str(tools))))
+    if tuned.best.is_feasible:
+        remarks = tuned.remarks(files, version("chatstack-core"))
+        write("--write", target, pipeline_text(tuned.config, target.suffix.lower(), remarks))
     done = f"Written: {printable(str(target))}" if tuned.best.is_feasible else "Nothing is written."
     console.print(done, soft_wrap=True)
     for line in report_broken(tuned.halves.unread):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -25,7 +27,8 @@ from chatstack.replay.reading.recordings import BrokenLine, Recording
 from chatstack.replay.running import Replay, Setup
 
 _BATCH_MESSAGES = 400
-"""About so many go to a process at once: some tenths of a second of work."""
+_BATCH_BYTES = 4_000_000
+"""About so many go to a process at once, whichever comes first: some tenths of a second of work."""
 _WAITING = 2
 """Batches for each process, at work or waiting."""
 
@@ -53,7 +56,7 @@ def replay(
     batches = _batches(items, outcome)
     told = on_progress or _ignore
     if jobs == 1:
-        with asyncio.Runner() as runner:
+        with _interrupted_at_once(), asyncio.Runner() as runner:
             for batch in batches:
                 outcome.merge(runner.run(first.run(batch)), setup.stories)
                 told(outcome.conversations)
@@ -65,7 +68,7 @@ def replay(
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(setup,))
     try:
-        for part in _done(pool, batches, jobs * _WAITING):
+        for part in _done(pool, batches, jobs * _WAITING, setup):
             outcome.merge(part, setup.stories)
             told(outcome.conversations)
     except BrokenProcessPool as error:
@@ -81,17 +84,25 @@ def replay(
     return outcome
 
 
-def _done(pool: ProcessPoolExecutor, batches: Iterator[_Batch], most: int) -> Iterator[Outcome]:
+def _done(pool: ProcessPoolExecutor, batches: Iterator[_Batch], most: int, setup: Setup) -> Iterator[Outcome]:
     """What comes of the batches, as they are done; no more are read than can be waiting."""
-    waiting: set[Future[Outcome]] = set()
+    waiting: dict[Future[Outcome], _Batch] = {}
+
+    def outcome_of(done: Future[Outcome]) -> Outcome:
+        batch = waiting.pop(done)
+        try:
+            return done.result()
+        except RecursionError:  # nested too deeply to be sent, though not to be read
+            return asyncio.run(Replay(setup).run(batch))
+
     for batch in batches:
         with _uninterrupted():
-            waiting.add(pool.submit(_work, batch))
+            waiting[pool.submit(_work, batch)] = batch
         if len(waiting) >= most:
-            done, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
-            yield from (each.result() for each in done)
-    for each in concurrent.futures.as_completed(waiting):
-        yield each.result()
+            done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            yield from map(outcome_of, done)
+    for each in concurrent.futures.as_completed(list(waiting)):
+        yield outcome_of(each)
 
 
 def _check_pickled(setup: Setup) -> None:
@@ -102,6 +113,21 @@ def _check_pickled(setup: Setup) -> None:
             f"the setup of a replay cannot be given to other processes: {error}; make the stack of each policy by a "
             "function of a module, or run with jobs=1"
         ) from error
+
+
+@contextmanager
+def _interrupted_at_once() -> Generator[None]:
+    """An interrupt is an exception where it comes. A running loop would cancel its task, which here never waits."""
+    if threading.current_thread() is not threading.main_thread() or (
+        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: signal.default_int_handler(number, frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
@@ -121,16 +147,17 @@ def _uninterrupted() -> Generator[None]:
 def _batches(items: Iterable[Recording | BrokenLine], outcome: Outcome) -> Iterator[_Batch]:
     """The recordings with their numbers, some at a time; what is broken is noted at once."""
     batch: _Batch = []
-    size = 0
+    messages = size_bytes = 0
     for number, item in enumerate(items, 1):
         if isinstance(item, BrokenLine):
             outcome.note(number, item)
             continue
         batch.append((number, item))
-        size += _messages_in(item)
-        if size >= _BATCH_MESSAGES:
+        messages += _messages_in(item)
+        size_bytes += item.size_bytes
+        if messages >= _BATCH_MESSAGES or size_bytes >= _BATCH_BYTES:
             yield batch
-            batch, size = [], 0
+            batch, messages, size_bytes = [], 0, 0
     if batch:
         yield batch
 
@@ -160,7 +187,16 @@ def _begin(setup: Setup) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     warnings.simplefilter("ignore")  # of the stacks; the process that started this one has said it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _workers.append(_Worker(setup))
+
+
+def _end_with_parent() -> None:
+    """However that ends: one that is killed cannot say so."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _work(batch: _Batch) -> Outcome:

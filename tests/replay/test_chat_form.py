@@ -6,6 +6,7 @@ import pytest
 
 from chatstack import ChatRequest, File, Image, Message, Reasoning, Text, ToolCall, ToolResult
 from chatstack.providers.openai.chat_wire import messages_from_wire, messages_to_wire
+from chatstack.providers.openai.responses_wire import messages_from_wire as responses_from_wire
 from chatstack.replay.measures.chat_form import wire_of
 from chatstack.replay.measures.measuring import Gauge, WireCounter
 from chatstack.replay.reading.forms import conversation_of
@@ -185,3 +186,20 @@ def test_a_message_that_needs_no_change_is_not_made_anew() -> None:
 
     assert wire_of(message) == messages_to_wire([message])
     assert counted.count_message(message) == 4 + 4 + 1_000
+
+
+def test_what_a_computer_gave_back_stands_where_it_likes_and_is_no_word_of_the_users() -> None:
+    items = [
+        {"type": "message", "role": "user", "content": "look"},
+        {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"},
+        {"type": "computer_call", "call_id": "c", "id": "cc", "action": {"type": "screenshot"}},
+        {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "f"}},
+        {"type": "function_call_output", "call_id": "a", "output": "seen"},
+    ]
+    messages = responses_from_wire(items)
+    gauge = Gauge(CHARACTERS)
+
+    whole, alone = (gauge.measure(ChatRequest(each), needs_user=True).fault for each in (messages, messages[2:3]))
+
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "tool"]
+    assert (whole, alone) == ("", "no user message")

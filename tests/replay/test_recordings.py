@@ -39,8 +39,10 @@ def test_each_line_of_jsonl_is_a_conversation(tmp_path: Path) -> None:
 
     first, second = read(path)
 
-    assert first == Recording({"messages": ONE["messages"]}, "chat", "one", "gpt-4o", str(path), 1)
-    assert second == Recording({"messages": [user("b")]}, "chat", "two", "m", str(path), 2)
+    sizes = [len(line) for line in path.read_bytes().splitlines(keepends=True)]
+    file = str(path)
+    assert first == Recording({"messages": ONE["messages"]}, "chat", "one", "gpt-4o", file, 1, 0, sizes[0])
+    assert second == Recording({"messages": [user("b")]}, "chat", "two", "m", file, 2, 0, sizes[1])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool
 
 _MESSAGE_TOKENS = 4
 """Around each message: three, and one for its role. Source: OpenAI's published counting rule."""
+_ITEM = "item"
+"""What another API's own tools gave back (a computer's output): it stands where it likes among calls and results."""
 _PART_TOKENS = 1_000
 """A picture, a sound or a file, whose size its text does not tell."""
 
@@ -141,6 +143,8 @@ class Gauge:
         shapes = self._shapes.get(message)
         if shapes is None:
             shapes = tuple(map(self._shape, wire_of(message)))
+            if message.role == "tool" and not message.results:
+                shapes = tuple(msgspec.structs.replace(shape, role=_ITEM) for shape in shapes)
             self._shapes[message] = shapes
         return shapes
 
@@ -170,6 +174,8 @@ def fault_of(shapes: Sequence[WireShape], *, needs_user: bool) -> str:
         return "empty request"
     waiting: list[str] = []
     for shape in shapes:
+        if shape.role == _ITEM:
+            continue
         if shape.role == "tool":
             if shape.answers not in waiting:
                 return "result without a call"

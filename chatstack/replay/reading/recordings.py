@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -35,9 +36,13 @@ _LINES_TRIED = 1_000
 _OPENING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([\[{,])', re.DOTALL)
 _OBJECT_LINES = re.compile(rb"\n(\{[^\n]*\}[ \t\r]*)(?=\n|\Z)")
 _GZIP = b"\x1f\x8b"
+_HALF = b"\\ud"
+"""How half a character begins, and a whole one that is written in two."""
 _BOM = b"\xef\xbb\xbf"
 _LINES = frozenset({".jsonl", ".ndjson"})
 
+_MOST_BLANK = 100_000
+"""Empty lines in a row: what has more of them is no recording, and a small file can unpack to billions."""
 _BESIDE = ("system", "instructions", "tools", "functions")
 _NAMES_TOLD = 5
 _NAME_CHARS = 40
@@ -61,6 +66,8 @@ class Recording(msgspec.Struct, frozen=True):
     file: str
     line: int
     nth: int = 0
+    size_bytes: int = 0
+    """Of its JSON, about."""
 
     def broken(self, error: BaseException) -> BrokenLine:
         """That it cannot be replayed, and why."""
@@ -84,7 +91,12 @@ def read_recordings(
     """Every conversation of the sources in order, and every line that holds none."""
     behind = 0
     for source in sources:
-        with source.open() as raw, _unzipped(raw) as opened:
+        try:
+            raw = source.open()
+        except OSError as error:  # it was there when all of them were looked for
+            yield BrokenLine(source.name, 1, f"cannot be read: {error.strerror or error}")
+            continue
+        with raw, _unzipped(raw) as opened:
             for item in _read(opened, source, limit_bytes):
                 if advance is not None:
                     advance(behind + min(raw.tell(), source.size_bytes))
@@ -104,9 +116,15 @@ def _read(opened: IO[bytes], source: Source, limit_bytes: int) -> Iterator[Recor
     file = source.name
     number, empty = 0, True
     try:
+        blank = 0
         for number, line in _lines(opened, limit_bytes):
             if line is not None and not line.strip():
+                blank += 1
+                if blank > _MOST_BLANK:
+                    yield BrokenLine(file, number, f"reading stopped here: more than {_MOST_BLANK:,} empty lines")
+                    return
                 continue
+            blank = 0
             if empty and line is not None and not _LINES.intersection(source.suffixes) and not _is_whole(line):
                 yield from _document(_rest(line, opened, limit_bytes), file, number, limit_bytes)
                 return
@@ -192,8 +210,8 @@ def _conversations(line: bytes | None, file: str, number: int, limit_bytes: int)
         yield BrokenLine(file, number, f"holds more than {_MOST_VALUES:,} values")
         return
     try:
-        value: object = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        value = _decoded(line)
+    except (ValueError, RecursionError) as error:
         yield BrokenLine(file, number, f"not valid JSON: {_one_line(error)}")
         return
     conversations = _listed(value)
@@ -202,13 +220,27 @@ def _conversations(line: bytes | None, file: str, number: int, limit_bytes: int)
     for position, each in enumerate(conversations):
         nth = position + 1 if len(conversations) > 1 else 0
         try:
-            yield _recording(each, file, number, nth)
+            yield _recording(each, file, number, nth, len(line) // len(conversations))
         except InputError as error:
             yield _broken(file, number, nth, error)
 
 
 def _broken(file: str, line: int, nth: int, error: BaseException) -> BrokenLine:
     return BrokenLine(file, line, f"conversation {nth}: {error}" if nth else str(error))
+
+
+def _decoded(line: bytes) -> object:
+    """The JSON value. Half characters, as a text has that was cut within an emoji, are left in it."""
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        if _HALF not in line.lower():
+            raise
+        return json.loads(line, parse_constant=_refuse)
+
+
+def _refuse(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _listed(value: object) -> list[object]:
@@ -220,7 +252,7 @@ def _listed(value: object) -> list[object]:
     return [value]
 
 
-def _recording(value: object, file: str, line: int, nth: int) -> Recording:
+def _recording(value: object, file: str, line: int, nth: int, size_bytes: int) -> Recording:
     """The conversation. Raises ``InputError`` for what is none."""
     items, beside = _items_of(value)
     form = form_of(items, beside)
@@ -235,6 +267,7 @@ def _recording(value: object, file: str, line: int, nth: int) -> Recording:
         file,
         line,
         nth,
+        size_bytes,
     )
 
 

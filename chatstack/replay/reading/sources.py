@@ -33,12 +33,25 @@ class Source:
     name: str
     size_bytes: int
     path: Path | None = None
+    changed_ns: int = 0
+    """When the file was last changed, as it was found."""
     _copy: IO[bytes] | None = field(default=None, repr=False)
 
     @property
     def suffixes(self) -> tuple[str, ...]:
         """The last two, in lower case: ``(".jsonl", ".gz")``."""
         return tuple(suffix.lower() for suffix in Path(self.name).suffixes[-2:])
+
+    def check_unchanged(self) -> None:
+        """For whoever reads several times. Raises ``InputError`` where the file is not the one that was found."""
+        if self.path is None:
+            return
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        if (status.st_size, status.st_mtime_ns) != (self.size_bytes, self.changed_ns):
+            raise InputError(f"{self.path}: has changed since it was first read; try again with a copy")
 
     def open(self) -> IO[bytes]:
         """Its bytes from the start, each time anew; several readers do not disturb one another."""
@@ -96,7 +109,8 @@ def _file(path: Path) -> Source:
     """Opened for a moment, to see that it can be read."""
     try:
         with path.open("rb") as opened:
-            return Source(str(path), os.fstat(opened.fileno()).st_size, path)
+            status = os.fstat(opened.fileno())
+            return Source(str(path), status.st_size, path, status.st_mtime_ns)
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -141,7 +155,7 @@ def _copied(stack: ExitStack) -> Source:
     try:
         copy = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         shutil.copyfileobj(sys.stdin.buffer, copy, _PIECE_BYTES)
-        return Source(_STDIN_NAME, copy.tell(), None, copy)
+        return Source(_STDIN_NAME, copy.tell(), _copy=copy)
     except OSError as error:
         raise InputError(f"{_STDIN_NAME}: cannot be copied to a temporary file: {error.strerror or error}") from error
 
