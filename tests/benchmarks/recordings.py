@@ -11,8 +11,9 @@
 DIR holds two sets, each a JSONL file of OpenAI chat messages, gzipped: ``tau_airline_gpt4o*.jsonl.gz``, the gpt-4o
 trajectories of sierra-research/tau-bench at 59a200c, and ``swe_gemini3_mini*.jsonl.gz``, the runs of
 gruckion/mini-swe-agent at d12a71a. Sizes are those of the wire text by o200k, no tool schemas; cost is at prompt-cache
-prices (read 0.1, write 1.25, nothing under 1,024 tokens cached), beside sending everything. Under each table stands
-what ``ours`` comes to beside the others.
+prices (read 0.1, write 1.25, nothing under 1,024 tokens cached), beside sending everything. Then follow the README's
+short form of the table, and what ``ours`` comes to beside the others. At last the guard and ``ours`` at a window that
+is too small for the coding runs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from chatstack.replay.measures.figures import PolicyFigures
@@ -27,12 +29,14 @@ from chatstack.replay.measures.measuring import WireCounter
 from chatstack.replay.outcomes import Outcome
 from chatstack.replay.parallel import cores, replay
 from chatstack.replay.peers import peer_policies
-from chatstack.replay.policies import policies_for
+from chatstack.replay.policies import Policy, policies_for
 from chatstack.replay.reading.recordings import read_recordings
 from chatstack.replay.reading.sources import sources_from
 from chatstack.replay.running import Setup
+from chatstack.replay.telling import percent
 
 SETS = (("tau_airline_gpt4o", "airline", (4_000, 8_000)), ("swe_gemini3_mini", "coding", (8_000, 16_000)))
+TOO_SMALL = ("swe_gemini3_mini", "coding", (2_000,))
 HEADINGS = (
     "recordings, window",
     "policy",
@@ -52,23 +56,53 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="DIR")
     directory: Path = parser.parse_args().data
     policies = (*policies_for([]), *peer_policies())
-    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
-    verdicts: list[str] = []
-    for pattern, called, windows in SETS:
-        files = sorted(directory.glob(f"{pattern}*.jsonl.gz"))
-        if not files:
-            sys.exit(f"no {pattern}*.jsonl.gz in {directory}")
-        for window in windows:
-            started = time.monotonic()
-            setup = Setup(policies, window=window, counter=WireCounter.best())
-            with sources_from(files) as sources:
-                outcome = replay(setup, read_recordings(sources), jobs=cores())
-            where = f"{called}, {window:,}"
-            for figures in outcome.figures:
-                print(row(where, figures, outcome), flush=True)
-            verdicts += verdict(where, outcome)
-            print(f"{where}: {time.monotonic() - started:.0f} s", file=sys.stderr)
-    print("\n" + "\n".join(verdicts))
+    outcomes = {where: outcome for each in SETS for where, outcome in replayed(directory, *each, policies)}
+    print(f"\n{short(outcomes)}\n")
+    for where, outcome in outcomes.items():
+        print(verdict(where, outcome))
+    print()
+    for _ in replayed(directory, *TOO_SMALL, policies_for([], ["guard", "ours"])):
+        pass
+
+
+def replayed(
+    directory: Path, pattern: str, called: str, windows: Sequence[int], policies: Sequence[Policy]
+) -> Iterator[tuple[str, Outcome]]:
+    """One set under each window; its rows are printed as they come."""
+    files = sorted(directory.glob(f"{pattern}*.jsonl.gz"))
+    if not files:
+        sys.exit(f"no {pattern}*.jsonl.gz in {directory}")
+    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
+    for window in windows:
+        started = time.monotonic()
+        setup = Setup(tuple(policies), window=window, counter=WireCounter.best())
+        with sources_from(files) as sources:
+            outcome = replay(setup, read_recordings(sources), jobs=cores())
+        where = f"{called}, {window:,}"
+        for figures in outcome.figures:
+            print(row(where, figures, outcome), flush=True)
+        print(f"{where}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+        yield where, outcome
+
+
+def short(outcomes: Mapping[str, Outcome]) -> str:
+    """A row for each policy: cost, found, far; in brackets where it would not do."""
+    lines = [f"| policy | {' | '.join(outcomes)} |", f"|---|{'---|' * len(outcomes)}"]
+    for at, first in enumerate(next(iter(outcomes.values())).figures):
+        lines.append(f"| {first.name} | {' | '.join(cell(each, each.figures[at]) for each in outcomes.values())} |")
+    return "\n".join(lines)
+
+
+def cell(outcome: Outcome, figures: PolicyFigures) -> str:
+    cost = figures.cost_relative(outcome.everything.spending)
+    shares = f"{share_of(figures.grounding.share)}, {share_of(figures.grounding.far_share)}"
+    told = f"{'-' if cost is None else f'{cost:.3f}'}: {shares}"
+    return told if would_do(figures) else f"({told})"
+
+
+def would_do(figures: PolicyFigures) -> bool:
+    """Whether it kept every call within the window, and sent nothing that a server would refuse."""
+    return not (figures.over_limit or figures.refused or figures.invalid_requests)
 
 
 def row(where: str, figures: PolicyFigures, outcome: Outcome) -> str:
@@ -77,8 +111,8 @@ def row(where: str, figures: PolicyFigures, outcome: Outcome) -> str:
         where,
         figures.name,
         "-" if cost is None else f"{cost:.3f}",
-        percent(figures.grounding.share),
-        percent(figures.grounding.far_share),
+        share_of(figures.grounding.share),
+        share_of(figures.grounding.far_share),
         f"{100 * figures.spending.prefix_breaks / figures.calls:.1f} %",
         f"{figures.over_limit:,}",
         f"{figures.invalid_requests:,}",
@@ -88,28 +122,35 @@ def row(where: str, figures: PolicyFigures, outcome: Outcome) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def verdict(where: str, outcome: Outcome) -> list[str]:
-    """What ``ours`` comes to beside those that keep the ceiling, and beside those that do not."""
+def verdict(where: str, outcome: Outcome) -> str:
+    """What ``ours`` comes to beside those that would do, and beside all."""
     (ours,) = (each for each in outcome.figures if each.name == "ours")
     others = [each for each in outcome.figures if each is not ours]
-    keep = [each for each in others if not (each.over_limit or each.refused or each.invalid_requests)]
-    dearer = [each.name for each in keep if each.spending.cost <= ours.spending.cost]
-    lower = [each.name for each in others if above(each, ours)]
-    within = [each.name for each in keep if above(each, ours)]
-    return [
-        f"{where}: of {len(keep)} that keep the ceiling, as cheap as ours or cheaper: {', '.join(dearer) or 'none'}; "
-        f"with more found: {', '.join(within) or 'none'}; of all {len(others)}, with more found: "
-        f"{', '.join(lower) or 'none'}"
-    ]
+    doing = list(filter(would_do, others))
+    return (
+        f"{where}: of {len(doing)} that would do, as cheap as ours or cheaper: {names(doing, ours, is_cheap)}; with "
+        f"more found: {names(doing, ours, finds_more)}. Of all {len(others)}, as cheap or cheaper: "
+        f"{names(others, ours, is_cheap)}; with more found: {names(others, ours, finds_more)}"
+    )
 
 
-def above(one: PolicyFigures, other: PolicyFigures) -> bool:
-    """Whether it found more values; all policies look for the same ones."""
+def names(
+    policies: Sequence[PolicyFigures], ours: PolicyFigures, has: Callable[[PolicyFigures, PolicyFigures], bool]
+) -> str:
+    return ", ".join(each.name for each in policies if has(each, ours)) or "none"
+
+
+def is_cheap(one: PolicyFigures, other: PolicyFigures) -> bool:
+    return one.spending.cost <= other.spending.cost
+
+
+def finds_more(one: PolicyFigures, other: PolicyFigures) -> bool:
+    """All policies look for the same values."""
     return one.grounding.found > other.grounding.found
 
 
-def percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+def share_of(share: float | None) -> str:
+    return "-" if share is None else f"{percent(share)} %"
 
 
 if __name__ == "__main__":
