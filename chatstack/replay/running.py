@@ -17,7 +17,7 @@ from chatstack.replay.measures.measuring import Gauge, WireCounter
 from chatstack.replay.outcomes import Outcome
 from chatstack.replay.policies import Policy
 from chatstack.replay.reading.forms import Conversation, conversation_of
-from chatstack.replay.reading.recordings import BrokenLine, Recording
+from chatstack.replay.reading.recordings import Recording
 from chatstack.replay.recorder import EditLog, Recorder
 from chatstack.replay.stories import CallStory, PolicyStory, Story, Tracing, told_message
 from chatstack.replay.summaries import StandInWriter
@@ -89,13 +89,15 @@ class Replay:
         setup, outcome, gauge = self._setup, self._outcome, self._gauge
         try:
             conversation = conversation_of(recording)
-        except (InputError, RecursionError) as error:
-            outcome.note(number, BrokenLine(recording.file, recording.line, str(error)))
+        except (InputError, UnicodeEncodeError, RecursionError) as error:
+            outcome.note(number, recording.broken(error))
             return
         outcome.conversations += 1
         model = setup.model or recording.model
         price = price_of(model)
-        outcome.priced(model, price.with_long_cache() if price is not None and setup.long_cache else price)
+        if price is not None and setup.long_cache:
+            price = price.with_long_cache()
+        outcome.priced(model, price)
         talk = _Talk(conversation, setup, f"{number}:{recording.id}", price)
         outcome.everything.conversations += 1
         outcome.everything.spending.begin(price, setup.pause_seconds)
@@ -134,6 +136,11 @@ class _Talk:
         return self._first_user < position
 
 
+def _broken(policy: str, error: Exception) -> ChatStackError:
+    """What a layer raises that no layer should: the replay cannot go on."""
+    return ChatStackError(f"policy {policy}: a layer raised {type(error).__name__}: {error}")
+
+
 class _Clock:
     """The time that a replayed stack is shown: so many seconds pass before each call, and none besides."""
 
@@ -161,7 +168,12 @@ class _Run:
             SummaryClient: self._writer,
             ContextMemory: self._memory,
         }
-        self.client: BuiltClient = policy.stack(setup.window, self._recorder).build(services.__getitem__)
+        try:
+            self.client: BuiltClient = policy.stack(setup.window, self._recorder).build(services.__getitem__)
+        except ChatStackError:
+            raise
+        except Exception as error:
+            raise _broken(policy.name, error) from error
 
     async def replay(self, talk: _Talk, gauge: Gauge, figures: PolicyFigures) -> PolicyStory:
         """All calls of one conversation."""
@@ -197,6 +209,8 @@ class _Run:
             refused = type(error).__name__
             figures.refused += 1
             figures.note(refused)
+        except Exception as error:
+            raise _broken(self._name, error) from error
         figures.cpu_seconds += time.process_time() - started - self._recorder.cpu_seconds
         return refused
 
@@ -209,7 +223,7 @@ class _Run:
             figures.spending.add_summary(cost)
         story.lost = talk.evidence.weigh(position, self._sent, figures.grounding)
         story.tokens = measured[-1].tokens if measured else 0
-        story.cached, story.edited = charge.cached, charge.is_broken
+        story.cached, story.broken = charge.cached, charge.is_broken
         story.over = any(each.tokens > self._setup.window for each in measured)
         story.why = list(self._log.edits)
 
@@ -225,5 +239,5 @@ def _story(number: int, recording: Recording, model: str, talk: _Talk, told: lis
         [position for position, _ in talk.calls()],
         told,
         number,
-        sum(len(call.lost) + len(call.why) for call in calls),
+        sum(call.lost_count + len(call.why) for call in calls),
     )

@@ -145,6 +145,24 @@ class Page:
             self.ask("Input.dispatchKeyEvent", type="keyUp", **parameters)
         self.settle()
 
+    def click(self, selector: str, x: float | None = None, y: float | None = None) -> None:
+        """The left button of the mouse on the first such element: so far from its left and top, else in its middle."""
+        left, top, width, height = self.value(
+            f"(() => {{ const found = document.querySelector({selector!r}); found.scrollIntoView({{block: 'center'}});"
+            "const at = found.getBoundingClientRect(); return [at.left, at.top, at.width, at.height]; })()"
+        )
+        place = {"x": left + (width / 2 if x is None else x), "y": top + (height / 2 if y is None else y)}
+        for kind in ("mousePressed", "mouseReleased"):
+            self.ask("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+        self.settle()
+
+    def give(self, control: str, value: int, event: str) -> None:
+        """Give a control a value, as whoever moves it does."""
+        self.value(
+            f"(() => {{ const control = document.querySelector({control!r}); control.value = {value};"
+            f"control.dispatchEvent(new Event({event!r})); }})()"
+        )
+
     def colours(self, *, dark: bool) -> None:
         """What the reader prefers."""
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}

@@ -7,9 +7,12 @@ before comes from the cache), so that the page can be looked at; they are no mea
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
+
+from chatstack.replay.stories import TEXT_CHARS
 
 Report: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]
@@ -80,6 +83,10 @@ RULES: Mapping[str, tuple[str, Rule]] = {
 }
 
 
+ANEW = ("sliding-window", "rolling-masking")
+"""They edit each request that leaves something out; the others only report what they decide anew."""
+
+
 def _grown(before: str, messages: Sequence[Message]) -> str:
     return before + "k" * (len(messages) - len(before))
 
@@ -104,8 +111,13 @@ def _shortened(states: str, messages: Sequence[Message], window: int, letter: st
 def message(role: str, text: str, tokens: int | None = None, name: str | None = None, **more: object) -> Message:
     """One message of a story."""
     kind = "result" if role == "tool" else "text"
-    said = {"role": role, "kind": kind, "text": text, "chars": len(text), "tokens": tokens or max(1, len(text) // 4)}
-    return said | ({"name": name} if name else {}) | more
+    size = tokens or max(1, len(text) // 4)
+    return {"role": role, "kind": kind, "name": name or "", **cut(text), "tokens": size, **more}
+
+
+def cut(text: str) -> dict[str, Any]:
+    """The beginning of a text and the length of all of it."""
+    return {"text": text[:TEXT_CHARS], "chars": len(text)}
 
 
 def _talk(rng: random.Random, length: int) -> list[Message]:
@@ -119,7 +131,7 @@ def _talk(rng: random.Random, length: int) -> list[Message]:
         size = min(2_500, int(rng.lognormvariate(5.6, 1.0)))
         text = words(min(size, 300))
         name = rng.choice(("bash", "get_reservation_details", "search_direct_flight", "read_file"))
-        messages.append(message("tool", text[:2_000], max(8, size), name, chars=max(len(text), size * 4)))
+        messages.append(message("tool", text, max(8, size), name, chars=max(len(text), size * 4)))
         if rng.random() < 0.12:
             messages.append(message("user", words(rng.randint(4, 30))))
     return messages[:length]
@@ -130,10 +142,26 @@ def run_length(states: str) -> str:
     return "".join(f"{len(list(same))}{letter}" for letter, same in groupby(states))
 
 
+def letters_of(states: str) -> str:
+    """``2k1c`` as ``kkc``."""
+    return "".join(int(times) * letter for times, letter in re.findall(r"(\d+)([a-z])", states))
+
+
+def rows_of(call: Mapping[str, Any]) -> list[str]:
+    """What the rows of the page say of the messages at a call, the answer among them."""
+    words = {"k": "sent", "c": "cleared", "f": "folded", "d": "dropped"}
+    rows = [words[letter] for letter in letters_of(call["states"])]
+    for each in reversed(call.get("added", ())):
+        rows.insert(each["before"], "put in")
+    return [*rows, "recorded" if call.get("refused") else "answer"]
+
+
 def story_of(messages: Sequence[Message], names: Sequence[str], window: int, number: int = 0) -> dict[str, Any]:
     """A conversation through these policies."""
     calls = [at for at, each in enumerate(messages) if each["role"] == "assistant"]
-    courses = [{"name": name, "calls": list(_course(messages, calls, RULES[name][1], window))} for name in names]
+    courses: list[dict[str, Any]] = [
+        {"name": name, "calls": list(_course(messages, calls, name, window))} for name in names
+    ]
     model = "google/gemini-3-pro-preview"
     return {
         "id": f"swe-gemini3-astropy__astropy-{12907 + 76 * number}",
@@ -143,38 +171,43 @@ def story_of(messages: Sequence[Message], names: Sequence[str], window: int, num
         "messages": list(messages),
         "calls": calls,
         "policies": courses,
+        "number": number,
+        "weight": sum(len(call["why"]) + call["lost_count"] for each in courses for call in each["calls"]),
     }
 
 
-def _course(messages: Sequence[Message], calls: Sequence[int], rule: Rule, window: int) -> Iterator[dict[str, Any]]:
+def _course(messages: Sequence[Message], calls: Sequence[int], name: str, window: int) -> Iterator[dict[str, Any]]:
     before, last = "", 0
     for end in calls:
         there = messages[:end]
-        states = rule(there, before, window)
+        states = RULES[name][1](there, before, window)
         changed = [at for at, state in enumerate(states) if state == "c" and before[at : at + 1] != "c"]
         same = next((at for at, (old, new) in enumerate(zip(before, states, strict=False)) if old != new), len(before))
         tokens = _size(there, states)
-        edited = same < len(before) or "k" * (len(states) - len(before)) != states[len(before) :]
-        call: dict[str, Any] = {
+        kept = "k" * len(states) if name in ANEW else _grown(before, there)
+        lost = ["gift_card_6941833", "astropy/modeling/separable.py"] if states != kept and "d" in states else []
+        summary = {"before": states.find("f"), **cut("Summary: " + messages[1]["text"])}
+        yield {
             "tokens": tokens,
             "cached": _size(there[:same], states[:same]) if last >= 1_024 else 0,
-            "edited": edited,
+            "broken": same < len(before),
+            "over": tokens > window,
+            "refused": "",
             "states": run_length(states),
-            "changed": {str(at): f"[cleared, {messages[at]['tokens']:,} tokens; it named HAT136]" for at in changed},
-            "why": [f"more than {window:,} tokens: {tokens:,} are left"] if edited else [],
-            "lost": ["gift_card_6941833", "astropy/modeling/separable.py"] if edited and "d" in states else [],
-            "added": [{"before": states.index("f"), "text": "Summary: " + messages[1]["text"]}]
-            if "f" in states
-            else [],
+            "changed": {
+                str(at): cut(f"[cleared, {messages[at]['tokens']:,} tokens; it named HAT136]") for at in changed
+            },
+            "added": [summary] if "f" in states else [],
+            "why": [f"more than {window:,} tokens: {tokens:,} are left"] if states != kept else [],
+            "lost": lost,
+            "lost_count": len(lost),
         }
-        if tokens > window:
-            call["over"] = True
-        yield call
         before, last = states, tokens
 
 
 def _figures(name: str, stories: Sequence[Mapping[str, Any]], base: float, rng: random.Random) -> dict[str, Any]:
     calls = [call for story in stories for each in story["policies"] if each["name"] == name for call in each["calls"]]
+    edits = sum(len(call["why"]) for call in calls)
     cost = sum(call["tokens"] - 0.9 * call["cached"] for call in calls)
     kept = sum(call["states"].count("d") + 2 * call["states"].count("f") for call in calls) / max(1, len(calls))
     found = max(0.5, 1 - 0.03 * kept - (0.0 if name == "nothing" else 0.001 * rng.randint(2, 30)))
@@ -186,10 +219,12 @@ def _figures(name: str, stories: Sequence[Mapping[str, Any]], base: float, rng: 
         "requests": len(calls),
         "tokens_sent": sum(call["tokens"] for call in calls),
         "peak_tokens": max((call["tokens"] for call in calls), default=0),
-        "over_limit": sum(call.get("over", False) for call in calls),
+        "over_limit": sum(call["over"] for call in calls),
         "tokens_from_cache": sum(call["cached"] for call in calls),
         "tokens_to_cache": sum(call["tokens"] - call["cached"] for call in calls),
-        "prefix_breaks": sum(call["edited"] for call in calls),
+        "summary_input": edits * 5_000 if name == "summary" else 0,
+        "summary_output": edits * SUMMARY_TOKENS if name == "summary" else 0,
+        "prefix_breaks": sum(call["broken"] for call in calls),
         "cost_relative": round(cost / base, 6) if base else None,
         "cost_usd": round(cost * 2e-6, 6),
         "cost_usd_uncached": round(sum(call["tokens"] for call in calls) * 2e-6, 6),
@@ -198,7 +233,7 @@ def _figures(name: str, stories: Sequence[Mapping[str, Any]], base: float, rng: 
         "grounding_far": 1.0 if name == "nothing" else round(max(0.3, found - 0.09), 6),
         "grounding_far_values": 2_345,
         "invalid_requests": 0,
-        "edits": sum(call["edited"] for call in calls),
+        "edits": edits,
         "refused": 0,
         "cpu_ms_per_call": round(0.05 + rng.random() / 3, 4),
         "faults": {},
@@ -231,6 +266,9 @@ def report(
         "version": 2,
         "counter": "o200k",
         "window": window,
+        "model": None,
+        "pause_seconds": 0.0,
+        "long_cache": False,
         "conversations": conversations,
         "calls": sum(lengths),
         "files": ["runs/swe_gemini3.jsonl.gz"],
@@ -278,7 +316,6 @@ HOSTILE = (
     "😀👩‍👩‍👧 مرحبا \u202eevil\u202c שלום",
     "long " + "x" * 3_000,
 )
-LONG = "long " + "x" * 1_000_000
 
 
 def hostile(told: Report) -> Report:
@@ -287,13 +324,14 @@ def hostile(told: Report) -> Report:
     messages = [message("user" if at % 2 == 0 else "assistant", text) for at, text in enumerate(HOSTILE * 2)]
     for at in range(2, len(messages), 3):
         messages[at] = message("tool", messages[at]["text"], 900, next(texts))
-    messages[1] |= {"text": LONG, "chars": len(LONG)}
+    messages[1] = message("assistant", "long " + "x" * 1_000_000)
     names = ("ours", "summary")
-    story = story_of(messages, names, 1_500) | {"id": HOSTILE[0], "model": HOSTILE[1], "file": HOSTILE[2]}
+    story: dict[str, Any] = story_of(messages, names, 1_500)
+    story |= {"id": HOSTILE[0], "model": HOSTILE[1], "file": HOSTILE[2]}
     calls = [call for each in story["policies"] for call in each["calls"]]
     for call in calls:
-        changed = {at: next(texts) for at in call["changed"]}
-        added = [{**each, "text": next(texts)} for each in call["added"]]
+        changed = {at: cut(next(texts)) for at in call["changed"]}
+        added = [{**each, **cut(next(texts))} for each in call["added"]]
         call |= {"why": [next(texts)], "lost": [next(texts), next(texts)], "changed": changed, "added": added}
     calls[-1] |= {"refused": HOSTILE[1]}
     policies = [{**each, "about": next(texts), "faults": {next(texts): 1}} for each in told["policies"]]

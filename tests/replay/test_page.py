@@ -243,6 +243,13 @@ def test_what_was_paid_for_summaries_is_told_where_there_were_any() -> None:
     assert (told["read for summaries"], told["written for them"]) == ("5,000", "400")
 
 
+def test_what_cost_is_tells_no_price_itself() -> None:
+    """Prices depend on how the replay was asked for: they are told in one place."""
+    (about,) = re.findall(r"<dt>cost</dt><dd>(.*?)</dd>", page_of({}))
+    assert "at the prices under Assumptions" in about
+    assert not re.search(r"\d", about)
+
+
 DOES = "every call within the window, and nothing that a server would refuse"
 
 

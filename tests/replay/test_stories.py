@@ -9,16 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, Message, Text, ToolCall, ToolResult
 from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.guard import ContextWindowGuard
+from chatstack.replay.measures.measuring import WireCounter
 from chatstack.replay.outcomes import Outcome
 from chatstack.replay.policies import Policy, policies_for
 from chatstack.replay.reading.recordings import Recording
-from chatstack.replay.stories import Added, CallStory, PolicyStory, Story, Tracing, told_message
+from chatstack.replay.stories import Added, CallStory, Cut, PolicyStory, Story, Tracing, told_message
 from chatstack.testing import ScriptedClient
 from tests.histories import PROPERTY, histories
 from tests.replay.conversations import (
@@ -29,8 +31,11 @@ from tests.replay.conversations import (
     recording,
     result,
     setup_of,
+    talk,
     user,
 )
+from tests.replay.errands import errand
+from tests.replay.reports import letters_of
 
 SUMMARY = re.compile(r"\[Summary of earlier messages\. .*\]\nthe old way")
 
@@ -54,11 +59,6 @@ def calls_of(policy: Policy, *items: Recording, window: int = 1_000) -> list[Cal
     return told.calls
 
 
-def letters(states: str) -> str:
-    """``2k1d`` as ``kkd``."""
-    return "".join(int(count) * state for count, state in re.findall(r"(\d+)([a-z])", states))
-
-
 def pruning_at(ceiling: int, stack: ChatStack) -> ChatStack:
     return stack.use(ContextWindowGuard, max_context_tokens=ceiling, prune_on_overflow=True, counter=CHARACTERS)
 
@@ -80,7 +80,7 @@ def test_what_the_guard_leaves_out_is_dropped() -> None:
     calls = calls_of(Policy("guard", pruning), rounds(4), window=400)
 
     assert [call.states for call in calls] == ["1k", "3k", "5k", "7k", "1k4d4k"]
-    assert [(call.tokens, call.edited, bool(call.why)) for call in calls[3:]] == [
+    assert [(call.tokens, call.broken, bool(call.why)) for call in calls[3:]] == [
         (344, False, False),
         (232, True, True),
     ]
@@ -92,9 +92,9 @@ def test_what_is_cleared_is_told_with_its_new_text_and_once() -> None:
     calls = calls_of(Policy("clearer", clearing), rounds(5), window=400)
 
     assert [call.states for call in calls] == ["1k", "3k", "5k", "7k", "2k1c1k1c1k1c2k", "2k1c1k1c1k1c4k"]
-    assert [call.changed for call in calls[4:]] == [{"2": "[cleared]", "4": "[cleared]", "6": "[cleared]"}, {}]
+    assert [call.changed for call in calls[4:]] == [dict.fromkeys(("2", "4", "6"), Cut("[cleared]", 9)), {}]
     assert not any(call.changed for call in calls[:4])
-    assert [call.edited for call in calls] == [False] * 4 + [True, False]
+    assert [call.broken for call in calls] == [False] * 4 + [True, False]
     assert not any(call.added for call in calls)
 
 
@@ -116,11 +116,11 @@ def test_what_a_summary_stands_for_is_folded_also_after_the_second_one(tmp_path:
 
     first, second, *_ = (at for at, call in enumerate(calls) if call.why)
     for at, call in enumerate(calls):
-        assert set(letters(call.states)) == ({"k"} if at < first else {"k", "f"})
+        assert set(letters_of(call.states)) == ({"k"} if at < first else {"k", "f"})
         assert len(call.added) == (at >= first)
         assert all(SUMMARY.match(each.text) for each in call.added)
-    before, after = letters(calls[second - 1].states), letters(calls[second].states)
-    assert after.count("f") > before.count("f") == letters(calls[first].states).count("f") > 2
+    before, after = letters_of(calls[second - 1].states), letters_of(calls[second].states)
+    assert after.count("f") > before.count("f") == letters_of(calls[first].states).count("f") > 2
     assert calls[second].added[0].before == after.rindex("f") + 1 > calls[first].added[0].before
     assert calls[second].why[0].startswith("summarize: ")
 
@@ -130,13 +130,13 @@ def test_ours_clears_and_drops_and_leaves_the_names() -> None:
 
     calls = calls_of(policy, rounds(100, 60), window=1_500)
 
-    edited = next(call for call in calls if call.edited)
-    states = letters(edited.states)
+    edited = next(call for call in calls if call.why)
+    states = letters_of(edited.states)
     assert set(states) == {"k", "c", "d"}
     assert (states[0], states[-1]) == ("k", "k")
     assert [int(at) for at in edited.changed] == [at for at, state in enumerate(states) if state == "c"]
     following = calls[calls.index(edited) + 1]
-    assert (letters(following.states), following.changed) == (f"{states}kk", {})
+    assert (letters_of(following.states), following.changed) == (f"{states}kk", {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,8 +160,8 @@ def test_the_same_message_twice_is_told_apart() -> None:
     *_, before, call = calls = calls_of(policy, recording(conversation(*same)))
 
     assert (before.states, call.states) == ("1c2d2k", "1c2d2k2d")
-    assert call.added == [Added(4, "put in")]
-    assert [call.changed for call in calls] == [{"0": "short"}, {}, {}, {}]
+    assert call.added == [Added(4, "put in", 6)]
+    assert [call.changed for call in calls] == [{"0": Cut("short", 5)}, {}, {}, {}]
 
 
 def test_what_comes_in_fresh_objects_is_known_by_what_it_says() -> None:
@@ -170,7 +170,7 @@ def test_what_comes_in_fresh_objects_is_known_by_what_it_says() -> None:
 
     tracing.add(call, 3, ChatRequest((Message.user("task"), Message.user("go on"), Message.user("new"))))
 
-    assert (call.states, call.added) == ("1k1d1k", [Added(3, "new")])
+    assert (call.states, call.added) == ("1k1d1k", [Added(3, "new", 3)])
 
 
 def test_what_is_said_twice_is_known_in_fresh_objects_too() -> None:
@@ -203,10 +203,41 @@ def test_what_was_put_in_as_a_result_is_told_too() -> None:
 
     tracing.add(call, 3, ChatRequest((*whole[:2], put_in, whole[2])))
 
-    assert (call.states, call.added) == ("3k", [Added(2, "there is none")])
+    assert (call.states, call.added) == ("3k", [Added(2, "there is none", 13)])
 
 
-def test_lost_values_of_a_refused_call_are_all_and_are_cut() -> None:
+def test_long_texts_are_cut_and_told_with_their_whole_length() -> None:
+    """An edit beyond the cut shows in the length, and is told anew."""
+    whole = [Message.user("task"), Message.assistant("ok"), Message.user("go on")]
+    tracing, calls = Tracing(whole), [CallStory(), CallStory()]
+
+    for call, length in zip(calls, (3_000, 4_000), strict=True):
+        new = whole[1].edited(parts=(Text("x" * length),))
+        tracing.add(call, 3, ChatRequest((whole[0], new, Message.user("y" * length), whole[2])))
+
+    assert [call.changed for call in calls] == [{"1": Cut("x" * 2_000, length)} for length in (3_000, 4_000)]
+    assert [call.added for call in calls] == [[Added(2, "y" * 600, length)] for length in (3_000, 4_000)]
+
+
+@pytest.mark.parametrize("name", ["sliding-window", "guard", "ours"])
+def test_the_stories_of_all_conversations_add_up_to_the_figures(name: str) -> None:
+    """Edits are not the calls that break the prefix: the sliding window cuts anew where it cut before."""
+    items = [errand("lamp", *(f"lamp-code-{max(0, at - 4)}" for at in range(12))), talk(10, 80)]
+    setup = setup_of(*policies_for([], [name]), window=600, counter=WireCounter.best(), stories=2)
+
+    outcome = outcome_of(setup, *map(recording, items))
+
+    (figures,) = outcome.figures
+    calls = [call for story in outcome.stories for told in story.policies for call in told.calls]
+    assert sum(len(call.why) for call in calls) == figures.edits > 0
+    assert sum(call.broken for call in calls) == figures.spending.prefix_breaks > 0
+    assert sum(call.lost_count for call in calls) == figures.grounding.values - figures.grounding.found > 0
+    assert sum(call.over for call in calls) == figures.over_limit
+    assert sum(story.weight for story in outcome.stories) == sum(len(each.why) + each.lost_count for each in calls)
+    assert (figures.edits > figures.spending.prefix_breaks) == (name == "sliding-window")
+
+
+def test_lost_values_of_a_refused_call_are_counted_and_the_first_are_told_cut() -> None:
     wire = rounds(3).body["messages"]
     assert isinstance(wire, list)
     long = "L" * 300
@@ -220,11 +251,14 @@ def test_lost_values_of_a_refused_call_are_all_and_are_cut() -> None:
         ),
     )
 
-    calls = calls_of(strict, recording(conversation(told, *wire[:-1], asking)))
+    story = story_of(strict, recording(conversation(told, *wire[:-1], asking)))
+
+    calls = story.policies[0].calls
 
     assert {call.refused for call in calls} == {"ContextOverflowError"}
     assert [call.states for call in calls] == ["2d", "4d", "6d", "8d"]
-    assert (len(calls[-1].lost), calls[-1].lost[:2]) == (30, ["L" * 200, "V0000"])
+    assert (len(calls[-1].lost), calls[-1].lost[:2], calls[-1].lost_count) == (30, ["L" * 200, "V0000"], 41)
+    assert story.weight == sum(call.lost_count for call in calls) >= 41
     assert calls[-1].tokens == 0
 
 
@@ -287,7 +321,7 @@ def test_the_states_of_a_call_are_one_for_each_message_before_it(history: list[M
         asyncio.run(client.get_response(history[:position]))
         sent = model.requests[-1]
         tracing.add(call, position, sent)
-        states = letters(call.states)
+        states = letters_of(call.states)
         assert len(states) == position
         assert set(states) <= set("kcd")
         assert states.count("k") + states.count("c") + len(call.added) == len(sent.messages)

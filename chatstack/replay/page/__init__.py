@@ -18,7 +18,7 @@ from importlib.resources import files
 
 import msgspec
 
-from chatstack.replay.page.figures import Figures
+from chatstack.replay.page.columns import Figures
 from chatstack.replay.page.sections import answer, facts, faults, notes, table, title
 
 _STYLES = ("base.css", "figures.css", "stories.css", "print.css")
@@ -41,7 +41,7 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page_of(report: Mapping[str, object]) -> str:
-    """The page of a report, as ``--json`` writes it; it can be encoded as UTF-8, whatever the report's texts hold.
+    """The page of a report, as ``with_stories`` gives it; it can be encoded as UTF-8, whatever the report's texts hold.
 
     Fields may be absent or null: they show as a dash. Raises ``msgspec.ValidationError`` where a field that the page
     tells without a script is of another type, ``ValueError`` and ``TypeError`` for what JSON cannot hold.

@@ -14,9 +14,11 @@ function visible(text) {
   });
 }
 
-/** The beginning of a text, on one line. */
+/** The beginning of a text, on one line; three dots where it is not all. */
 function preview(text, length = 240) {
-  return visible(cut(String(text ?? ""), length)).replace(/\s+/g, " ").trim();
+  const whole = String(text ?? "");
+  const short = cut(whole, length);
+  return visible(short).replace(/\s+/g, " ").trim() + (short.length < whole.length ? "…" : "");
 }
 
 /** At most so many characters, no pair of surrogates torn apart. */

@@ -132,7 +132,7 @@ class CourseMap {
       pen.fillStyle = this.colours.cached;
       pen.fillRect(x, STRIP_HEIGHT - high(call.cached), w, high(call.cached));
       pen.fillStyle = this.colours.ink;
-      if (call.edited) pen.fillRect(x + Math.max(0, w / 2 - 1), STRIP_HEIGHT + 3, Math.min(2, w), 6);
+      if (this.course.isEdited(at)) pen.fillRect(x + Math.max(0, w / 2 - 1), STRIP_HEIGHT + 3, Math.min(2, w), 6);
       pen.fillStyle = this.colours.warn;
       if (call.refused) cross(pen, this.colours.warn, x + w / 2, STRIP_HEIGHT - 6);
     });

@@ -1,7 +1,5 @@
 // The messages of a conversation, one row each, as they were at one call. Rows are made once and changed where needed.
 
-const MOST_SHOWN = 20000; // characters of one text
-
 class MessageList {
   constructor(course, moved, chose) {
     this.course = course;
@@ -49,7 +47,7 @@ class MessageList {
     if (key === this.added.key) return;
     for (const row of this.added.rows) row.element.remove();
     const rows = added.map((each) => {
-      const row = makeRow({ role: "layer", text: each?.text, chars: String(each?.text ?? "").length }, null);
+      const row = makeRow({ role: "layer", text: each?.text, chars: each?.chars }, null);
       setRow(row, "added", null);
       row.summary.tabIndex = 0;
       this.element.insertBefore(row.element, this.rows[each?.before]?.element ?? null);
@@ -105,21 +103,21 @@ function makeRow(message, index) {
   );
   const details = el("details", {}, summary);
   const element = el("li", {}, details);
-  const row = { element, details, summary, tag, before, message, index, state: null, words: null, body: null };
+  const row = { element, details, summary, tag, before, message, index, state: null, sent: null, body: null };
   details.addEventListener("toggle", () => fillBody(row));
   return row;
 }
 
 /** The same state and text again change nothing, so that moving along the calls is quick. */
-function setRow(row, state, words) {
-  if (row.state === state && row.words === words) return;
+function setRow(row, state, sent) {
+  if (row.state === state && row.sent === sent) return;
   row.state = state;
-  row.words = words;
+  row.sent = sent;
   const name = STATES[state]?.name ?? (state || "unknown");
   row.element.className = `message ${name}${row.element.classList.contains("chosen") ? " chosen" : ""}`;
   row.tag.textContent = STATES[state]?.name ?? TAGS[state];
   const called = row.message?.role === "assistant" && row.message.name ? `${row.message.name} ` : "";
-  row.before.textContent = preview(words ?? called + (row.message?.text ?? "")) || `(${visible(row.message?.kind ?? "empty")})`;
+  row.before.textContent = preview(sent?.text ?? called + (row.message?.text ?? "")) || `(${visible(row.message?.kind ?? "empty")})`;
   fillBody(row);
 }
 
@@ -127,22 +125,22 @@ function fillBody(row) {
   row.body?.remove();
   row.body = null;
   if (!row.details.open) return;
-  const { message, state, words } = row;
+  const { message, state, sent } = row;
   const recorded = textBlock(message?.text, message?.chars);
   const told = { f: "Not sent; a summary stands for it", d: "Not sent", c: "As it was recorded", "": "As it was recorded" }[state];
   row.body = el("div", { class: "body" });
-  if (state === "c") row.body.append(el("h4", {}, "Sent in its place"), ...textBlock(words ?? "(not in this report)"));
+  const place = sent ?? { text: "(not in this report)" };
+  if (state === "c") row.body.append(el("h4", {}, "Sent in its place"), ...textBlock(place.text, place.chars));
   if (told) row.body.append(el("h4", {}, told));
   row.body.append(...recorded);
   row.details.append(row.body);
 }
 
-/** The text, as far as it is in the report and can be shown, and what is missing. */
+/** The text, as far as it is in the report, and how much of it that is, where it is not all. */
 function textBlock(text, chars) {
-  const whole = String(text ?? "");
-  const shown = cut(whole, MOST_SHOWN);
+  const shown = String(text ?? "");
   const block = el("div", { class: "text", dir: "auto" }, visible(shown));
-  const length = Math.max(isNumber(chars) ? chars : 0, whole.length);
-  if (length <= shown.length) return [block];
-  return [block, el("p", { class: "small" }, `The first ${count(shown.length)} of ${count(length)} characters.`)];
+  const length = [...shown].length; // whole characters, as the report counts them
+  if (!(chars > length)) return [block];
+  return [block, el("p", { class: "small" }, `The first ${count(length)} of ${count(chars)} characters.`)];
 }

@@ -1,7 +1,5 @@
 // One policy in one conversation: its map, what it did at the chosen call, and the messages.
 
-const MOST_LOST = 20;
-
 class Pane {
   constructor(course, index, story, controls) {
     this.course = course;
@@ -42,12 +40,13 @@ function told(course, call) {
   if (one.refused) lines.push(el("p", { class: "warned" }, "Refused, nothing was sent: ", bdi(preview(one.refused, 1000))));
   if (one.over) lines.push(el("p", { class: "warned" }, "More than the window."));
   lines.push(el("p", {}, tally(course.statesAt(call), listed(one.added).length)));
+  if (one.broken) lines.push(el("p", {}, "Breaks the cached prefix."));
   const why = listed(one.why);
-  if (one.edited || why.length) lines.push(el("p", {}, "Edited: ", why.length ? bdi(preview(why.join("; "), 1000)) : "no reason given"));
+  if (why.length) lines.push(el("p", {}, "Edited: ", bdi(preview(why.join("; "), 1000))));
   const lost = listed(one.lost);
   if (lost.length) {
-    const shown = lost.slice(0, MOST_LOST).flatMap((each) => [el("code", {}, bdi(preview(each, 120))), " "]);
-    const more = lost.length > MOST_LOST ? `and ${count(lost.length - MOST_LOST)} more` : "";
+    const shown = lost.flatMap((each) => [el("code", {}, bdi(preview(each, 120))), " "]);
+    const more = one.lost_count > lost.length ? `and ${count(one.lost_count - lost.length)} more` : "";
     lines.push(el("p", {}, "Used by the recorded answer and no longer there: ", ...shown, more));
   }
   return lines;

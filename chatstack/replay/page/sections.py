@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from chatstack.replay.page.figures import Column, Figures, PolicyRow, Price, columns_of
+from chatstack.replay.page.columns import Column, Figures, PolicyRow, Price, columns_of
 from chatstack.replay.page.writing import Number, count, counted, decimals, outside, percent
 
 _FILES_SHOWN = 20

@@ -26,11 +26,11 @@ class Course {
     this.calls = listed(policy?.calls);
     this.messages = listed(story.messages);
     this.ends = listed(story.calls).map((end) => clamp(Number(end) || 0, 0, this.messages.length));
-    this.changes = new Map(); // message -> [[call, text], ...], oldest first
+    this.changes = new Map(); // message -> [[call, {text, chars}], ...], oldest first
     this.calls.forEach((each, call) => {
-      for (const [index, words] of Object.entries(each?.changed ?? {})) {
+      for (const [index, sent] of Object.entries(each?.changed ?? {})) {
         if (!this.changes.has(Number(index))) this.changes.set(Number(index), []);
-        this.changes.get(Number(index)).push([call, words]);
+        this.changes.get(Number(index)).push([call, sent]);
       }
     });
   }
@@ -48,21 +48,24 @@ class Course {
     return found;
   }
 
-  /** What was sent in place of a message, as far as it is known. */
+  /** The beginning of what was sent in place of a message, and its length, as far as they are known. */
   textAt(message, call) {
     const found = (this.changes.get(message) ?? []).filter(([since]) => since <= call);
-    return found.length ? String(found[found.length - 1][1] ?? "") : null;
+    return found.length ? found[found.length - 1][1] : null;
   }
 
+  /** Whether a layer reported an edit in that call. */
   isEdited(call) {
-    return Boolean(this.calls[call]?.edited);
+    return listed(this.calls[call]?.why).length > 0;
   }
 
+  /** All edits that layers reported. */
   get edits() {
-    return this.calls.filter((call) => call?.edited).length;
+    return this.calls.reduce((sum, call) => sum + listed(call?.why).length, 0);
   }
 
+  /** All values that recorded answers used and that were not there any more. */
   get lost() {
-    return this.calls.reduce((sum, call) => sum + listed(call?.lost).length, 0);
+    return this.calls.reduce((sum, call) => sum + (call?.lost_count ?? 0), 0);
   }
 }

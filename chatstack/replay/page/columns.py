@@ -107,9 +107,8 @@ COLUMNS = (
     Column(
         "cost",
         lambda row: row.cost_relative,
-        "Input tokens at prompt-cache prices (a token read from the cache 0.1, one written to it 1.25, nothing under "
-        "1,024 tokens cached, one written for a summary 5), beside the same of sending everything. Not known where "
-        "calls were refused: what was not sent cost nothing.",
+        "What was sent, and what was read and written for summaries, at the prices under Assumptions, as a multiple "
+        "of what sending everything costs. Not known where calls were refused: what was not sent cost nothing.",
         decimals,
     ),
     Column(
