@@ -10,10 +10,10 @@ import stat
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from chatstack.cli.terminal import printable
 from chatstack.errors import InputError
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from chatstack.replay.outcomes import Outcome
     from chatstack.replay.policies import Policy
+    from chatstack.replay.reading.recordings import BrokenLine, Recording
     from chatstack.replay.reading.sources import Source
     from chatstack.replay.running import Setup
     from chatstack.values.requests import DeclaredTool
 
+Item: TypeAlias = "Recording | BrokenLine"
 STDOUT = "-"
 _REDRAW_SECONDS = 0.1
 _MODEL_CHARS = 80
@@ -260,6 +263,31 @@ class Progress:
                 self._bar.live.stop()
             else:
                 self._bar.stop()
+
+
+def replayed(
+    setup: Setup,
+    sources: Sequence[Source],
+    jobs: int,
+    console: Console,
+    told: str,
+    pick: Callable[[Iterator[Item]], Iterable[Item]] | None = None,
+) -> Outcome:
+    """The recordings, or what is picked of them, through the policies, with a progress bar that says what it is.
+
+    Raises ``InputError`` where there is no conversation among them.
+    """
+    from chatstack.replay.parallel import replay
+    from chatstack.replay.reading.recordings import read_recordings
+
+    progress = Progress(console, told, sum(source.size_bytes for source in sources))
+    with progress.shown():
+        items = read_recordings(sources, advance=progress.advance)
+        outcome = replay(setup, items if pick is None else pick(items), jobs=jobs, on_progress=progress.done)
+        if not outcome.conversations:
+            reason = f"; {outcome.broken[0]}" if outcome.broken else ""
+            raise InputError(f"no conversation could be read{reason}")
+    return outcome
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from chatstack.cli.recorded import (
     STDOUT,
-    Progress,
     add_arguments,
     check_targets,
     jobs_for,
     number,
+    replayed,
     setup_from,
     target_of,
     warnings_on,
@@ -21,7 +21,6 @@ from chatstack.cli.recorded import (
     write_figures,
 )
 from chatstack.cli.terminal import make_console
-from chatstack.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from chatstack.cli import Subparsers
     from chatstack.replay.outcomes import Outcome
     from chatstack.replay.policies import Policy
-    from chatstack.replay.reading.sources import Source
     from chatstack.replay.running import Setup
 
 _STORIES, _MOST_STORIES = 12, 100
@@ -135,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         with warnings_on(messages):
             stories = arguments.stories if arguments.html else 0
             setup = setup_from(arguments, sources, _policies(arguments), stories=stories)
-            outcome = _go(setup, sources, jobs_for(arguments.jobs, sources), messages)
+            outcome = replayed(setup, sources, jobs_for(arguments.jobs, sources), messages, "replaying")
         _report(outcome, setup, arguments, [source.name for source in sources], messages)
     return 1 if outcome.broken_count else 0
 
@@ -149,20 +147,6 @@ def _policies(arguments: argparse.Namespace) -> list[Policy]:
 
         policies += peer_policies()
     return policies
-
-
-def _go(setup: Setup, sources: Sequence[Source], jobs: int, console: Console) -> Outcome:
-    from chatstack.replay.parallel import replay
-    from chatstack.replay.reading.recordings import read_recordings
-
-    progress = Progress(console, "replaying", sum(source.size_bytes for source in sources))
-    with progress.shown():
-        items = read_recordings(sources, advance=progress.advance)
-        outcome = replay(setup, items, jobs=jobs, on_progress=progress.done)
-        if not outcome.conversations:
-            reason = f"; {outcome.broken[0]}" if outcome.broken else ""
-            raise InputError(f"no conversation could be read{reason}")
-    return outcome
 
 
 def _report(

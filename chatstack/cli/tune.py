@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from chatstack.cli.recorded import (
     check_targets,
     jobs_for,
     number,
+    replayed,
     setup_from,
     target_of,
     warnings_on,
@@ -146,7 +148,7 @@ class _Passes:
         self._sources = sources
         self._console = console
         self._jobs = jobs_for(arguments.jobs, sources)
-        progress = self._progress("reading")
+        progress = Progress(console, f"{'reading':22}", sum(source.size_bytes for source in sources))
         with progress.shown():
             self.halves: Halves = halves_of(read_recordings(sources, advance=progress.advance), self.setup.window)
             self.halves.check()
@@ -158,20 +160,13 @@ class _Passes:
 
     def replay(self, part: Part, policies: Sequence[Policy], told: str) -> Outcome:
         """A part of the recordings, through these policies."""
-        from chatstack.replay.parallel import replay
-        from chatstack.replay.reading.recordings import read_recordings
         from chatstack.replay.tuning.halves import of_part
 
         for source in self._sources:
             source.check_unchanged()
         setup = replace(self.setup, policies=tuple(policies))
-        progress = self._progress(told)
-        with progress.shown():
-            items = of_part(read_recordings(self._sources, advance=progress.advance), self.halves.part(part))
-            return replay(setup, items, jobs=self._jobs, on_progress=progress.done)
-
-    def _progress(self, verb: str) -> Progress:
-        return Progress(self._console, f"{verb:22}", sum(source.size_bytes for source in self._sources))
+        picked = partial(of_part, part=self.halves.part(part))
+        return replayed(setup, self._sources, self._jobs, self._console, f"{told:22}", picked)
 
 
 def _tuned(arguments: argparse.Namespace, passes: _Passes) -> Tuned:
