@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -180,6 +181,8 @@ def check_targets(
         if target is None:
             continue
         try:
+            with contextlib.suppress(FileNotFoundError):
+                target.stat()
             can_be = not target.is_dir() and target.parent.is_dir()
             is_input = any(target.exists() and path.exists() and target.samefile(path) for path in inputs)
             other = seen.setdefault(target.resolve(), option)

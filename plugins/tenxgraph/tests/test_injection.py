@@ -195,19 +195,19 @@ def test_a_lazy_default_that_nothing_fills_in_is_refused_where_it_would_be_kept(
     async def kept(state: GraphState, config: dict[str, Any], client: Any = Inject[ChatClient]) -> Any:
         return await GraphChatNode(ChatStack(client).build())(state, config)
 
-    container, model = services(None)
-
-    async def ask(node: Any) -> None:
+    async def ask(node: Any, container: InjectQ) -> None:
         async with graph_of(node, container=container) as app:
             with container.context():
                 await app.ainvoke(asking("hello"), {"thread_id": "t"})
 
     with pytest.raises(NodeError) as caught:
-        asyncio.run(ask(kept))
+        asyncio.run(ask(kept, services(None)[0]))
     assert isinstance(caught.value.__cause__, WiringError)
     assert caught.value.__cause__.parameter == "client"
     assert "@injected(container)" in str(caught.value.__cause__)
-    asyncio.run(ask(injected(container)(kept)))
+    # A container of its own: in the first one, 10xgraph would find the first graph's checkpointer, and open it again.
+    container, model = services(None)
+    asyncio.run(ask(injected(container)(kept), container))
     assert len(model.requests) == 1
 
 
