@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -120,7 +121,7 @@ def connected(path: Path, form: FileForm) -> sqlite3.Connection:
         connection.execute("COMMIT")
         if is_new:
             _make(connection, path, form)
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        mode = _write_ahead(connection, form)
         if mode != "wal":
             raise StoreError(f"{path}: no write-ahead log can be kept there (journal mode {mode})")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -129,6 +130,19 @@ def connected(path: Path, form: FileForm) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection, form: FileForm) -> str:
+    """Have a write-ahead log kept; the mode that it came to. Where another process does the same at the same moment,
+    SQLite does not wait by itself."""
+    until = time.monotonic() + form.busy_seconds
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+        time.sleep(0.01)
 
 
 def _is_new(connection: sqlite3.Connection, path: Path, form: FileForm) -> bool:
