@@ -126,7 +126,7 @@ def test_without_any_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
         raise PackageNotFoundError(distribution)
 
     monkeypatch.setattr(peers, "version", none)
-    with pytest.raises(InputError, match=r"pip install langchain>=\S+ or agent-framework-core>="):
+    with pytest.raises(InputError, match=r"pip install 'langchain>=\S+' or 'agent-framework-core>="):
         peer_policies()
 
 

@@ -39,6 +39,6 @@ def peer_policies() -> list[Policy]:
             ) from error
         found += cast("tuple[Policy, ...]", adapter.POLICIES)
     if not found:
-        names = " or ".join(f"{distribution}>={oldest}" for distribution, (_, oldest) in _PEERS.items())
+        names = " or ".join(f"'{distribution}>={oldest}'" for distribution, (_, oldest) in _PEERS.items())
         raise InputError(f"peers: none is installed; pip install {names}")
     return found
