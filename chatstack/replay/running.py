@@ -89,7 +89,7 @@ class Replay:
         setup, outcome, gauge = self._setup, self._outcome, self._gauge
         try:
             conversation = conversation_of(recording)
-        except (InputError, UnicodeEncodeError, RecursionError) as error:
+        except InputError as error:
             outcome.note(number, recording.broken(error))
             return
         outcome.conversations += 1
@@ -122,14 +122,14 @@ class _Talk:
         self._options: ChatOptions = options.but(tools=setup.tools) if setup.tools else options
         self.evidence = Evidence(self.messages, options.instructions)
         self._called = called
+        self.positions = [at for at, each in enumerate(self.messages) if at and each.role == "assistant"]
         users = (at for at, each in enumerate(self.messages) if each.role == "user")
         self._first_user = next(users, len(self.messages))
 
     def calls(self) -> Iterator[tuple[int, ChatRequest]]:
         """The position of each recorded answer, and the request for it: all that came before."""
-        for position, message in enumerate(self.messages):
-            if position and message.role == "assistant":
-                yield position, ChatRequest(self.messages[:position], self._options, self._called)
+        for position in self.positions:
+            yield position, ChatRequest(self.messages[:position], self._options, self._called)
 
     def needs_user_at(self, position: int) -> bool:
         """Whether there is a user message before that position."""
@@ -236,7 +236,7 @@ def _story(number: int, recording: Recording, model: str, talk: _Talk, told: lis
         recording.line,
         model,
         [told_message(message, gauge.size_of(message)) for message in talk.messages],
-        [position for position, _ in talk.calls()],
+        talk.positions,
         told,
         number,
         sum(call.lost_count + len(call.why) for call in calls),

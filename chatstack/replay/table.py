@@ -24,15 +24,14 @@ def report_table(outcome: Outcome, setup: Setup) -> Table:
     from rich.table import Table
 
     everything = outcome.everything
+    caption = _caption(outcome, setup)
     table = Table(
         title=f"{_counted(outcome.conversations, 'conversation')}, {_counted(everything.calls, 'call')}, "
         f"window {setup.window:,} tokens",
-        caption=_caption(outcome, setup),
+        caption=caption,
         box=SIMPLE_HEAD,
         padding=0,
-        min_width=max(
-            map(len, _caption(outcome, setup).splitlines())
-        ),  # else the caption is broken at its columns' end
+        min_width=max(map(len, caption.splitlines())),  # else the caption is broken at its columns' end
         pad_edge=False,
     )
     table.add_column("policy", overflow="fold", min_width=7)

@@ -82,3 +82,13 @@ def test_a_half_that_is_too_small_is_refused_with_the_reason(half: str) -> None:
 
     numbers[half] = frozenset(range(100, 100 + FEWEST))
     Halves(**numbers).check()
+
+
+def test_half_a_character_where_none_can_be_is_unread_and_ends_nothing() -> None:
+    torn = recording(conversation(user("a"), assistant("b")))
+    torn.body["tools"] = [{"type": "function", "function": {"name": "look", "parameters": {"title": "\ud83d"}}}]
+
+    halves = halves_of([torn], 1_000)
+
+    assert halves.unread.broken_count == 1
+    assert "half a character" in halves.unread.broken[0].error

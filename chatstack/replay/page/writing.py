@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 from typing import TypeAlias
+
+from chatstack.replay import telling
 
 Number: TypeAlias = float | None
 """As in the report: null, or absent, where it is not known."""
@@ -47,10 +48,7 @@ def counted(number: Number, what: str) -> str:
 
 def percent(share: Number) -> str:
     """To one decimal, and rounded down, so that 100 means all."""
-    if share is None:
-        return UNKNOWN
-    thousandths = math.floor(share * 1_000 + 1e-6)
-    return f"{thousandths / 10:g}" if thousandths >= 1_000 else f"{thousandths / 10:.1f}"
+    return UNKNOWN if share is None else telling.percent(share)
 
 
 def decimals(number: Number) -> str:

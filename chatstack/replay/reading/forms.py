@@ -52,6 +52,8 @@ def conversation_of(recording: Recording) -> Conversation:
         return _READERS[recording.form](recording.body)
     except RecursionError as error:
         raise InputError("nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise InputError("holds half a character (a lone surrogate) where none can be") from error
 
 
 def _chat(body: WireObject) -> Conversation:

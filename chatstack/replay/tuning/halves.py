@@ -82,7 +82,7 @@ def halves_of(items: Iterable[Recording | BrokenLine], window: int) -> Halves:
             continue
         try:
             messages = conversation_of(item).messages
-        except (InputError, RecursionError) as error:
+        except InputError as error:
             halves.unread.note(number, item.broken(error))
             continue
         if not any(message.role == "assistant" for message in messages[1:]):
