@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,32 +20,11 @@ from chatstack.replay.reading.recordings import BrokenLine, Recording, read_reco
 from chatstack.replay.reading.sources import sources_from
 from tests.command_line import error_of
 from tests.replay.conversations import assistant, conversation, recording, setup_of, talk, user, write_lines
-from tests.replay.test_parallel import ENDLESS, ROOT, alive_in, linux, listen_to_interrupts
+from tests.replay.test_parallel import ENDLESS, alive_in, at_work, linux
 
 NOTHING = policies_for([], ["nothing"])
 ONE = conversation(user("hello"), assistant("hi"))
 ALONE = ENDLESS.replace("jobs=2", "jobs=1")
-
-
-@contextmanager
-def at_work(program: str) -> Generator[subprocess.Popen[str]]:
-    """A process that has replayed something, and goes on; with all that it started it is gone at the end."""
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=ROOT,
-        start_new_session=True,
-        preexec_fn=listen_to_interrupts,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "\n"
-            yield process
-        finally:
-            if alive_in(process.pid):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 @linux

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -215,18 +216,7 @@ replay(setup, itertools.repeat(LONG), jobs=2, on_progress=lambda _: print("", fl
 def test_an_interrupt_ends_it_at_once_and_leaves_no_process(whom: str) -> None:
     """As a terminal sends it, to all, and as ``kill`` does, to the first alone; in the midst of work that takes
     long. Nobody else says a word of it."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        start_new_session=True,
-        preexec_fn=listen_to_interrupts,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "\n"
+    with at_work(ENDLESS) as process:
         (os.killpg if whom == "all" else os.kill)(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=20)
         assert process.returncode == -signal.SIGINT
@@ -236,10 +226,27 @@ def test_an_interrupt_ends_it_at_once_and_leaves_no_process(whom: str) -> None:
         while alive_in(process.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert alive_in(process.pid) == []
-    finally:
-        if alive_in(process.pid):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+
+
+@contextmanager
+def at_work(program: str) -> Generator[subprocess.Popen[str]]:
+    """A process that has replayed something, and goes on; with all that it started it is gone at the end."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+        preexec_fn=listen_to_interrupts,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "\n"
+            yield process
+        finally:
+            if alive_in(process.pid):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def listen_to_interrupts() -> None:
