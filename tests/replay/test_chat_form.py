@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from chatstack import ChatRequest, File, Image, Message, Reasoning, Text, ToolCall, ToolResult
+from chatstack.providers.converters import Form
 from chatstack.providers.openai.chat_wire import messages_from_wire, messages_to_wire
 from chatstack.providers.openai.responses_wire import messages_from_wire as responses_from_wire
 from chatstack.replay.measures.chat_form import wire_of
 from chatstack.replay.measures.measuring import Gauge, WireCounter
 from chatstack.replay.reading.forms import conversation_of
 from chatstack.replay.reading.recordings import Recording
-from chatstack.replay.reading.signs import Form
 from chatstack.tokens.counter import CharCounter
 from chatstack.values.parts import ProviderItem
 from tests.replay.conversations import CHARACTERS, assistant, result, user

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from chatstack import ChatOptions, ChatRequest, InputError, Message, Text, ToolDeclaration
 from chatstack.providers.anthropic import wire as anthropic_wire
+from chatstack.providers.converters import Form
 from chatstack.providers.openai import chat_wire, responses_options, responses_wire
 from chatstack.replay.reading.forms import Conversation, conversation_of
 from chatstack.replay.reading.recordings import BrokenLine, Recording, read_recordings
-from chatstack.replay.reading.signs import Form
 from chatstack.replay.reading.sources import sources_from
 from chatstack.values.parts import ProviderItem
-from tests.histories import PROPERTY, histories
+from tests.histories import PROPERTY, histories, tidy_histories
 from tests.replay.conversations import assistant, data_file, result, user, write_lines
 from tests.replay.test_signs import ANTHROPIC_TOOL, CALL, CHAT_TOOL, RESPONSES_TOOL, TEXTS, USE, block, say, told
 
@@ -163,7 +163,7 @@ def wires_of(history: list[Message]) -> dict[Form, dict[str, Any]]:
 
 
 @PROPERTY
-@given(histories())
+@given(tidy_histories())
 def test_what_was_written_in_a_form_is_read_in_it_and_goes_out_as_it_came(history: list[Message]) -> None:
     for form, body in wires_of(history).items():
         assume(body.get("messages") or body.get("input"))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import itertools
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -22,6 +25,8 @@ from tests.command_line import error_of
 from tests.replay.conversations import assistant, conversation, recording, setup_of, talk, user, write_lines
 from tests.replay.test_parallel import ENDLESS, alive_in, at_work, linux
 
+pytestmark = pytest.mark.slow
+
 NOTHING = policies_for([], ["nothing"])
 ONE = conversation(user("hello"), assistant("hi"))
 ALONE = ENDLESS.replace("jobs=2", "jobs=1")
@@ -33,8 +38,8 @@ def test_processes_end_with_the_one_that_started_them_however_that_ends(number: 
     with at_work(ENDLESS) as process:
         assert len(alive_in(process.pid)) >= 3
         process.send_signal(number)
-        process.wait(timeout=20)
-        deadline = time.monotonic() + 10
+        process.wait(timeout=300)
+        deadline = time.monotonic() + 300
         while alive_in(process.pid) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert alive_in(process.pid) == []
@@ -45,7 +50,7 @@ def test_an_interrupt_does_not_wait_for_a_layer_that_blocks_in_this_process() ->
     with at_work(ALONE) as process:
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == -signal.SIGINT
+        assert process.wait(timeout=300) == -signal.SIGINT
 
 
 def test_large_recordings_are_a_batch_each() -> None:
@@ -147,6 +152,40 @@ def test_endless_empty_lines_are_given_up(tmp_path: Path) -> None:
         (item,) = read_recordings(sources)
 
     assert item == BrokenLine(str(path), 100_001, "reading stopped here: more than 100,000 empty lines")
+
+
+def test_a_gzip_file_that_unpacks_out_of_all_proportion_is_given_up(tmp_path: Path) -> None:
+    """Its lines are none, and a small file can unpack to billions of bytes."""
+    path = tmp_path / "a.jsonl.gz"
+    with path.open("wb") as file:
+        for piece in itertools.repeat(gzip.compress(b"0" * 2**26), 50):
+            file.write(piece)
+    with sources_from([path]) as sources:
+        (item,) = read_recordings(sources)
+
+    assert item == BrokenLine(str(path), 1, "reading stopped here: it unpacks to more than 250 times its size")
+
+
+def test_a_line_that_has_no_end_is_given_up(tmp_path: Path) -> None:
+    """It would be as long as a terabyte."""
+    path = tmp_path / "a.jsonl"
+    path.touch()
+    os.truncate(path, 2**40)
+    with sources_from([path]) as sources:
+        (item,) = read_recordings(sources)
+
+    told = "reading stopped here: more than 268,435,456 bytes are in lines that are too long"
+    assert item == BrokenLine(str(path), 1, told)
+
+
+def test_endless_lines_that_hold_nothing_are_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"7\n" * 300_000)
+    with sources_from([path]) as sources:
+        *_, last = items = list(read_recordings(sources))
+
+    assert len(items) == 100_001
+    assert last == BrokenLine(str(path), 100_001, "reading stopped here: more than 100,000 lines hold no conversation")
 
 
 def test_half_characters_of_what_a_model_said_are_replayed(tmp_path: Path) -> None:

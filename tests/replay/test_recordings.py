@@ -171,6 +171,7 @@ def test_a_document_of_very_many_short_lines_takes_a_few_times_its_own_memory(tm
     assert peak_bytes < 3 * size_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["talks.json.gz", "talks.jsonl.gz"])
 @pytest.mark.parametrize("value", ["[],", '{"":0},', "1,"])
 def test_more_small_values_than_could_be_held_are_one_error(tmp_path: Path, name: str, value: str) -> None:

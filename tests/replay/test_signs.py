@@ -7,7 +7,8 @@ from typing import cast
 import pytest
 
 from chatstack import InputError
-from chatstack.replay.reading.signs import Form, form_of
+from chatstack.providers.converters import Form
+from chatstack.replay.reading.signs import form_of
 from tests.replay.conversations import assistant, result, user
 
 EVERY_FORM = "a conversation has to be all OpenAI chat messages, Anthropic messages or OpenAI Responses items"

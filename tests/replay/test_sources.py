@@ -241,7 +241,7 @@ def test_a_real_pipe_is_read_gzipped() -> None:
     packed = gzip.compress(b'{"id": "one", "messages": [{"role": "user", "content": "hello"}]}\n')
 
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(READ_STDIN)], input=packed, capture_output=True, timeout=60, check=True
+        [sys.executable, "-c", textwrap.dedent(READ_STDIN)], input=packed, capture_output=True, timeout=300, check=True
     )
 
     assert done.stdout.decode() == f"[('stdin', 1, 'one')] {len(packed)}\n"

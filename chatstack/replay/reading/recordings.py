@@ -1,9 +1,9 @@
 """Reads recorded conversations: JSON, or JSONL line by line, plain or gzipped, in bounded memory.
 
-A conversation is the bare list of messages or items, in one of the forms that ``signs`` tells apart; or an object like
-the body of the request, with ``messages`` or ``input``, and ``id``, ``model``, ``tools``, ``system``, ``instructions``
-where known. A JSON file holds one conversation or a list of them, a JSONL file one a line. What cannot be read is
-reported with file and line, and the rest goes on.
+A conversation is the bare list of messages or items, in one of the forms that ``signs`` tells apart; an object like the
+body of the request, with ``messages`` or ``input``, and ``id``, ``model``, ``tools``, ``system``, ``instructions``
+where known; or a row that logs a request beside its response (``exchanges``). A JSON file holds one conversation or a
+list of them, a JSONL file one a line. What cannot be read is reported with file and line, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from typing import IO, TypeAlias, cast
 import msgspec
 
 from chatstack.errors import InputError
+from chatstack.providers.converters import Form
 from chatstack.providers.extras import WireObject
-from chatstack.replay.reading.signs import FORMS_TOLD, Form, form_of, is_item, kind_of
+from chatstack.replay.reading.exchanges import unwrapped
+from chatstack.replay.reading.signs import FORMS_TOLD, form_of, is_item, kind_of
 from chatstack.replay.reading.sources import Source
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -43,6 +45,13 @@ _LINES = frozenset({".jsonl", ".ndjson"})
 
 _MOST_BLANK = 100_000
 """Empty lines in a row: what has more of them is no recording, and a small file can unpack to billions."""
+_MOST_BROKEN = 100_000
+"""Lines in a row that hold no conversation, for the same reason."""
+_MOST_SKIPPED_BYTES = 4 * LINE_LIMIT_BYTES
+"""Of one file, in lines that are too long to be read."""
+_MOST_RATIO = 250
+_ANY_RATIO_BYTES = 4 * LINE_LIMIT_BYTES
+"""What unpacks to more than so many bytes, and to so many times its size, is no recording: those come to some tens."""
 _BESIDE = ("system", "instructions", "tools", "functions")
 _NAMES_TOLD = 5
 _NAME_CHARS = 40
@@ -97,9 +106,15 @@ def read_recordings(
             yield BrokenLine(source.name, 1, f"cannot be read: {error.strerror or error}")
             continue
         with raw, _unzipped(raw) as opened:
+            broken = 0
             for item in _read(opened, source, limit_bytes):
                 if advance is not None:
                     advance(behind + min(raw.tell(), source.size_bytes))
+                broken = broken + 1 if isinstance(item, BrokenLine) else 0
+                if broken > _MOST_BROKEN:
+                    why = f"reading stopped here: more than {_MOST_BROKEN:,} lines hold no conversation"
+                    yield BrokenLine(item.file, item.line, why)
+                    break
                 yield item
         behind += source.size_bytes
     if advance is not None:
@@ -109,7 +124,23 @@ def read_recordings(
 def _unzipped(raw: IO[bytes]) -> IO[bytes]:
     zipped = raw.read(len(_GZIP)) == _GZIP
     raw.seek(0)
-    return cast("IO[bytes]", gzip.open(raw, "rb")) if zipped else raw
+    return cast("IO[bytes]", _Unpacked(fileobj=raw, mode="rb")) if zipped else raw
+
+
+class _Unpacked(gzip.GzipFile):
+    """What is in a gzip file, as long as it is not out of all proportion. Raises ``EOFError`` from there on."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._checked(super().read(size))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._checked(super().readline(-1 if size is None else size))
+
+    def _checked(self, piece: bytes) -> bytes:
+        unpacked, packed = self.tell(), cast("IO[bytes]", self.fileobj).tell()
+        if unpacked > max(_ANY_RATIO_BYTES, packed * _MOST_RATIO):
+            raise EOFError(f"it unpacks to more than {_MOST_RATIO} times its size")
+        return piece
 
 
 def _read(opened: IO[bytes], source: Source, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
@@ -169,8 +200,9 @@ def _has_whole_line(text: bytes) -> bool:
 
 
 def _lines(opened: IO[bytes], limit_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """The lines with their numbers; None for one that is too long, which is passed over piece by piece."""
-    number = 0
+    """The lines with their numbers; None for one that is too long, which is passed over piece by piece. Raises
+    ``EOFError`` where more would be passed over than anybody records."""
+    number = skipped = 0
     while line := opened.readline(limit_bytes + 1):
         number += 1
         if number == 1:
@@ -180,7 +212,9 @@ def _lines(opened: IO[bytes], limit_bytes: int) -> Iterator[tuple[int, bytes | N
             continue
         del line
         while (piece := opened.readline(_PIECE_BYTES)) and not piece.endswith(b"\n"):
-            pass
+            skipped += len(piece)
+            if skipped > _MOST_SKIPPED_BYTES:
+                raise EOFError(f"more than {_MOST_SKIPPED_BYTES:,} bytes are in lines that are too long")
         yield number, None
 
 
@@ -281,6 +315,9 @@ def _items_of(value: object) -> tuple[object, WireObject]:
         for name in ("messages", "input"):
             if name in beside:
                 return beside[name], beside
+        logged = unwrapped(beside)
+        if logged is not None:
+            return _items_of(logged)
         names = ", ".join(repr(name[:_NAME_CHARS]) for name in list(beside)[:_NAMES_TOLD])
         found = f"an object with {names}{', ...' if len(beside) > _NAMES_TOLD else ''}" if names else "an empty object"
     raise InputError(

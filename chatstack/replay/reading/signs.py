@@ -33,12 +33,10 @@ save what rides along for one wire alone, and it is taken for chat; but for mess
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from chatstack.errors import InputError
-
-Form: TypeAlias = Literal["chat", "messages", "responses"]
-"""OpenAI chat completions, Anthropic messages, OpenAI Responses."""
+from chatstack.providers.converters import BLOCKS, CHAT_FIELDS, TOOL_BLOCKS, Form
 
 _NAMES: dict[Form, str] = {
     "chat": "OpenAI chat messages",
@@ -54,17 +52,12 @@ _RESPONSES: _Forms = frozenset({"responses"})
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _OF_ROLES: dict[str, _Forms] = {"tool": _CHAT, "function": _CHAT, "developer": _CHAT | _RESPONSES}
-_OF_CHAT = ("tool_calls", "function_call", "tool_call_id", "refusal")
+_OF_CHAT = (*CHAT_FIELDS, "refusal")
 _OF_BLOCKS: dict[str, _Forms] = {
     "text": _CHAT | _MESSAGES,
     "refusal": _CHAT | _RESPONSES,
-    **dict.fromkeys(("image_url", "input_audio", "file"), _CHAT),
-    **dict.fromkeys(("image", "document", "search_result", "container_upload"), _MESSAGES),
-    **dict.fromkeys(("thinking", "redacted_thinking"), _MESSAGES),
-    **dict.fromkeys(("input_text", "output_text", "input_image", "input_file"), _RESPONSES),
+    **{kind: frozenset({form}) for form, kinds in BLOCKS.items() for kind in kinds},
 }
-_ANTHROPIC_TOOLS = ("tool_use", "tool_result")
-"""How the types of Anthropic's blocks end, those of its own tools, too."""
 _AT_THE_SERVER = ("previous_response_id", "conversation")
 
 
@@ -160,7 +153,7 @@ def _look_at_item(item: object, where: str, position: int, evidence: _Evidence) 
     fields = cast("dict[str, object]", item)
     role, kind = fields.get("role"), fields.get("type")
     if role is None and isinstance(kind, str) and kind != "message":
-        if kind in _OF_BLOCKS or kind.endswith(_ANTHROPIC_TOOLS):
+        if kind in _OF_BLOCKS or kind.endswith(TOOL_BLOCKS):
             raise InputError(f"{where}[{position}].type: a {kind} block stands where a message is expected")
         evidence.add(_RESPONSES, where, "[", position, "].type")
         return
@@ -194,7 +187,7 @@ def _look_at_content(content: object, where: str, evidence: _Evidence) -> None:
         kind = cast("dict[str, object]", block).get("type")
         if not isinstance(kind, str):
             raise InputError(f"{where}[{position}].type: expected text, got {kind_of(kind)}")
-        allowed = _MESSAGES if kind.endswith(_ANTHROPIC_TOOLS) else _OF_BLOCKS.get(kind)
+        allowed = _MESSAGES if kind.endswith(TOOL_BLOCKS) else _OF_BLOCKS.get(kind)
         if allowed is not None:
             evidence.add(allowed, where, "[", position, "].type ", kind)
 

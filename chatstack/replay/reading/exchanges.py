@@ -1,0 +1,65 @@
+"""Rows that log a request beside its response: the conversation is the request's, with the answer behind it.
+
+``{"request": {...}, "response": {...}}``, with whatever a proxy writes beside. Either is the body itself, an object
+with the body in ``body`` or ``json``, or the JSON text of one of these. A response without an answer (an error, a
+stream in pieces) leaves the request alone: its answer is in the next request of the conversation.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from chatstack.providers.extras import WireObject
+
+_BODIES = ("body", "json")
+_ITEMS = ("messages", "input")
+
+
+def unwrapped(row: WireObject) -> WireObject | None:
+    """Return the body of the logged request, answer included; None for an object that is no such row."""
+    request = _body(row.get("request"), _ITEMS)
+    if request is None:
+        return None
+    name = next(name for name in _ITEMS if name in request)
+    answer = _answer(row.get("response"))
+    if answer:
+        given = request[name]
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        if isinstance(items, list):
+            request = {**request, name: [*cast("list[object]", items), *answer]}
+    return request if "id" in request or "id" not in row else {**request, "id": row["id"]}
+
+
+def _body(logged: object, names: tuple[str, ...]) -> WireObject | None:
+    """The object that has one of these names: as it was logged, or within what a proxy put around it."""
+    for _ in range(3):  # an envelope in JSON text, its body, and that in JSON text
+        if isinstance(logged, str):
+            try:
+                logged = json.loads(logged)  # not by msgspec, which refuses lone surrogates
+            except (ValueError, RecursionError):
+                return None
+        if not isinstance(logged, dict):
+            return None
+        fields = cast("WireObject", logged)
+        if any(name in fields for name in names):
+            return fields
+        logged = next((fields[name] for name in _BODIES if name in fields), None)
+    return None
+
+
+def _answer(logged: object) -> list[object]:
+    """The answer as the next request has it: a chat message, an Anthropic message, the output items of Responses."""
+    body = _body(logged, ("choices", "content", "output"))
+    if body is None:
+        return []
+    choices, output = body.get("choices"), body.get("output")
+    if isinstance(choices, list) and choices:
+        first = cast("list[object]", choices)[0]
+        message = cast("WireObject", first).get("message") if isinstance(first, dict) else None
+        return [cast("object", message)] if isinstance(message, dict) else []
+    if isinstance(output, list):
+        return cast("list[object]", output)
+    if body.get("role") == "assistant" and body.get("content"):
+        return [{"role": "assistant", "content": body["content"]}]
+    return []
