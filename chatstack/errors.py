@@ -9,12 +9,13 @@
     │   ├── ToolTimeoutError        a tool took longer than its timeout_seconds (also a TimeoutError)
     │   └── WorkspaceError          a workspace refused it: a path that leads out, a quota, a file that is no text
     │       └── MissingFileError    the workspace has no such file (also a FileNotFoundError)
-    ├── ToolLoopError               the tool loop gave up; the last tool's failure is the cause
+    ├── ToolLoopError               the tool loop gave up: every call fails, or the model calls on at the limit
     ├── BudgetExceeded              a turn or a conversation has used up its tokens or its money
     ├── OutputError                 an answer that is not of the ``output_type`` that was asked for; keeps its text
     ├── StreamClosedError           a stream was read after it had been closed before its end
     ├── StreamBusyError             a stream was read by two tasks at once
     ├── StoreError                  a store of decisions that cannot be read or written now
+    │   └── UnusableRecordError     one record in it cannot be read, and the others can; ``link`` says which
     ├── TurnTimeoutError            ``timeout_seconds`` of the turn ran out (also a TimeoutError)
     └── ProviderError               the model's side said no, or nothing
         ├── AuthenticationError     the key is missing, wrong or not allowed
@@ -92,11 +93,17 @@ class MissingFileError(WorkspaceError, FileNotFoundError):
 
 
 class ToolLoopError(ChatStackError):
-    """The tool loop stopped after too many failures in a row. ``messages`` holds what the turn had added."""
+    """The tool loop stopped: after too many failures in a row, the last one its cause, or because the model goes on to
+    call tools where no more are allowed. ``messages`` holds what the turn had added, calls and results in whole pairs,
+    ``usage`` and ``overhead_usage`` (of summaries) what has been paid for."""
 
-    def __init__(self, message: str, *, messages: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, messages: tuple[Any, ...] = (), usage: Any = None, overhead_usage: Any = None
+    ) -> None:
         super().__init__(message)
         self.messages = messages
+        self.usage = usage
+        self.overhead_usage = overhead_usage
 
 
 class BudgetExceeded(ChatStackError):
@@ -139,6 +146,14 @@ class StreamBusyError(ChatStackError):
 
 class StoreError(ChatStackError):
     """A store of decisions that cannot be read or written now; the text says why, and holds nothing that is in it."""
+
+
+class UnusableRecordError(StoreError):
+    """What lies in the place of one record is none. The rest of the store is used on."""
+
+    def __init__(self, message: str, *, link: bytes) -> None:
+        super().__init__(message)
+        self.link = link
 
 
 class TurnTimeoutError(ChatStackError, TimeoutError):

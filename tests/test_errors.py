@@ -41,7 +41,7 @@ def made(kind: type[ChatStackError]) -> ChatStackError:
     if kind is FallbackError:
         return FallbackError("nobody", [ServerError("no", provider="openai", status=503), RateLimitError("slow")])
     values = {"layer": "L", "parameter": "p", "messages": ("m",), "provider": "openai", "status": 418, "code": "teapot"}
-    values["retry_after_seconds"] = 1.5
+    values |= {"retry_after_seconds": 1.5, "link": b"link"}
     wanted = inspect.signature(kind.__init__).parameters
     return kind("what happened", **{name: value for name, value in values.items() if name in wanted})
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
 from chatstack.values.requests import OutputSchema
 from chatstack.values.responses import ChatResponse, ParsedResponse
@@ -51,7 +52,7 @@ class OutputShape:
         if reason in _NOT_READ:
             raise self._wrong(_NOT_READ[reason], answer)
         try:
-            value = self._read(answer.text)
+            value = self._value_of(answer.text)
         except Exception as error:
             place = _PLACE.search(str(error))
             raise self._wrong(
@@ -59,6 +60,16 @@ class OutputShape:
             ) from error
         fields: dict[str, Any] = {**msgspec.structs.asdict(answer), "parsed": value}
         return ParsedResponse(**fields)
+
+    def _value_of(self, text: str) -> object:
+        """The value of an answer, also one in a fence."""
+        try:
+            return self._read(text)
+        except Exception:
+            inner = unfenced(text)
+            if inner is None or _is_json(text):
+                raise
+        return self._read(inner)
 
     def _wrong(self, why: str, answer: ChatResponse) -> OutputError:
         return OutputError(f"output_type={self.schema.name}: the answer {why}", text=answer.text, response=answer)
@@ -115,8 +126,7 @@ def _by_msgspec(kind: Any) -> tuple[Schema, Callable[[str], Any]]:
     schema: Schema = dict(top)
     if components:
         schema["$defs"] = dict(components)
-    decoder = msgspec.json.Decoder(kind)
-    return _inlined(schema), decoder.decode
+    return _inlined(schema), functools.partial(decoded_as, kind)
 
 
 def _inlined(schema: Schema) -> Schema:
@@ -178,6 +188,14 @@ def _is_strict(schema: Schema) -> bool:
         and (kind != "array" or isinstance(schema.get("items"), dict))
         and (kind != "object" or schema.get("required", None) == list(schema.get("properties", [])))
     )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def _unwrapping(read: Callable[[str], T]) -> Callable[[str], T]:

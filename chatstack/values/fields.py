@@ -24,4 +24,6 @@ def check_text(value: msgspec.Struct, **wanted: str) -> None:
 
 def wrong_type(value: object, field: str, wanted: str, found: object) -> InputError:
     """What to raise for a field of the wrong type."""
-    return InputError(f"{type(value).__name__}: {field} must be {wanted}, not {type(found).__name__}")
+    kind = type(found).__name__
+    remedy = "; await it first" if kind == "coroutine" else ""
+    return InputError(f"{type(value).__name__}: {field} must be {wanted}, not {kind}{remedy}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import CoroutineType
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -15,9 +16,10 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Mark: TypeAlias = Literal["", "summary", "repair"]
 
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
+_OTHER_NAMES = {"human": "user", "ai": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
 
 
-class Annotation(msgspec.Struct, frozen=True, omit_defaults=True):
+class Annotation(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What an edit did to a message: by which strategy, how many tokens it had before, the handles of the tool results
     whose content was taken away, and the ids of the calls whose arguments were.
 
@@ -34,7 +36,7 @@ class Annotation(msgspec.Struct, frozen=True, omit_defaults=True):
     output_tokens: int = 0
 
 
-class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defaults=True, forbid_unknown_fields=True):
     """One message of a conversation.
 
     Made by ``Message.system("...")``, ``.user``, ``.assistant`` and ``.tool``. ``pinned`` ones are never edited
@@ -51,7 +53,11 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
 
     def __post_init__(self) -> None:
         if self.role not in _ROLES:
-            raise InputError(f"Message: role={self.role!r} is not one of {', '.join(sorted(_ROLES))}")
+            meant = _OTHER_NAMES.get(self.role)
+            remedy = f"; write {meant!r}" if meant else ""
+            raise InputError(f"Message: role={self.role!r} is not one of {', '.join(sorted(_ROLES))}{remedy}")
+        if type(self.role) is not str:  # a ``StrEnum``, say, which no encoder knows
+            force_setattr(self, "role", str.__str__(self.role))
         if type(self.parts) is not tuple:
             kind = type(self.parts).__name__
             raise InputError(f"Message: parts must be a tuple of parts, not {kind}; try Message.user('...')")
@@ -61,7 +67,7 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
             if type(part) is ToolResult and type(part.output) is str and part.output.isascii():
                 continue
             if type(part) not in PART_TYPES:
-                raise InputError(f"Message: parts[{position}] is a {type(part).__name__}, not a part")
+                raise InputError(f"Message: parts[{position}] is a {type(part).__name__}, not a part{_remedy(part)}")
             if self.role != "assistant":
                 _refuse_half_characters(part, f"parts[{position}]")
 
@@ -102,6 +108,11 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
         return "".join(part.text for part in self.parts if type(part) is Text)
 
     @property
+    def is_blank(self) -> bool:
+        """True where nothing is in it but white space: no picture, file, call or result, no field of a provider's."""
+        return not self.extra_json and all(type(part) is Text and not part.text.strip() for part in self.parts)
+
+    @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tool calls in it, in order."""
         return tuple(part for part in self.parts if type(part) is ToolCall)
@@ -140,9 +151,16 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
         return self
 
 
+def annotated(message: Message, annotation: Annotation) -> Message:
+    """Return a copy that was not edited here, as one that was read from a file, with that annotation."""
+    copy = replace(message)
+    force_setattr(copy, "_annotation", annotation)
+    return copy
+
+
 def _text(role: str, text: object) -> Text:
     if not isinstance(text, str):
-        raise InputError(f"Message.{role}: expected text, got {type(text).__name__}")
+        raise InputError(f"Message.{role}: expected text, got {type(text).__name__}{_remedy(text)}")
     return Text(text)
 
 
@@ -154,8 +172,20 @@ def _parts(role: str, content: tuple[str | Part, ...]) -> tuple[Part, ...]:
         elif type(item) in PART_TYPES:
             found.append(item)
         else:
-            raise InputError(f"Message.{role}: argument {position} is a {type(item).__name__}, not text or a part")
+            kind = type(item).__name__
+            raise InputError(f"Message.{role}: argument {position} is a {kind}, not text or a part{_remedy(item)}")
     return tuple(found)
+
+
+def _remedy(found: object) -> str:
+    """Return what to write instead of something that is no part, "; ..."; "" where nobody knows."""
+    if isinstance(found, CoroutineType):
+        return "; await it first"
+    if isinstance(found, str):
+        return "; write Text(text), or Message.user(text)"
+    if isinstance(found, list | tuple):
+        return "; several are several arguments: Message.user(*parts)"
+    return "; from_openai_chat([...]) makes messages of OpenAI's dicts" if isinstance(found, dict) else ""
 
 
 def _refuse_half_characters(part: Part, where: str) -> None:

@@ -21,7 +21,7 @@ from msgspec.structs import force_setattr
 from chatstack.values.fields import check_text, wrong_type
 
 
-class Text(msgspec.Struct, frozen=True, tag="text", cache_hash=True, omit_defaults=True):
+class Text(msgspec.Struct, frozen=True, tag="text", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True):
     """Plain text."""
 
     text: str
@@ -32,7 +32,15 @@ class Text(msgspec.Struct, frozen=True, tag="text", cache_hash=True, omit_defaul
             check_text(self, text="text", extra_json="JSON text")
 
 
-class Image(msgspec.Struct, frozen=True, tag="image", cache_hash=True, omit_defaults=True, kw_only=True):
+class Image(
+    msgspec.Struct,
+    frozen=True,
+    tag="image",
+    cache_hash=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+):
     """A picture: exactly one of ``url``, ``data`` (base64 text, with ``media_type``) and ``file_id``."""
 
     url: str = ""
@@ -62,7 +70,15 @@ class Image(msgspec.Struct, frozen=True, tag="image", cache_hash=True, omit_defa
         return f"Image({_where(self.url, self.data, self.file_id, self.media_type)})"
 
 
-class File(msgspec.Struct, frozen=True, tag="file", cache_hash=True, omit_defaults=True, kw_only=True):
+class File(
+    msgspec.Struct,
+    frozen=True,
+    tag="file",
+    cache_hash=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+):
     """A document: exactly one of ``url``, ``data`` (base64 text), ``text`` and ``file_id``."""
 
     url: str = ""
@@ -95,7 +111,9 @@ class File(msgspec.Struct, frozen=True, tag="file", cache_hash=True, omit_defaul
         return f"File({self.name!r}, {where})" if self.name else f"File({where})"
 
 
-class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", cache_hash=True, omit_defaults=True):
+class Reasoning(
+    msgspec.Struct, frozen=True, tag="reasoning", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """What the model thought. ``item_json`` is the provider's own item, signature included, sent back as it came.
 
     Only the provider named in ``provider`` gets it back; the others cannot read it.
@@ -110,7 +128,9 @@ class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", cache_hash=True, o
             check_text(self, text="text", item_json="JSON text", provider="text")
 
 
-class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", cache_hash=True, omit_defaults=True):
+class ToolCall(
+    msgspec.Struct, frozen=True, tag="tool_call", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """The model asks for a tool. ``arguments`` is the JSON text as received."""
 
     id: str
@@ -123,7 +143,9 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", cache_hash=True, om
             check_text(self, id="text", name="text", arguments="JSON text", extra_json="JSON text")
 
 
-class ProviderItem(msgspec.Struct, frozen=True, tag="provider_item", cache_hash=True, omit_defaults=True):
+class ProviderItem(
+    msgspec.Struct, frozen=True, tag="provider_item", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Something only its provider understands (a server-side tool, a compaction), kept and sent back as it came."""
 
     provider: str
@@ -134,7 +156,9 @@ class ProviderItem(msgspec.Struct, frozen=True, tag="provider_item", cache_hash=
             check_text(self, provider="text", json="JSON text")
 
 
-class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", cache_hash=True, omit_defaults=True):
+class ToolResult(
+    msgspec.Struct, frozen=True, tag="tool_result", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """What a tool answered: text, or parts where it answered with more than text."""
 
     call_id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType, NoneType
 from typing import Any, TypeAlias, cast
@@ -116,6 +116,16 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     def but(self, **changes: object) -> ChatOptions:
         """The same options with some of them replaced."""
         return replace(self, **changes)
+
+
+def refuse_blank(messages: Sequence[Message]) -> None:
+    """Raise ``InputError``, naming position and role, for messages that hold nothing but white space: there is nothing
+    to ask a model, and some APIs refuse it."""
+    if not messages:
+        raise InputError("messages: empty; a request needs at least one message")
+    if all(message.is_blank for message in messages):
+        last = f"messages[{len(messages) - 1}]: a blank {messages[-1].role} message"
+        raise InputError(f"{last}, and nothing before it; a request needs something to send")
 
 
 def _no_declaration(position: int, tool: object) -> InputError:

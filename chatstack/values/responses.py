@@ -54,8 +54,9 @@ class ChatUpdate(msgspec.Struct, frozen=True):
     """One step of a streamed answer.
 
     ``text`` and ``reasoning`` are deltas. ``part`` is a whole tool call, tool result or other item. An update with
-    ``message_done`` closes one message of the answer; the deltas before it were that message's. ``usage``,
-    ``finish_reason``, ``response_id``, ``model`` and ``raw`` (the SDK's own object) come with a round's last update.
+    ``message_done`` closes one message of the answer; the deltas before it were that message's. An answer without one
+    is not complete. ``usage``, ``finish_reason``, ``response_id``, ``model`` and ``raw`` (the SDK's own object) come
+    with a round's last update.
     """
 
     text: str = ""

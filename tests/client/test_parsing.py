@@ -8,6 +8,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,7 +68,7 @@ async def asked(client: ScriptedClient, kind: Any, *, stream: bool, **options: A
 
 
 def ask(client: ScriptedClient, kind: Any, *, stream: bool = False, **options: Any) -> ChatResponse:
-    return asyncio.run(asyncio.wait_for(asked(client, kind, stream=stream, **options), 10))
+    return asyncio.run(asyncio.wait_for(asked(client, kind, stream=stream, **options), 300))
 
 
 def unfit(answer: Answer, kind: Any, *, stream: bool = False, **options: Any) -> OutputError:
@@ -270,7 +271,7 @@ assert "pydantic" not in sys.modules
 
 
 def test_pydantic_is_used_only_where_it_is_in_use() -> None:
-    ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=300, check=True)
     assert "cannot be described as JSON" in ran.stdout
     assert ask(client_of('{"value":{"a":1}}'), First | Second).parsed == First(1)
 
@@ -305,6 +306,7 @@ async def ask(client: ScriptedClient) -> None:
 """
 
 
+@pytest.mark.slow
 def test_a_type_checker_knows_the_type_of_what_was_parsed(tmp_path: Path) -> None:
     module = tmp_path / "asks.py"
     module.write_text(TYPED)
@@ -313,6 +315,52 @@ def test_a_type_checker_knows_the_type_of_what_was_parsed(tmp_path: Path) -> Non
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
-        timeout=110,
+        timeout=300,
     )
     assert "Success" in ran.stdout, ran.stdout + ran.stderr
+
+
+@dataclass
+class Leg:
+    city: str
+    kilometres: float
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"city": "Oslo", "kilometres": "22"}',
+        '```json\n{"city": "Oslo", "kilometres": 22}\n```',
+        'Here it is:\n```\n{"city": "Oslo", "kilometres": "22"}\n```',
+    ],
+)
+def test_a_fence_and_a_number_in_quotes_are_read_and_the_text_stays(answer: str) -> None:
+    response = asyncio.run(ScriptedClient([answer]).get_response("a leg", output_type=Leg))
+    assert response.parsed == Leg("Oslo", 22.0)
+    assert response.text == answer
+
+
+@pytest.mark.parametrize("kind", [float, list[float]])
+def test_a_fence_around_what_is_no_object_is_read_too(kind: Any) -> None:
+    value = "22" if kind is float else '["22"]'
+    answer = f'```json\n{{"value": {value}}}\n```'
+    response = asyncio.run(ScriptedClient([answer]).get_response("how far?", output_type=kind))
+    assert response.parsed == ([22.0] if kind is not float else 22.0)
+
+
+def test_a_pydantic_model_in_a_fence_is_read() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Stop", city=(str, ...), minutes=(int, ...))
+    answer = '```json\n{"city": "Oslo", "minutes": "5"}\n```'
+    response = asyncio.run(ScriptedClient([answer]).get_response("a stop", output_type=model))
+    assert (response.parsed.city, response.parsed.minutes) == ("Oslo", 5)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ['```json\n{"city": "Oslo"}\n```', "```json\n{}\n```\n```json\n{}\n```", '{"city": "Oslo", "kilometres": "far"}'],
+)
+def test_what_does_not_fit_in_a_fence_is_an_output_error_with_the_whole_text(answer: str) -> None:
+    with pytest.raises(OutputError) as caught:
+        asyncio.run(ScriptedClient([answer]).get_response("a leg", output_type=Leg))
+    assert caught.value.text == answer

@@ -61,7 +61,10 @@ def test_text_joins_the_text_parts_only() -> None:
             lambda: Message("user", [Text("secret")]),
             "Message: parts must be a tuple of parts, not list; try Message.user('...')",
         ),
-        (lambda: Message("user", (Text("a"), "secret")), "Message: parts[1] is a str, not a part"),
+        (
+            lambda: Message("user", (Text("a"), "secret")),
+            "Message: parts[1] is a str, not a part; write Text(text), or Message.user(text)",
+        ),
         (lambda: Message.system(b"secret"), "Message.system: expected text, got bytes"),
         (lambda: Message.user("a", 7), "Message.user: argument 1 is a int, not text or a part"),
         (lambda: Message.assistant(None), "Message.assistant: argument 0 is a NoneType, not text or a part"),

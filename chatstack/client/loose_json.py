@@ -1,0 +1,74 @@
+"""JSON as small models write it: in a fence, or with numbers in quotes. Read where the type leaves no doubt."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+_FENCE = "```"
+
+
+def decoded_as(
+    kind: Any,
+    text: str,
+    *,
+    dec_hook: Callable[[Any, Any], Any] | None = None,
+    enc_hook: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Return the value of that type which a JSON text stands for.
+
+    Where it does not fit as it is, a fence around it is taken away, and text is read as the number, truth value or null
+    that the type asks for, if it allows no text. Raises the ``msgspec.DecodeError`` of the plain reading.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind, dec_hook=dec_hook)
+    except msgspec.ValidationError as error:
+        failure: msgspec.DecodeError = error
+    except msgspec.DecodeError:
+        inner = unfenced(text)
+        if inner is None:
+            raise
+        text = inner
+        try:
+            return msgspec.json.decode(text, type=kind, dec_hook=dec_hook)
+        except msgspec.DecodeError as error:
+            failure = error
+    if _has_times(kind):
+        raise failure  # a number for a time leaves doubt: seconds or milliseconds
+    try:
+        read = msgspec.json.decode(text, type=kind, strict=False, dec_hook=dec_hook)
+        # Again as JSON, plainly: "nan" in quotes is a float, but no number that JSON has, or a tool expects.
+        return msgspec.json.decode(msgspec.json.encode(read, enc_hook=enc_hook), type=kind, dec_hook=dec_hook)
+    except (msgspec.DecodeError, TypeError, UnicodeEncodeError):
+        raise failure from None
+
+
+@functools.lru_cache(maxsize=256)
+def _has_times(kind: Any) -> bool:
+    """True for a type with a date and time, or a duration, somewhere in it."""
+    from msgspec import inspect  # only where something did not fit
+
+    left: list[object] = [inspect.type_info(kind)]
+    seen: set[int] = set()
+    while left:
+        each = left.pop()
+        if isinstance(each, inspect.DateTimeType | inspect.TimeDeltaType):
+            return True
+        if isinstance(each, tuple):
+            left.extend(cast("tuple[object, ...]", each))
+        elif isinstance(each, inspect.Type | inspect.Field) and id(each) not in seen:
+            seen.add(id(each))  # a type may hold itself
+            left.extend(getattr(each, name) for name in each.__struct_fields__)
+    return False
+
+
+def unfenced(text: str) -> str | None:
+    """Return what stands between the first fence and the last one, ``json`` or unnamed; None where there is no such."""
+    start, end = text.find(_FENCE), text.rfind(_FENCE)
+    if start < 0 or end <= start:
+        return None
+    name, _, inner = text[start + len(_FENCE) : end].partition("\n")
+    return inner if name.strip().lower() in ("", "json") else None

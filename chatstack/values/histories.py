@@ -1,0 +1,96 @@
+"""Histories as JSON text, to be kept and read again: versioned, complete, and strict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from chatstack.errors import InputError
+from chatstack.values.messages import Annotation, Message, annotated
+from chatstack.values.mistakes import check_messages, remedy_for
+
+_VERSION = 1
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+
+
+class _Header(msgspec.Struct):
+    version: object = None
+
+
+class _History(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    version: int
+    messages: tuple[Message, ...]
+    annotations: dict[int, Annotation] = {}
+    """By position: they are no field of a message."""
+
+
+def to_json(messages: Sequence[Message]) -> str:
+    """Return a history as JSON text that ``from_json`` reads, with pins, marks, annotations and provider items::
+
+        Path("talk.json").write_text(to_json(history))
+
+    An edited message is written as it is: what it was edited from is known in this process only. Raises ``InputError``
+    for anything but messages, and for text with a lone surrogate in it, naming the place.
+    """
+    if not isinstance(messages, list | tuple):
+        raise InputError(f"to_json: expected a list of Message, got {type(messages).__name__}{remedy_for(messages)}")
+    check_messages(messages)
+    notes = {position: note for position, each in enumerate(messages) if (note := each.annotation) is not None}
+    try:
+        return msgspec.json.encode(_History(_VERSION, tuple(messages), notes)).decode()
+    except UnicodeEncodeError:
+        place = next(position for position, each in enumerate(messages) if not _is_whole(each))
+    raise InputError(f"messages[{place}]: contains a lone surrogate, which JSON has no form for")
+
+
+def from_json(text: str | bytes) -> list[Message]:
+    """Return the history that ``to_json`` wrote, its messages equal to what they were.
+
+    Raises ``InputError`` that names the place for everything that it does not know: another version, a part of another
+    kind, a field, a value of another type. What other libraries wrote is read by ``from_openai_chat``,
+    ``from_openai_responses`` and ``from_anthropic``.
+    """
+    if not isinstance(text, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"from_json: expected JSON text, got {type(text).__name__}")
+    try:
+        _check_version(msgspec.json.decode(text, type=_Header).version)
+        found = msgspec.json.decode(text, type=_History)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InputError(f"from_json: {_told(error)}") from error
+    messages = list(found.messages)
+    for position, note in found.annotations.items():
+        if not 0 <= position < len(messages):
+            raise InputError(f"from_json: annotations: there is no message {position}")
+        messages[position] = annotated(messages[position], note)
+    return messages
+
+
+def _check_version(version: object) -> None:
+    if version is None:
+        raise InputError(
+            "from_json: no version, so to_json did not write it; from_openai_chat, from_openai_responses and "
+            "from_anthropic read messages of these APIs"
+        )
+    if version != _VERSION or isinstance(version, bool):
+        shown = version if isinstance(version, int) else f"of type {type(version).__name__}"
+        raise InputError(f"from_json: version {shown} is not known here; this chatstack reads version {_VERSION}")
+
+
+def _told(error: Exception) -> str:
+    """The words of a decoder's error, the place first."""
+    if not isinstance(error, msgspec.ValidationError):
+        return "not JSON text" if not isinstance(error, msgspec.DecodeError) else str(error)
+    text = str(error)
+    place = _PLACE.search(text)
+    return f"{place[1]}: {text[: place.start()]}" if place is not None and place[1] else text
+
+
+def _is_whole(message: Message) -> bool:
+    try:
+        msgspec.json.encode(cast("object", message))
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,42 @@
+"""Remedies for common mistakes: the end of an error, which says what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import CoroutineType
+
+from chatstack.errors import InputError
+from chatstack.values.messages import Message
+
+_OF_APIS = (
+    "; from_openai_chat(...) of chatstack makes messages of OpenAI's, from_openai_responses and from_anthropic do of "
+    "the others'"
+)
+_BY_NAME = {
+    "ChatResponse": "; add what it added: history += response.messages",
+    "ParsedResponse": "; add what it added: history += response.messages",
+    "ChatStream": "; add what it added: history += (await stream.response()).messages",
+}
+
+
+def check_messages(given: Iterable[object], where: str = "messages") -> None:
+    """Raise ``InputError`` for the first that is no ``Message``, naming its position, its type and the remedy."""
+    for position, each in enumerate(given):
+        if not isinstance(each, Message):
+            raise InputError(f"{where}[{position}]: expected Message, got {type(each).__name__}{remedy_for(each)}")
+
+
+def remedy_for(value: object) -> str:
+    """Return what to do with something that stands where messages are wanted, "; ..."; "" where nobody knows."""
+    if isinstance(value, CoroutineType):
+        return "; await it first"
+    package = type(value).__module__.partition(".")[0]
+    if isinstance(value, Mapping) or package in ("openai", "anthropic"):
+        return _OF_APIS
+    if package == "langchain_core":
+        return "; from_langchain(...) of the plugin chatstack-langgraph makes messages of LangChain's"
+    if isinstance(value, str):
+        return "; write Message.user(text)"
+    if isinstance(value, list | tuple):
+        return "; add several with history += messages"
+    return _BY_NAME.get(type(value).__name__, "")

@@ -1,0 +1,237 @@
+"""Common mistakes get the line that helps."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import chatstack
+from chatstack import (
+    CharCounter,
+    ChatStack,
+    ContextMemory,
+    ContextWindowGuard,
+    FunctionInvoker,
+    InputError,
+    Message,
+    ModelTracer,
+    ProgressReporter,
+    StrategyContextManager,
+    Telemetry,
+    Text,
+    ToolResult,
+    Truncate,
+    WiringError,
+)
+from chatstack.testing import ScriptedClient
+
+STACK = ChatStack(ScriptedClient())
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ProgressReporter(), "ProgressReporter: there is no client .* .use(ProgressReporter)"),  # type: ignore[call-arg]
+        (
+            lambda: ContextWindowGuard(max_context_tokens=5, strict=True),  # type: ignore[call-arg]
+            ".use(ContextWindowGuard, max_context_tokens=..., strict=...)",
+        ),
+        (lambda: ModelTracer(), ".use(ModelTracer)"),  # type: ignore[call-arg]
+        (
+            lambda: STACK.use(FunctionInvoker(ScriptedClient())),  # type: ignore[arg-type]
+            "use: a FunctionInvoker that is made already .* .use(FunctionInvoker, ...)",
+        ),
+        (
+            lambda: STACK.use(ProgressReporter).override("ProgressReporter", ProgressReporter(ScriptedClient())),  # type: ignore[arg-type]
+            "override: a ProgressReporter that is made already",
+        ),
+        (lambda: STACK.use("ProgressReporter"), "'ProgressReporter' is not a layer: pass its class"),  # type: ignore[arg-type]
+        (
+            lambda: STACK.use(ContextWindowGuard, max_context_tokens=5, counter=CharCounter).build(),
+            "counter is the class CharCounter itself; pass an instance: CharCounter(...)",
+        ),
+        (
+            lambda: STACK.use(Truncate, max_tokens=5, counter=CharCounter).build(),
+            "layer 'Truncate': counter is the class CharCounter itself",
+        ),
+        (
+            lambda: StrategyContextManager(Truncate(max_tokens=5), counter=CharCounter),  # type: ignore[arg-type]
+            "counter is the class CharCounter itself",
+        ),
+        (
+            lambda: ContextWindowGuard(ScriptedClient(), max_context_tokens=5, counter=CharCounter),  # type: ignore[arg-type]
+            "ContextWindowGuard: counter is the class CharCounter itself; pass an instance",
+        ),
+        (
+            lambda: STACK.use(ContextWindowGuard, max_context_tokens=5, telemetry=Telemetry).build(),
+            "telemetry is the class Telemetry itself; pass an instance: Telemetry(...)",
+        ),
+        (lambda: ChatStack(ScriptedClient(), memory=ContextMemory), "memory is the class ContextMemory; pass a"),  # type: ignore[arg-type]
+        (
+            lambda: STACK.use(ContextWindowGuard, max_context_token=5).build(),
+            "unknown option 'max_context_token'; did you mean 'max_context_tokens'?",
+        ),
+    ],
+)  # fmt: skip
+def test_a_layer_that_is_used_wrongly_is_told_how(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        make()
+    for piece in says.split(" .* "):
+        assert piece in str(caught.value)
+
+
+def test_a_recipe_that_is_asked_like_a_client_says_build() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'get_response'; a stack is a recipe, and what build\(\)"):
+        STACK.get_response("hello")  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"'ChatStack' object has no attribute 'overide'$"):
+        STACK.overide("x")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("front", ["get_response", "get_streaming_response"])
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("temperature", "unknown option 'temperature'; how to answer is said by options=ChatOptions(temperature=...)"),
+        ("temprature", "options=ChatOptions(temperature=...)"),
+        ("max_output_tokens", "options=ChatOptions(max_tokens=...)"),
+        ("timeout_second", "did you mean 'timeout_seconds'?"),
+        ("stream", "get_streaming_response(...) streams"),
+        ("zzz", "options=ChatOptions(temperature=0, extra={...})"),
+    ],
+)
+def test_what_a_front_does_not_take_is_told_where_it_belongs(front: str, option: str, says: str) -> None:
+    model = ScriptedClient()
+
+    async def ask() -> None:
+        answer: Any = getattr(ChatStack(model).build(), front)("hello", **{option: 1})
+        if front == "get_response":
+            await answer
+
+    with pytest.raises(InputError) as caught:
+        asyncio.run(ask())
+    assert says in str(caught.value)
+    assert str(caught.value).startswith(f"{front}: ")
+    assert model.requests == []
+
+
+async def fetched() -> str:
+    return "x"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda waits: Message.user(waits),
+        lambda waits: Message.system(waits),
+        lambda waits: Message("user", (waits,)),
+        lambda waits: Message.tool("c", waits),
+        lambda waits: ToolResult("c", output=waits),
+        lambda waits: Text(waits),
+        lambda waits: asyncio.run(ChatStack(ScriptedClient()).build().get_response([waits])),
+        lambda waits: asyncio.run(ChatStack(ScriptedClient()).build().get_response(waits)),
+    ],
+)
+def test_a_forgotten_await_is_named(use: Callable[[Any], object]) -> None:
+    waits = fetched()
+    try:
+        with pytest.raises(InputError, match=r"coroutine.*; await it first$"):
+            use(waits)
+    finally:
+        waits.close()
+
+
+def test_a_stream_that_is_taken_for_an_answer_says_how_to_read_it() -> None:
+    stream = ChatStack(ScriptedClient()).build().get_streaming_response("hello")
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'text'; read it first: \(await stream\.response\(\)\)\.text"
+    ):
+        stream.text  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(stream, "anything_else")
+
+
+def test_an_answer_that_is_not_awaited_is_named_by_python_itself() -> None:
+    """What get_response gives stays a plain coroutine: much inspects whether it is one."""
+    client = ChatStack(ScriptedClient()).build()
+    with (
+        pytest.warns(RuntimeWarning, match=r"get_response' was never awaited"),
+        pytest.raises(AttributeError, match="'coroutine' object has no attribute 'text'"),
+    ):
+        client.get_response("hello").text  # type: ignore[attr-defined]  # noqa: B018
+    assert inspect.iscoroutinefunction(client.get_response)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Message("human", (Text("hi"),)), "role='human' is not one of .*; write 'user'"),  # type: ignore[arg-type]
+        (lambda: Message("developer", ()), "; write 'system'"),  # type: ignore[arg-type]
+        (lambda: Message(role="user", parts="hi"), "must be a tuple of parts, not str; try Message.user"),  # type: ignore[arg-type]
+        (lambda: Message("user", ("hi",)), r"parts\[0\] is a str, not a part; write Text\(text\), or Message.user"),  # type: ignore[arg-type]
+        (lambda: Message("user", ({"type": "text"},)), r"parts\[0\] is a dict, not a part; from_openai_chat"),  # type: ignore[arg-type]
+        (lambda: Message.user({"type": "text", "text": "hi"}), "argument 0 is a dict, .*; from_openai_chat"),  # type: ignore[arg-type]
+        (lambda: Message.user(["a", "b"]), r"argument 0 is a list, .*Message.user\(\*parts\)"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_a_message_that_is_made_wrongly_is_told_how(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        make()
+
+
+def test_a_scripted_client_is_given_a_list() -> None:
+    with pytest.raises(ValueError, match="answers must be a list"):
+        ScriptedClient("fine")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ContextWindowGard", "; did you mean 'ContextWindowGuard'?"),
+        ("Massage", "; did you mean 'Message'?"),
+        ("OpenAIChatClient", "; OpenAIChatClient is in chatstack.providers.openai"),
+        ("AntropicChatClient", "; AnthropicChatClient is in chatstack.providers.anthropic"),
+        ("Zzzzzz", ""),
+    ],
+)
+def test_a_misspelt_name_of_the_package_is_told_the_right_one(name: str, says: str) -> None:
+    with pytest.raises(AttributeError) as asked:
+        getattr(chatstack, name)
+    assert str(asked.value) == f"module 'chatstack' has no attribute {name!r}{says}"
+    with pytest.raises(ImportError) as imported:
+        exec(f"from chatstack import {name}")
+    assert str(imported.value) == f"cannot import name {name!r} from 'chatstack'{says}"
+    assert imported.value.name == name
+    assert not hasattr(chatstack, name)
+
+
+def test_every_name_that_is_told_to_be_elsewhere_is_there() -> None:
+    for name in (
+        "OpenAIChatClient",
+        "AnthropicChatClient",
+        "SQLiteStore",
+        "SQLiteJournal",
+        "LiveView",
+        "ScriptedClient",
+    ):
+        with pytest.raises(ImportError, match=f"; {name} is in ") as caught:
+            exec(f"from chatstack import {name}")
+        exec(f"from {str(caught.value).rsplit(' ', 1)[1]} import {name}")
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("chatstack.di.injectq", "injectq", "injectq"),
+        ("chatstack.di.dependency_injector", "dependency_injector", "dependency-injector"),
+    ],
+)
+def test_a_container_that_is_not_installed_names_its_extra(module: str, package: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None\nimport {module}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    said = f"ModuleNotFoundError: {module}: needs {package}; pip install 'chatstack-core[{extra}]'"
+    assert ran.stderr.rstrip().endswith(said)
