@@ -9,7 +9,7 @@ import msgspec
 
 from chatstack.errors import InputError
 from chatstack.providers.extras import WireObject
-from chatstack.values.requests import ChatRequest
+from chatstack.values.requests import ChatRequest, refuse_blank
 from chatstack.values.surrogates import lone_surrogate_in
 
 _HALF = "holds half a character (a lone surrogate), which cannot be sent"
@@ -21,9 +21,10 @@ _LONG = frozenset({"messages", "input", "system", "tools", "instructions"})
 def sendable(request: ChatRequest, write: Callable[[], WireObject]) -> WireObject:
     """The body that ``write`` makes of the request.
 
-    Raises ``InputError`` naming the place, and never quoting it, for what cannot be sent: options that are not JSON,
-    and text that cannot be encoded. No exception that holds the text stays behind it.
+    Raises ``InputError`` naming the place, and never quoting it, for what cannot be sent: nothing but white space,
+    options that are not JSON, and text that cannot be encoded. No exception that holds the text stays behind it.
     """
+    refuse_blank(request.messages)
     for name, value in request.options.extra.items():
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"options.extra: its names must be text, not {type(name).__name__}")

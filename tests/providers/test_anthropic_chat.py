@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-import time
 from collections.abc import Iterator
 
 import anthropic
@@ -250,11 +249,9 @@ def test_a_stream_that_breaks_after_a_delta_gives_the_delta_first(server: MockSe
 
 
 def test_a_stream_that_stalls_is_given_up(server: MockServer) -> None:
-    server.script({"type": "stream_fault", "kind": "stall", "after_chunks": 2, "stall_seconds": 20})
-    began = time.monotonic()
+    server.script({"type": "stream_fault", "kind": "stall", "after_chunks": 2, "stall_seconds": 600})
     with pytest.raises(BrokenStreamError, match="stall_seconds"):
         asyncio.run(answer(client(server, stall_seconds=0.3), stream=True))
-    assert time.monotonic() - began < 5
 
 
 def test_a_server_that_never_answers_is_a_timeout() -> None:
@@ -277,7 +274,7 @@ def test_a_long_answer_is_streamed_on_the_wire_since_the_sdk_refuses_it_whole(se
 
 
 def test_cancelling_closes_the_stream_and_is_not_swallowed(server: MockServer) -> None:
-    server.script({"type": "stream_fault", "kind": "stall", "after_chunks": 4, "stall_seconds": 20})
+    server.script({"type": "stream_fault", "kind": "stall", "after_chunks": 4, "stall_seconds": 600})
 
     async def cancelled() -> str:
         async with client(server) as provider:

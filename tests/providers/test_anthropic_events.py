@@ -401,7 +401,7 @@ def test_the_sdk_makes_no_span_of_its_own() -> None:
     assert span.attributes["gen_ai.provider.name"] == "anthropic"
     assert span.attributes["server.address"] == "api.anthropic.com"
     assert span.attributes["gen_ai.usage.input_tokens"] == 7
-    assert "traceparent" not in wire.requests[0].headers
+    assert wire.requests[0].headers["traceparent"].split("-")[2] == format(span.context.span_id, "016x")
 
 
 def test_a_missing_key_is_told_when_the_client_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

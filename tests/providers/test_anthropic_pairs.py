@@ -29,6 +29,7 @@ DATA = Path(__file__).resolve().parents[2] / "../shared/data/provider_pairs.dev.
 
 pytestmark = [
     pytest.mark.data,
+    pytest.mark.slow,
     pytest.mark.skipif(not DATA.exists(), reason="the recorded provider exchanges are not on this machine"),
     # The SDK announces the retirement of models that the recordings name.
     pytest.mark.filterwarnings("ignore:The model:DeprecationWarning"),

@@ -113,9 +113,50 @@ def test_messages_of_which_nothing_can_be_sent_are_left_out() -> None:
     wire = messages_to_wire([
         Message.user("hi"),
         Message.assistant(" \n", Reasoning("hm", "{}", "openai"), ProviderItem("openai", "{}")),
-        Message.user(""),
+        Message.system("\t"),
     ])  # fmt: skip
     assert wire == [{"role": "user", "content": [text("hi")]}]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message.user(""),
+        Message.user(" \n", "\t"),
+        Message("user", ()),
+        Message("user", (ProviderItem("openai", "{}"),)),
+    ],
+    ids=["empty", "blank", "no parts", "of another provider"],
+)
+def test_a_user_message_of_which_nothing_can_be_sent_is_said_to_be_empty(message: Message) -> None:
+    """Left out, the assistant's turn would end the request, and newer models refuse that."""
+    wire = body(Message.user("hi"), Message.assistant("yes?"), message)["messages"]
+    assert wire[-1] == {"role": "user", "content": [text("(empty message)")]}
+    result = body(Message.assistant(ToolCall("a", "f")), Message.tool("a", "1"), message)["messages"][-1]
+    assert [block["type"] for block in result["content"]] == ["tool_result", "text"]
+
+
+def test_blank_text_beside_anything_that_can_be_sent_is_left_out() -> None:
+    picture = Image(url="https://host/cat.png")
+    wire = body(Message.user(picture, " "), Message.assistant("", ToolCall("a", "f")), Message.tool("a", " \n"))
+    assert [[block["type"] for block in each["content"]] for each in wire["messages"]] == [
+        ["image"],
+        ["tool_use"],
+        ["tool_result"],
+    ]
+    assert "content" not in wire["messages"][2]["content"][0]
+
+
+def test_a_conversation_that_does_not_open_with_the_user_gets_the_same_opening_each_time() -> None:
+    opening = {"role": "user", "content": [text("Begin.")]}
+    greeting, question = Message.assistant("How can I help?"), Message.user("hi")
+    first = body(Message.system("be kind"), greeting, question)["messages"]
+    assert first == [opening, *messages_to_wire([greeting, question])]
+    then = body(greeting, question, Message.assistant("ok"), Message.user("more"))["messages"]
+    assert then[: len(first)] == first
+    assert body(Message.assistant(""), Message.system("be kind"), question)["messages"][0] == opening
+    assert body(Message.system("tell a joke"))["messages"] == [opening]
+    assert body(question, greeting, question)["messages"] == messages_to_wire([question, greeting, question])
 
 
 def test_thinking_goes_back_as_it_came() -> None:

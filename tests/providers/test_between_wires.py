@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from chatstack import ChatOptions, ChatRequest, Message, Text, ToolDeclaration, ToolResult
+from chatstack import ChatOptions, ChatRequest, ContextWindowGuard, Message, Text, ToolDeclaration, ToolResult
 from chatstack.providers.anthropic import wire as anthropic_wire
 from chatstack.providers.anthropic.blocks import WIRE as ANTHROPIC
 from chatstack.providers.openai import chat_wire, responses_wire
@@ -17,7 +18,9 @@ from chatstack.providers.openai.chat_options import tools_from_wire
 from chatstack.providers.openai.chat_parts import WIRE as CHAT
 from chatstack.providers.openai.responses_options import request_to_wire as responses_request
 from chatstack.providers.openai.responses_parts import WIRE as RESPONSES
+from chatstack.testing import ScriptedClient
 from chatstack.values.requests import DeclaredTool
+from tests.context.strictness import refusals
 
 Item: TypeAlias = dict[str, Any]
 
@@ -241,6 +244,24 @@ def test_calls_of_both_go_out_over_anthropic_as_uses_of_tools() -> None:
             {"type": "tool_use", "id": "c1", "name": "look", "input": {"a": 1}},
             {"type": "tool_use", "id": "c2", "name": "sh", "input": {"INVALID_JSON": json.dumps('echo "hi"')}},
         ]
+
+
+def test_a_conversation_whose_results_came_late_on_responses_goes_out_over_the_other_wires() -> None:
+    """There, anything may stand between a call and its result."""
+    items: list[Item] = [
+        {"role": "user", "content": "look"},
+        {"type": "function_call", "call_id": "c1", **CALL},
+        {"type": "computer_call", "call_id": "c2", "id": "i", "action": {"type": "screenshot"}},
+        {"role": "user", "content": "hurry"},
+        {"type": "computer_call_output", "call_id": "c2", "output": {"type": "computer_screenshot"}},
+        {"type": "function_call_output", "call_id": "c1", "output": "seen"},
+    ]
+    model = ScriptedClient()
+    asyncio.run(ContextWindowGuard(model, max_context_tokens=1_000).get_response(READ[RESPONSES](items)))
+    sent = model.requests[0].messages
+    assert WRITE[RESPONSES](sent) == [*items[:3], items[5], items[3], items[4]]
+    assert [each["role"] for each in WRITE[CHAT](sent)] == ["user", "assistant", "tool", "user"]
+    assert refusals(sent) == []
 
 
 def test_a_refusal_that_is_content_goes_out_over_responses_as_an_output_item() -> None:

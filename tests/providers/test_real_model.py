@@ -200,7 +200,7 @@ def test_stopping_early_leaves_the_server_free_for_the_next(server: ModelServer,
             async for update in stream:
                 if update.text:
                     break
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             return (await client.get_response("Hi", options=SHORT)).text
 
     assert run(make(server), stopped) != ""

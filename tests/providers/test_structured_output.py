@@ -64,7 +64,7 @@ def ask(client: Client, kind: Any, *, stream: bool, tools: list[Any] | None = No
             answer: ChatResponse = await built.get_response("go", output_type=kind, options=chosen)
             return answer
 
-    return asyncio.run(asyncio.wait_for(asked(), 30))
+    return asyncio.run(asyncio.wait_for(asked(), 300))
 
 
 def asked_for(body: Any) -> dict[str, object]:
@@ -280,7 +280,7 @@ def test_a_refusal_is_said_to_be_one(make: Maker, stream: bool) -> None:
                 await client.get_response("go", output_type=Place)
 
     with pytest.raises(OutputError) as caught:
-        asyncio.run(asyncio.wait_for(asked(), 30))
+        asyncio.run(asyncio.wait_for(asked(), 300))
     assert str(caught.value) == "output_type=Place: the answer was refused"
     assert caught.value.response.finish_reason == "refused"
     assert NO not in str(caught.value)

@@ -3,7 +3,7 @@
 What has a field of its own here goes into it; what has none (``cache_control``, ``citations``) rides under
 ``anthropic`` in the part's ``extra_json``, where nothing else is looked at; a block that only Anthropic understands
 becomes a ``ProviderItem`` whole. Equivalent, hence not told apart: a field that is null and one that is absent;
-``is_error: false`` and none; an empty tool result and one without content. Blocks without visible text are left out:
+``is_error: false`` and none; a blank tool result and one without content. Blocks without visible text are left out:
 the API accepts none.
 """
 
@@ -174,7 +174,7 @@ def _source_fields(form: str, source: Mapping[str, object]) -> dict[str, str]:
 
 def _result_to_block(part: ToolResult) -> WireObject:
     block: WireObject = {"type": "tool_result", "tool_use_id": part.call_id}
-    content: object = part.output
+    content: object = part.output if part.text.strip() else ""
     if not isinstance(part.output, str):
         content = [inner for each in part.output if (inner := part_to_block(each)) is not None]
     if content:

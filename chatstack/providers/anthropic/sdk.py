@@ -23,6 +23,7 @@ from chatstack.providers.failures import failure, misshapen, transport_failure
 from chatstack.providers.received import readable
 from chatstack.providers.settings import check_base_url, check_key
 from chatstack.telemetry.nested import is_suppressed
+from chatstack.telemetry.propagation import trace_headers
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -124,7 +125,7 @@ def traced_once(client: AsyncAnthropic) -> AsyncAnthropic:
         return client
     if not type(client).__module__.startswith("anthropic") or "create" in vars(client.messages):
         return client
-    return client.with_options(open_telemetry=False)
+    return client.with_options(open_telemetry={**client.open_telemetry, "traces": False})
 
 
 def sdk_info(client: AsyncAnthropic, model: str, window_tokens: int | None) -> ProviderInfo:
@@ -175,8 +176,8 @@ async def window_told(client: AsyncAnthropic, model: str) -> int | None:
     if models is None:
         return None
     return await told_window(
-        lambda: models.retrieve(model),
-        lambda: client.get("/v1/models", cast_to=object),
+        lambda: models.retrieve(model, extra_headers=_headers(client, "")),
+        lambda: client.get("/v1/models", cast_to=object, options={"headers": _headers(client, "") or {}}),
         model,
         lambda error: translated(error, streaming=False),
     )
@@ -197,7 +198,7 @@ async def input_tokens(client: AsyncAnthropic, body: Mapping[str, object]) -> in
             found: object = await cast("_Create", count)(
                 model=rest.pop("model"),
                 messages=rest.pop("messages"),
-                extra_headers={"anthropic-beta": names} if names else None,
+                extra_headers=_headers(client, names),
                 extra_body=rest or None,
             )
         except anthropic.AnthropicError as error:
@@ -216,9 +217,17 @@ async def _created(client: AsyncAnthropic, body: Mapping[str, object]) -> object
         max_tokens=rest.pop("max_tokens"),
         messages=rest.pop("messages"),
         stream=rest.pop("stream", False),
-        extra_headers={"anthropic-beta": names} if names else None,
+        extra_headers=_headers(client, names),
         extra_body=rest or None,
     )
+
+
+def _headers(client: AsyncAnthropic, betas: str) -> dict[str, str] | None:
+    """The betas, and the trace, unless the client is told not to send it (``open_telemetry={"propagation": False}``).
+    Where the SDK has a span of its own, it puts that in the place of ours."""
+    settings = cast("Mapping[str, object]", getattr(client, "open_telemetry", None) or {})
+    headers = trace_headers() if settings.get("propagation", True) else {}
+    return {**headers, **({"anthropic-beta": betas} if betas else {})} or None
 
 
 def _beta_names(betas: object) -> str:

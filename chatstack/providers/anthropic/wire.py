@@ -34,6 +34,10 @@ _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "
 _SIMPLE_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _SCHEMA_NAME = "answer"
 _GO_ON = "Go on."
+_OPENING = "Begin."
+"""What a conversation opens with that has no word of the user's before the assistant's: the API refuses it without."""
+_BLANK = "(empty message)"
+"""What stands for a user message of which nothing can be sent: left out, the assistant's turn would end the request."""
 _BOUNDS = frozenset(
     {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"}
     | {"minItems", "maxItems", "uniqueItems", "default", "contentEncoding"}
@@ -41,7 +45,8 @@ _BOUNDS = frozenset(
 
 
 def request_to_wire(request: ChatRequest) -> WireObject:
-    """The body of the request. ``model`` is in it only if the options name one.
+    """The body of the request. ``model`` is in it only if the options name one. Messages that do not open with the
+    user's side get a short one of it before them, always the same, so that the prefix stays what it is.
 
     ``options.extra`` wins, ``output_config`` in it field by field. ``seed`` has no counterpart and is not sent;
     neither are the tools and items that belong to another provider.
@@ -50,12 +55,15 @@ def request_to_wire(request: ChatRequest) -> WireObject:
     leading = len(list(takewhile(lambda message: message.role == "system", request.messages)))
     system: list[WireObject] = [{"type": "text", "text": options.instructions}] if options.instructions.strip() else []
     system += [block for message in request.messages[:leading] for block in _blocks(message)]
+    messages = messages_to_wire(request.messages[leading:])
+    if not messages or messages[0]["role"] != "user":
+        messages.insert(0, _user(_OPENING))
     tools = [tool for each in options.tools if (tool := _tool_to_wire(each)) is not None]
     known: dict[str, object] = {
         "model": options.model,
         "max_tokens": _max_tokens(options),
         "system": system or None,
-        "messages": messages_to_wire(request.messages[leading:]),
+        "messages": messages,
         "tools": tools or None,
         "tool_choice": _choice_to_wire(options, has_tools=bool(tools)),
         "temperature": options.temperature,
@@ -100,7 +108,8 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
 
 
 def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
-    """The messages in their order; a message of which nothing can be sent is left out.
+    """The messages in their order; a message of which nothing can be sent is left out, and one of the user's is said
+    to be empty.
 
     Tool messages in a row, and a user message right after them, become one wire message: the API wants the results of
     parallel calls together. Between a summary and an assistant message stands a word of the user's side: the API joins
@@ -111,11 +120,11 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     results: list[WireObject] | None = None
     is_after_summary = False
     for message in messages:
-        blocks = _blocks(message)
+        blocks = _blocks(message) or ([_text(_BLANK)] if message.role == "user" else [])
         if not blocks:
             continue
         if is_after_summary and message.role == "assistant":
-            wire.append({"role": "user", "content": [{"type": "text", "text": _GO_ON}]})
+            wire.append(_user(_GO_ON))
         is_after_summary = message.mark == "summary"
         is_results = message.role == "tool"
         if results is not None and message.role in ("tool", "user"):
@@ -186,6 +195,14 @@ def overhead_from_wire(usage: Mapping[str, object]) -> Usage | None:
         return None
     beside = [each for each in objects(cast("object", iterations), "usage.iterations") if each.get("type") != "message"]
     return sum((usage_from_wire(each) for each in beside), Usage()) if beside else None
+
+
+def _text(text: str) -> WireObject:
+    return {"type": "text", "text": text}
+
+
+def _user(text: str) -> WireObject:
+    return {"role": "user", "content": [_text(text)]}
 
 
 def _blocks(message: Message) -> list[WireObject]:

@@ -58,7 +58,7 @@ def content_from_wire(content: object, where: str) -> tuple[ContentPart, ...]:
         return ()
     if isinstance(content, str):
         return (Text(content),)
-    if isinstance(content, list):
+    if isinstance(content, list | tuple):
         return parts_from_wire(content, where)  # pyright: ignore[reportUnknownArgumentType]
     raise InputError(f"{where}: expected text or a list of parts, got {type(content).__name__}")
 

@@ -170,19 +170,21 @@ def _others_to_wire(message: Message, where: str) -> list[WireObject]:
     ]
     rest = tuple(part for part in message.parts if not isinstance(part, ToolResult))
     if message.role == "tool":
-        # Beside results, content can only be what the user's side adds to them.
-        return [*wire, {"role": "user", "content": content_to_wire(rest, where)}] if rest else wire
+        # Beside results, content can only be what the user's side adds to them. Items there are outputs of Responses.
+        rest = tuple(part for part in rest if not isinstance(part, ProviderItem))
+        content = content_to_wire(rest, where)
+        return [*wire, {"role": "user", "content": content}] if content else wire
     if rest or not wire:
         role: object = "user" if message.role == "user" else "system"
         role = extra_fields(message.extra_json, WIRE, where).get("role", role)
-        written: WireObject = {"role": role, "content": content_to_wire(rest, where) if rest else ""}
+        written: WireObject = {"role": role, "content": content_to_wire(rest, where) or ""}
         wire.append(with_extra(written, message.extra_json, WIRE, where))
     return wire
 
 
 def _result_to_wire(result: ToolResult, where: str) -> WireObject:
     output = result.output
-    content = output if isinstance(output, str) else parts_to_wire(output, where)
+    content = output if isinstance(output, str) else parts_to_wire(output, where) or ""
     written: WireObject = (
         {"role": "function", "name": result.name, "content": content}
         if extra_fields(result.extra_json, WIRE, where).get("role") == "function"

@@ -15,6 +15,7 @@ from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sd
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import check_settings
+from chatstack.telemetry.propagation import trace_headers
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -81,7 +82,7 @@ class OpenAIResponsesClient(SdkProvider):
         fields = body_fields(inputs.count)
         taken = {name: value for name, value in body.items() if fields is None or name in fields}
         with translating(lambda error: translated(error, streaming=False)):
-            found: object = await inputs.count(**taken)
+            found: object = await inputs.count(**taken, extra_headers=trace_headers() or None)
         return counted(getattr(found, "input_tokens", None), PROVIDER)
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:

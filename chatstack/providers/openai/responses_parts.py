@@ -38,7 +38,7 @@ def parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
 
 def output_to_wire(output: str | tuple[ContentPart, ...], where: str) -> str | list[WireObject]:
     """What a tool answered: text, or parts."""
-    return output if isinstance(output, str) else parts_to_wire(output, where)
+    return output if isinstance(output, str) else parts_to_wire(output, where) or ""
 
 
 def output_from_wire(content: object, where: str) -> str | tuple[ContentPart, ...]:

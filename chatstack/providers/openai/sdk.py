@@ -27,6 +27,7 @@ from chatstack.providers.failures import failure, misshapen, transport_failure
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.received import readable
 from chatstack.providers.settings import check_base_url, check_key
+from chatstack.telemetry.propagation import trace_headers
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -126,8 +127,8 @@ async def window_told(client: AsyncOpenAI, model: str) -> int | None:
     if models is None:
         return None
     return await told_window(
-        lambda: models.retrieve(model),
-        lambda: client.get("/models", cast_to=object),
+        lambda: models.retrieve(model, extra_headers=trace_headers() or None),
+        lambda: client.get("/models", cast_to=object, options={"headers": trace_headers()}),
         model,
         lambda error: translated(error, streaming=False),
     )
@@ -151,10 +152,11 @@ async def exchange(
     """
     known = {name: value for name, value in body.items() if fields is None or name in fields}
     others = {name: value for name, value in body.items() if name not in known}
+    beside = {"extra_body": others, "extra_headers": trace_headers()}
     streaming = bool(body.get("stream"))
     stream: _SdkStream | None = None
     try:
-        answer = await (create(**known, extra_body=others) if others else create(**known))
+        answer = await create(**known, **{name: value for name, value in beside.items() if value})
         if not streaming:
             yield _fields_of(answer, streaming=False), answer
             return

@@ -1,0 +1,204 @@
+"""Messages from and to the forms that the three APIs write them in. No SDK is imported.
+
+What comes from an API goes back to it as it was: what we have no field for rides along. Pins, marks, annotations and
+what only another API understands have no place in an API's form, and stay behind; ``to_json`` keeps all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+
+from chatstack.errors import InputError
+from chatstack.providers.anthropic.wire import request_from_wire as anthropic_from_wire
+from chatstack.providers.anthropic.wire import request_to_wire as anthropic_to_wire
+from chatstack.providers.extras import WireObject, as_list, as_object, as_string
+from chatstack.providers.openai.chat_wire import messages_from_wire as chat_from_wire
+from chatstack.providers.openai.chat_wire import messages_to_wire as chat_to_wire
+from chatstack.providers.openai.responses_wire import messages_from_wire as responses_from_wire
+from chatstack.providers.openai.responses_wire import messages_to_wire as responses_to_wire
+from chatstack.values.messages import Message
+from chatstack.values.mistakes import check_messages, remedy_for
+from chatstack.values.requests import ChatRequest
+
+Form: TypeAlias = Literal["chat", "messages", "responses"]
+"""OpenAI chat completions, Anthropic messages, OpenAI Responses."""
+
+BLOCKS: Mapping[Form, tuple[str, ...]] = {
+    "chat": ("image_url", "input_audio", "file"),
+    "messages": ("image", "document", "search_result", "container_upload", "thinking", "redacted_thinking"),
+    "responses": ("input_text", "output_text", "input_image", "input_file"),
+}
+"""Types of content that only one form has; beside them Anthropic's ``..._use`` and ``..._result``."""
+TOOL_BLOCKS = ("tool_use", "tool_result")
+"""How the types of Anthropic's blocks end, those of its own tools, too."""
+CHAT_FIELDS = ("tool_calls", "function_call", "tool_call_id")
+"""Fields of a message that only chat completions have."""
+
+_ROLES = ("system", "developer", "user", "assistant")
+"""Of a message among Responses items. What is said by another must not become the model's."""
+
+_READERS: dict[Form, str] = {
+    "chat": "from_openai_chat",
+    "messages": "from_anthropic",
+    "responses": "from_openai_responses",
+}
+_FORM_OF: dict[str, Form] = {kind: form for form, kinds in BLOCKS.items() for kind in kinds}
+_TEXTS: dict[str, tuple[str, ...]] = {
+    "text": ("text",),
+    "tool_use": ("id", "name"),
+    "tool_result": ("tool_use_id",),
+    "input_text": ("text",),
+    "output_text": ("text",),
+    "function_call": ("call_id", "name", "arguments"),
+    "function_call_output": ("call_id",),
+    "custom_tool_call": ("call_id", "name", "input"),
+    "custom_tool_call_output": ("call_id",),
+}
+"""Fields that have to be text, by type: without them calls and results could not be paired, or words would be lost."""
+
+
+def from_openai_chat(messages: Sequence[object]) -> list[Message]:
+    """Return the messages of a chat completion's ``messages``: dicts, the SDK's own objects, or both::
+
+        history = from_openai_chat([{"role": "user", "content": "hello"}])
+
+    Raises ``InputError``, naming the place, for what is malformed or of another API's form.
+    """
+    with naming_faults():
+        return list(chat_from_wire(_checked(messages, "messages", "chat")))
+
+
+def to_openai_chat(messages: Sequence[Message]) -> list[WireObject]:
+    """Return the ``messages`` of a chat completion. Raises ``InputError`` for what this API has no form for."""
+    with naming_faults():
+        return chat_to_wire(_ours(messages))
+
+
+def from_openai_responses(items: str | Sequence[object]) -> list[Message]:
+    """Return the messages of a Responses ``input``: text, or items as dicts or the SDK's own objects.
+
+    The model's items in a row (reasoning, text, calls) are one message. ``instructions`` belong to the request, not to
+    its messages. Raises ``InputError``, naming the place, for what is malformed or of another API's form.
+    """
+    given = [{"role": "user", "content": items}] if isinstance(items, str) else items
+    with naming_faults():
+        return list(responses_from_wire(_checked(given, "input", "responses")))
+
+
+def to_openai_responses(messages: Sequence[Message]) -> list[WireObject]:
+    """Return the ``input`` items of a Responses request. Raises ``InputError`` for what this API has no form for."""
+    with naming_faults():
+        return responses_to_wire(_ours(messages))
+
+
+def from_anthropic(messages: Sequence[object], *, system: object = None) -> list[Message]:
+    """Return the messages of Anthropic's ``messages``: dicts, the SDK's own objects, or both.
+
+    ``system``, text or a list of blocks, becomes the system message at the head. Raises ``InputError``, naming the
+    place, for what is malformed or of another API's form.
+    """
+    with naming_faults():
+        body: WireObject = {"messages": _checked(messages, "messages", "messages")}
+        if system:
+            body["system"] = _plain(system, "system", "messages")
+        return list(anthropic_from_wire(body).messages)
+
+
+def to_anthropic(messages: Sequence[Message]) -> WireObject:
+    """Return ``messages``, and ``system`` where system messages lead, by name, as the API takes them::
+
+        await anthropic.messages.create(model=..., max_tokens=..., **to_anthropic(history))
+
+    ``from_anthropic`` takes both back: ``from_anthropic(**to_anthropic(history))``.
+    """
+    with naming_faults():
+        body = anthropic_to_wire(ChatRequest(_ours(messages)))
+    return {name: body[name] for name in ("system", "messages") if name in body}
+
+
+@contextmanager
+def naming_faults() -> Generator[None]:
+    """Turn what JSON cannot say, or nobody can nest, into ``InputError``, so that no exception quotes the text."""
+    try:
+        yield
+    except RecursionError as error:
+        raise InputError("nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise InputError("holds half a character (a lone surrogate) where none can be") from error
+
+
+def _ours(messages: Sequence[Message]) -> tuple[Message, ...]:
+    if not isinstance(messages, list | tuple):
+        raise InputError(f"messages: expected a list of Message, got {type(messages).__name__}{remedy_for(messages)}")
+    check_messages(messages)
+    return tuple(messages)
+
+
+def _checked(given: object, where: str, form: Form) -> list[object]:
+    """The items as plain JSON values, looked at for what the reader would take for something else."""
+    items = as_list(given, where)
+    for position, each in enumerate(items):
+        if isinstance(each, Message):
+            raise InputError(f"{where}[{position}]: is a Message of chatstack already")
+    found = cast("list[object]", _plain(items, where, form))
+    for position, each in enumerate(found):
+        item = as_object(each, f"{where}[{position}]")
+        if form != "chat":
+            _check_item(item, f"{where}[{position}]", form)
+        _check_block(item, f"{where}[{position}]", form, is_message=True)
+    return found
+
+
+def _check_item(item: Mapping[str, object], where: str, form: Form) -> None:
+    for name in CHAT_FIELDS:
+        if name in item:
+            raise InputError(f"{where}.{name}: is of OpenAI's chat completions; read it with from_openai_chat")
+    if form == "responses" and item.get("type", "message") == "message" and item.get("role") not in _ROLES:
+        raise InputError(f"{where}.role: expected one of {', '.join(_ROLES)}")
+
+
+def _check_block(value: object, where: str, form: Form, *, is_message: bool = False) -> None:
+    fields = as_object(value, where)
+    kind = fields.get("type")
+    if isinstance(kind, str):
+        _check_form(kind, f"{where}.type", form)
+        for name in _TEXTS.get(kind, ()) if form != "chat" else ():
+            as_string(fields.get(name), f"{where}.{name}")
+    content = fields.get("content")
+    if isinstance(content, list | tuple) and (is_message or kind == "tool_result"):
+        for position, each in enumerate(cast("Sequence[object]", content)):
+            _check_block(each, f"{where}.content[{position}]", form)
+
+
+def _check_form(kind: str, where: str, form: Form) -> None:
+    of = "messages" if kind.endswith(TOOL_BLOCKS) else _FORM_OF.get(kind, form)
+    if of != form:
+        raise InputError(f"{where}: {kind!r} is of another API; read it with {_READERS[of]}")
+
+
+def _plain(value: object, where: str, form: Form) -> object:
+    """The same as JSON values; of the SDKs' objects what was set. Chat completions refuse some of their own nulls."""
+    try:
+        return msgspec.to_builtins(value, enc_hook=_set_fields if form == "chat" else _fields, builtin_types=(bytes,))
+    except TypeError as error:
+        if isinstance(value, list) and where.isidentifier():  # again one by one, to tell which
+            for position, each in enumerate(cast("list[object]", value)):
+                _plain(each, f"{where}[{position}]", form)
+        raise InputError(f"{where}: holds something that JSON has no form for") from error
+
+
+def _fields(value: object, **options: bool) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, object]", value))
+    to_dict = getattr(value, "to_dict", None)
+    if not callable(to_dict) or isinstance(value, type):
+        raise TypeError
+    return to_dict(**options)
+
+
+def _set_fields(value: object) -> object:
+    return _fields(value, exclude_none=True)

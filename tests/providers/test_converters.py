@@ -1,0 +1,256 @@
+"""Messages to the forms of the three APIs and back: what came from one goes back as it was, also its SDK's objects."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from anthropic.types import Message as AnthropicMessage
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessage
+from openai.types.responses import Response
+
+from chatstack import (
+    ChatStack,
+    InputError,
+    Message,
+    Text,
+    ToolCall,
+    from_anthropic,
+    from_openai_chat,
+    from_openai_responses,
+    to_anthropic,
+    to_openai_chat,
+    to_openai_responses,
+)
+from chatstack.providers.anthropic.blocks import WIRE as ANTHROPIC
+from chatstack.providers.openai.chat_parts import WIRE as CHAT
+from chatstack.providers.openai.responses_parts import WIRE as RESPONSES
+from chatstack.testing import ScriptedClient
+from chatstack.testing.generated import MESSAGES, PROPERTY
+from tests.providers.test_between_wires import CONVERSATIONS
+from tests.replay.conversations import data_file
+
+
+def _read_anthropic(written: Any) -> list[Message]:
+    return from_anthropic(**written)
+
+
+READ: dict[str, Callable[[Any], list[Message]]] = {
+    CHAT: from_openai_chat,
+    RESPONSES: from_openai_responses,
+    ANTHROPIC: _read_anthropic,
+}
+WRITE: dict[str, Callable[[Sequence[Message]], Any]] = {
+    CHAT: to_openai_chat,
+    RESPONSES: to_openai_responses,
+    ANTHROPIC: to_anthropic,
+}
+HISTORY = [
+    Message.system("be kind"),
+    Message.user("weather?"),
+    Message.assistant("I look.", ToolCall("c1", "look", '{"at": "sky"}'), ToolCall("c2", "look", '{"at": "sea"}')),
+    Message.tool("c1", "blue", name="look"),
+    Message.tool("c2", "grey", name="look"),
+    Message.assistant("Blue and grey."),
+    Message.user("thanks"),
+]
+WIRES = pytest.mark.parametrize("wire", [CHAT, RESPONSES, ANTHROPIC])
+
+
+@WIRES
+def test_a_plain_history_comes_back_equal(wire: str) -> None:
+    read = READ[wire](json.loads(json.dumps(WRITE[wire](HISTORY))))
+    assert [(each.role, each.text, each.calls, each.results) for each in read] == [
+        (each.role, each.text, each.calls, each.results) for each in HISTORY
+    ]
+
+
+@pytest.mark.parametrize("wire", [CHAT, RESPONSES])
+def test_what_came_from_an_api_goes_back_as_it_was(wire: str) -> None:
+    assert WRITE[wire](READ[wire](CONVERSATIONS[wire])) == CONVERSATIONS[wire]
+
+
+def test_what_came_from_anthropic_goes_back_as_it_was() -> None:
+    messages = CONVERSATIONS[ANTHROPIC]
+    written = to_anthropic(from_anthropic(messages[1:], system=messages[0]["content"]))
+    assert written == {"system": messages[0]["content"], "messages": messages[1:]}
+    assert to_anthropic(from_anthropic(messages)) == written
+
+
+def said(messages: Sequence[Message]) -> Counter[str]:
+    """Every text, call and result that is not blank, and how often it is there."""
+    found: Counter[str] = Counter()
+    for message in messages:
+        found.update(part.text for part in message.parts if isinstance(part, Text) and part.text.strip())
+        found.update(f"call {call.id} {call.name}" for call in message.calls)
+        found.update(f"result {result.call_id} {result.text.strip()}" for result in message.results)
+    return found
+
+
+@WIRES
+@PROPERTY
+@given(st.lists(MESSAGES, max_size=4))
+def test_what_was_written_for_an_api_is_read_whole_and_settles(wire: str, messages: list[Message]) -> None:
+    try:
+        written = WRITE[wire](messages)
+    except InputError:
+        return
+    read = READ[wire](written)
+    assert said(messages) <= said(read)
+    again = WRITE[wire](read)
+    assert WRITE[wire](READ[wire](again)) == again
+
+
+@pytest.mark.data
+def test_recorded_requests_come_back_as_they_were() -> None:
+    seen = {CHAT: 0, ANTHROPIC: 0}
+    with gzip.open(data_file("provider_pairs.dev.jsonl.gz")) as lines:
+        for row in map(json.loads, lines):
+            wire = CHAT if row["kind"] == "openai-chat" else ANTHROPIC
+            body = row["request"]
+            given = body["messages"] if wire == CHAT else {k: body[k] for k in ("system", "messages") if k in body}
+            once = WRITE[wire](READ[wire](given))
+            assert WRITE[wire](READ[wire](once)) == once
+            seen[wire] += 1
+    assert all(seen.values())
+
+
+# The SDKs' own objects
+
+
+def test_an_answer_of_the_openai_sdk_among_dicts_is_a_message() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    answer = ChatCompletionMessage.model_validate(
+        {"role": "assistant", "content": None, "refusal": None, "function_call": None, "tool_calls": [call]}
+    )
+    messages = from_openai_chat([{"role": "user", "content": "hi"}, answer])
+    assert messages == [Message.user("hi"), Message.assistant(ToolCall("c", "look"))]
+    assert to_openai_chat(messages)[1] == {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def test_an_answer_of_the_anthropic_sdk_and_its_blocks_are_messages() -> None:
+    answer = AnthropicMessage.model_validate(
+        {
+            "id": "m", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn",
+            "usage": {"input_tokens": 1, "output_tokens": 1},
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "text", "text": "hello", "citations": None},
+            ],
+        }
+    )  # fmt: skip
+    whole = from_anthropic([{"role": "user", "content": "hi"}, answer])
+    blocks = from_anthropic([{"role": "user", "content": "hi"}, {"role": "assistant", "content": answer.content}])
+    assert whole == blocks
+    assert whole[1].text == "hello"
+    assert to_anthropic(whole)["messages"][1]["content"][0] == {  # type: ignore[index]
+        "type": "thinking",
+        "thinking": "hm",
+        "signature": "s",
+    }
+
+
+def test_the_output_of_a_response_of_the_openai_sdk_is_a_message() -> None:
+    response = Response.model_validate(
+        {
+            "id": "r", "object": "response", "created_at": 0, "model": "gpt", "parallel_tool_calls": True,
+            "tool_choice": "auto", "tools": [],
+            "output": [
+                {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"},
+                {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}", "id": "fc"},
+            ],
+        }
+    )  # fmt: skip
+    messages = from_openai_responses([{"role": "user", "content": "hi"}, *response.output])
+    assert [each.role for each in messages] == ["user", "assistant"]
+    assert [item["type"] for item in to_openai_responses(messages)[1:]] == ["reasoning", "function_call"]
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "says"),
+    [
+        (from_openai_chat, {"role": "user"}, "messages: expected a list, got dict"),
+        (from_openai_chat, "hi", "messages: expected a list, got str"),
+        (from_openai_chat, [Message.user("hi")], r"messages\[0\]: is a Message of chatstack already"),
+        (from_openai_chat, [5], r"messages\[0\]: holds something that JSON|messages\[0\]: expected an object, got int"),
+        (from_openai_chat, [{"role": "user", "content": object()}], r"messages\[0\]: holds something that JSON"),
+        (from_openai_chat, [{"role": "robot", "content": "hi"}], r"messages\[0\]\.role"),
+        (
+            from_openai_chat,
+            [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]}],
+            r"messages\[0\]\.content\[0\]\.type: 'tool_result' is of another API; read it with from_anthropic",
+        ),
+        (
+            from_openai_chat,
+            [{"role": "user", "content": [{"type": "input_text", "text": "x"}]}],
+            r"read it with from_openai_responses",
+        ),
+        (
+            from_anthropic,
+            [{"role": "assistant", "content": "x", "tool_calls": []}],
+            r"messages\[0\]\.tool_calls: .*; read it with from_openai_chat",
+        ),
+        (from_anthropic, [{"role": "user", "content": [{"type": "tool_result", "content": "x"}]}], r"tool_use_id"),
+        (
+            from_openai_responses,
+            [{"role": "tool", "content": "x", "tool_call_id": "c"}],
+            r"input\[0\]\.tool_call_id: .*; read it with from_openai_chat",
+        ),
+        (from_openai_responses, [{"role": "tool", "content": "x"}], r"input\[0\]\.role: expected one of"),
+        (from_openai_responses, [{"type": "function_call", "name": "look"}], r"input\[0\]\.call_id: expected text"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_and_its_place_is_named(read: Any, given: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        read(given)
+
+
+def test_what_holds_itself_or_half_a_character_is_an_error_of_ours() -> None:
+    circle: dict[str, Any] = {"role": "user", "content": "hi"}
+    circle["x"] = circle
+    with pytest.raises(InputError, match="nested too deeply"):
+        from_openai_chat([circle])
+    with pytest.raises(InputError, match="lone surrogate"):
+        from_openai_chat([{"role": "user", "content": [{"type": "odd", "x": "\ud800"}]}])
+
+
+@WIRES
+@pytest.mark.parametrize("given", [[{"role": "user", "content": "hi"}], Message.user("hi"), "hi"])
+def test_only_messages_are_written(wire: str, given: Any) -> None:
+    with pytest.raises(InputError, match=r"expected (Message|a list of Message), got"):
+        WRITE[wire](given)
+
+
+def test_the_callers_dicts_stay_as_they_are() -> None:
+    given = json.loads(json.dumps(CONVERSATIONS[CHAT]))
+    from_openai_chat(given)
+    assert given == CONVERSATIONS[CHAT]
+
+
+@pytest.mark.parametrize("given", [{"role": "user", "content": "hi"}, [{"role": "user", "content": "hi"}]])
+def test_a_client_that_is_given_dicts_names_the_converter(given: Any) -> None:
+    client = ChatStack(ScriptedClient()).build()
+    with pytest.raises(InputError, match=r"got dict; from_openai_chat\(...\) of chatstack makes messages of OpenAI's"):
+        asyncio.run(client.get_response(given))
+    asyncio.run(client.get_response(from_openai_chat([{"role": "user", "content": "hi"}])))
+
+
+def test_converting_needs_no_sdk() -> None:
+    code = (
+        "import sys; from chatstack import from_anthropic, from_openai_chat, from_openai_responses, from_json\n"
+        "print({'openai', 'anthropic', 'httpx', 'pydantic'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.strip() == "set()"
