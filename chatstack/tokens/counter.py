@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
+import operator
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import ClassVar
 
 from chatstack.errors import WiringError
+from chatstack.tokens.loading import is_on_a_loop, off_the_loop
 from chatstack.values.messages import Message
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatOptions, ToolDeclaration
@@ -27,14 +30,18 @@ _PIECE = 100_000
 class TokenCounter(ABC):
     """Counts tokens. A counter of your own needs ``count_text``; the rest adds up what a message is made of.
 
-    Counts are never negative, and never of a picture's or a file's bytes as if they were text. ``source`` says
-    whether they are ``counted`` or ``estimated``.
+    Counts are whole numbers, never negative, and never of a picture's or a file's bytes as if they were text: a counter
+    that gives anything else fails the call with a ``WiringError`` that names it. ``source`` says whether they are
+    ``counted`` or ``estimated``.
     """
 
     source: ClassVar[str] = "estimated"
     message_tokens: ClassVar[int] = 4
     is_cheap: ClassVar[bool] = False
     """Whether counting a message again costs no more than finding out that it was counted before."""
+
+    async def prepare(self) -> None:  # noqa: B027 - most have nothing to load
+        """Load what counting needs, away from the event loop; layers await it before they count."""
 
     @abstractmethod
     def count_text(self, text: str) -> int:
@@ -60,7 +67,8 @@ class TokenCounter(ABC):
         """Tokens of a message, its frame included."""
         total, extra = self.message_tokens, message.extra_json
         for part in message.parts:
-            total += self.count_part(part)
+            size = self.count_part(part)
+            total += size if type(size) is int and size >= 0 else whole_count(self, "count_part", size)
             extra += getattr(part, "extra_json", "")
         return total + self.count_text(extra) if extra else total
 
@@ -88,6 +96,23 @@ class TokenCounter(ABC):
         if file.media_type.startswith("text/"):
             return size_bytes // 4
         return max(1, size_bytes // _PAGE_BYTES) * _PAGE_TOKENS
+
+
+def whole_count(counter: TokenCounter, method: str, size: object) -> int:
+    """Return what a counter counted. Raises ``WiringError``, naming the counter, for what is no number of tokens: a
+    negative one would hide what is too large, and NaN compares as if everything fitted."""
+    if type(size) is int and size >= 0:
+        return size
+    try:
+        found = -1 if isinstance(size, bool) else operator.index(size)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        found = -1
+    if found >= 0:
+        return found
+    kind, shown = type(counter).__name__, repr(size) if isinstance(size, int | float) else type(size).__name__
+    raise WiringError(
+        f"{kind}: {method} gave {shown[:40]}; a count of tokens is a whole number, 0 or more", parameter="counter"
+    )
 
 
 class CharCounter(TokenCounter):
@@ -151,14 +176,22 @@ class TableCounter(TokenCounter):
 class TokenizerCounter(TokenCounter):
     """Exact counts of text by the tokenizer of OpenAI's models (o200k); near enough for most others.
 
-    Needs the extra ``tokenizer``.
+    Needs the extra ``tokenizer``. Its tables take half a second to load: made on a running event loop, it leaves that
+    to ``prepare``, or to the first count.
     """
 
     source: ClassVar[str] = "counted"
     message_tokens: ClassVar[int] = 3
 
     def __init__(self) -> None:
-        self._encode = _o200k()
+        if importlib.util.find_spec("bpe_openai") is None:
+            raise WiringError("TokenizerCounter: needs the package bpe-openai; pip install 'chatstack-core[tokenizer]'")
+        self._encode = _encode if is_on_a_loop() else _o200k()
+
+    async def prepare(self) -> None:
+        if self._encode is _encode:
+            is_made = _made_o200k.cache_info().currsize > 0
+            self._encode = _o200k() if is_made else await off_the_loop(_o200k)
 
     def count_text(self, text: str) -> int:
         # The tokenizer refuses very long texts; each cut adds one token at the most.
@@ -171,18 +204,21 @@ class TokenizerCounter(TokenCounter):
         return "TokenizerCounter()"
 
 
+_making = threading.Lock()
+
+
 def _o200k() -> Callable[[str], Sequence[int]]:
-    try:
-        package = importlib.import_module("bpe_openai")
-    except ImportError as error:
-        raise WiringError(
-            "TokenizerCounter: needs the package bpe-openai; pip install 'chatstack-core[tokenizer]'"
-        ) from error
-    return _encode_of(package)
+    """The tokenizer, made once: it takes ten megabytes."""
+    with _making:
+        return _made_o200k()
 
 
 @functools.cache
-def _encode_of(package: ModuleType) -> Callable[[str], Sequence[int]]:
-    """Made once: it takes ten megabytes."""
+def _made_o200k() -> Callable[[str], Sequence[int]]:
+    package = importlib.import_module("bpe_openai")
     encode: Callable[[str], Sequence[int]] = package.get_encoding("o200k_base").encode_ordinary
     return encode
+
+
+def _encode(text: str) -> Sequence[int]:
+    return _o200k()(text)

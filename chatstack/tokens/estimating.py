@@ -28,7 +28,8 @@ DialectName: TypeAlias = Literal[
 
 _MARKS_CHARACTERS = 200
 """Fields that ride along are short marks for the server (cache, ids) and free; what is longer than that is content."""
-_SEALED = re.compile(r"[A-Za-z0-9+/=_-]{256,}")
+# Looked for where a run begins alone, or each of its characters would be tried.
+_SEALED = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{256,}")
 _SEALED_CHARACTERS = 6
 """Encrypted text: base64 makes four characters of three bytes, and a token is four to five bytes."""
 _SEALED_MOST = 2_000

@@ -1,12 +1,33 @@
-"""What is published about models: the tables of ``genai-prices`` (the extra ``prices``)."""
+"""What is published about models: the tables of ``genai-prices`` (the extra ``prices``).
+
+Importing them takes a second of CPU, which an event loop would spend for everybody on it: there, ``tables_loaded`` is
+awaited before anything is looked up.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from chatstack.tokens.loading import is_on_a_loop, off_the_loop
+
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
+
+_importing = threading.Lock()
+_loaded = threading.Event()
+
+
+async def tables_loaded() -> None:
+    """Return once the tables are in memory; a thread imports them, whoever asks first."""
+    if not _loaded.is_set():
+        await off_the_loop(load_tables)
+
+
+def must_wait() -> bool:
+    """Tell whether a look-up here and now would import the tables on a running event loop."""
+    return not _loaded.is_set() and is_on_a_loop()
 
 
 def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
@@ -14,6 +35,7 @@ def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
 
     None at all when the model is not in the tables, or the extra is not installed.
     """
+    load_tables()
     try:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:
@@ -25,3 +47,17 @@ def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
             yield snapshot.find_provider_model(name, None, provider_id or None, None)
         except LookupError:
             continue
+
+
+def load_tables() -> None:
+    """Import the tables, once, whoever asks first; whoever asks meanwhile waits."""
+    with _importing:
+        if _loaded.is_set():
+            return
+        try:
+            from genai_prices.data_snapshot import get_snapshot
+        except ImportError:
+            pass  # whoever looks something up finds nothing
+        else:
+            get_snapshot()
+        _loaded.set()

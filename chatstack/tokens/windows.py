@@ -12,13 +12,19 @@ from typing import ClassVar, NamedTuple, TypeVar
 from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
 from chatstack.client.turnstile import Turnstile
 from chatstack.errors import WiringError
-from chatstack.tokens.published import published
+from chatstack.tokens.published import must_wait, published, tables_loaded
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _MOST_KEPT = 1_000
 _ASK_AGAIN_SECONDS = 300.0
+_BOUND_SECONDS = 3_600.0
+"""How long bounds are believed that nobody told: one refusal an hour is cheap, a window lost for good is not."""
+_FURTHEST = 4
+"""A refused size that many times smaller than the known window was estimated wrongly, and bounds nothing."""
+UNTOLD_SHARE = 0.75
+"""Of a size that was refused without a limit being told: what is tried next."""
 
 
 class Windows:
@@ -28,7 +34,8 @@ class Windows:
     (``ProviderInfo.window_tokens``), then what the API tells, then the published table (``window_of``). The API is
     asked once for each provider and model, where something down the chain ``TellsWindow``: callers of one event loop
     who ask at the same time share the request. Silence and failure are remembered too, for five minutes, and never
-    raised: a call is worth more than its limit.
+    raised: a call is worth more than its limit. Whatever is known, sizes that were refused and taken (``bound``) make
+    it smaller, for an hour.
 
     Providers are told apart by what they say about themselves (name, address, port), those that say nothing by their
     class. Bounded; may be used from several threads and event loops. ``ask_seconds`` is how long an API may take.
@@ -43,6 +50,7 @@ class Windows:
         self._ask_seconds = ask_seconds
         self._lock = threading.Lock()
         self._learnt: dict[_Subject, int] = {}
+        self._bounds: dict[_Subject, _Bounds] = {}
         self._told: dict[_Subject, _Told] = {}
         self._asking = Turnstile()
 
@@ -53,31 +61,68 @@ class Windows:
             teller = _teller_in(client)
             if teller is not None:
                 await self._ask(teller, subject)
+        if self._said(subject, stated) is None:
+            await tables_loaded()
         return self._answer(subject, stated)
 
     def known(self, client: ChatClient, model: str | None = None) -> int | None:
-        """What ``of`` would say without asking anybody."""
+        """What ``of`` would say without asking anybody. On a running event loop the published table counts only once
+        it is loaded."""
         return self._answer(*_subject_of(client, model))
 
     def learn(self, client: ChatClient, model: str | None, limit: int) -> None:
         """Take the limit that a refusal told for the true window. A limit that is none (not above 0) is ignored."""
         if _is_window(limit):
+            subject = _subject_of(client, model)[0]
             with self._lock:
-                _keep(self._learnt, _subject_of(client, model)[0], limit)
+                _keep(self._learnt, subject, limit)
+                self._bounds.pop(subject, None)
+
+    def bound(self, client: ChatClient, model: str | None, *, refused: int, taken: int) -> None:
+        """Take a size that was refused without a word about the limit, and the largest that was taken, for bounds of
+        the window. They are ignored where they contradict each other, or the window that is known by far."""
+        if not 0 <= taken < refused:
+            return
+        subject = _subject_of(client, model)[0]
+        with self._lock:
+            earlier = self._bounds.get(subject)
+            if earlier is not None and earlier.taken < refused and taken < earlier.refused:
+                refused, taken = min(refused, earlier.refused), max(taken, earlier.taken)
+            _keep(self._bounds, subject, _Bounds(refused, taken, self._clock() + _BOUND_SECONDS))
 
     def learnt(self, client: ChatClient, model: str | None = None) -> int | None:
-        """The limit that a refusal told, if one did: it holds whatever else was said or configured."""
-        return self._learnt.get(_subject_of(client, model)[0]) if self._learnt else None
+        """The limit that a refusal told, or that follows from what was refused and taken, if there is one: it holds
+        whatever else was said or configured."""
+        if not self._learnt and not self._bounds:
+            return None
+        subject, stated = _subject_of(client, model)
+        return self._learnt.get(subject) or self._bound_of(subject, self._known(subject, stated))
 
     def __repr__(self) -> str:
         told = sum(each.window is not None for each in list(self._told.values()))
         return f"Windows({len(self._learnt)} learnt, {told} told)"
 
     def _answer(self, subject: _Subject, stated: int | None) -> int | None:
-        window = self._learnt.get(subject) or stated
-        if window is None and (told := self._told.get(subject)) is not None:
-            window = told.window
-        return window if window is not None else window_of(subject.model)
+        window = self._known(subject, stated)
+        bound = self._bound_of(subject, window)
+        return bound if window is None else min(window, bound or window)
+
+    def _known(self, subject: _Subject, stated: int | None) -> int | None:
+        window = self._said(subject, stated)
+        return window_of(subject.model) if window is None and not must_wait() else window
+
+    def _said(self, subject: _Subject, stated: int | None) -> int | None:
+        """The window that somebody told, in a refusal, in code, or over the API."""
+        told = self._told.get(subject)
+        return self._learnt.get(subject) or stated or (told.window if told is not None else None)
+
+    def _bound_of(self, subject: _Subject, window: int | None) -> int | None:
+        """The largest size that was taken, or three quarters of what was refused, if that is more; None where nothing
+        was refused of late, or something that the known window contradicts by far."""
+        bounds = self._bounds.get(subject)
+        if bounds is None or self._clock() >= bounds.until or bounds.refused * _FURTHEST < (window or 0):
+            return None
+        return max(1, bounds.taken, int(bounds.refused * UNTOLD_SHARE))
 
     def _must_ask(self, subject: _Subject, stated: int | None = None) -> bool:
         if stated is not None or subject in self._learnt:
@@ -132,6 +177,14 @@ class _Told(NamedTuple):
     ask_again: float
 
 
+class _Bounds(NamedTuple):
+    """The smallest size that was refused, the largest that was taken, and until when they count."""
+
+    refused: int
+    taken: int
+    until: float
+
+
 def _subject_of(client: ChatClient, model: str | None) -> tuple[_Subject, int | None]:
     """Whose window is asked for, and what the provider states about it."""
     info = provider_info(client)
@@ -146,6 +199,11 @@ def _teller_in(client: ChatClient) -> TellsWindow | None:
     # A provider of somebody's may keep a number under that name.
     tellers = (each for each in chain(client) if isinstance(each, TellsWindow) and callable(each.window_tokens))
     return next(tellers, None)
+
+
+def is_asked_for(client: ChatClient) -> bool:
+    """Return True if only the API can tell the window of a client's own model: nothing is stated."""
+    return _teller_in(client) is not None and _subject_of(client, None)[1] is None
 
 
 def _keep(kept: dict[K, V], key: K, value: V) -> None:

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from chatstack.client.protocol import ChatClient, CountsTokens, ProviderInfo, TellsWindow
@@ -62,10 +63,10 @@ def of(windows: Windows, client: ChatClient, model: str | None = None) -> int | 
 
 async def until(condition: Callable[[], object]) -> None:
     """Let the loop run until that is so."""
-    for _ in range(100):
+    for step in range(30_000):
         if condition():
             return
-        await asyncio.sleep(0)
+        await asyncio.sleep(0 if step < 100 else 0.01)
     raise AssertionError("it never was")
 
 
@@ -119,6 +120,34 @@ def test_what_was_learnt_is_about_one_model_of_one_server() -> None:
     assert [windows.known(ScriptedClient(info=info)) for info in others] == [None] * 4
     assert windows.known(ScriptedClient(info=HERE), "other-model") is None
     assert windows.known(ScriptedClient(info=HERE), "house-model") == 2_000
+
+
+def test_what_was_refused_and_taken_without_a_limit_bounds_the_window_for_an_hour() -> None:
+    seconds = [0.0]
+    windows, provider = Windows(clock=lambda: seconds[0]), ScriptedClient(info=HERE)
+    windows.bound(provider, None, refused=10_000, taken=4_000)
+    assert (windows.known(provider), windows.learnt(provider)) == (7_500, 7_500)
+    windows.bound(provider, None, refused=20_000, taken=9_000)
+    assert windows.learnt(provider) == 9_000  # the smallest that was refused, and the largest that was taken
+    windows.bound(provider, None, refused=8_000, taken=3_000)
+    assert windows.learnt(provider) == 6_000  # they contradict each other: the latest count
+    windows.bound(provider, None, refused=2_000, taken=3_000)
+    assert windows.learnt(provider) == 6_000
+    seconds[0] = 3_599.0
+    assert windows.learnt(provider) == 6_000
+    seconds[0] = 3_600.0
+    assert (windows.known(provider), windows.learnt(provider)) == (None, None)
+    windows.bound(provider, None, refused=10_000, taken=4_000)
+    windows.learn(provider, None, 12_000)
+    assert windows.learnt(provider) == 12_000
+
+
+def test_bounds_make_a_known_window_smaller_unless_it_contradicts_them_by_far() -> None:
+    windows, provider = Windows(), ScriptedClient(info=msgspec.structs.replace(HERE, window_tokens=40_000))
+    windows.bound(provider, None, refused=20_000, taken=15_500)
+    assert (of(windows, provider), windows.learnt(provider)) == (15_500, 15_500)
+    windows.bound(provider, None, refused=9_999, taken=0)  # its size was not what it was estimated at
+    assert (of(windows, provider), windows.learnt(provider)) == (40_000, None)
 
 
 def test_providers_that_say_nothing_are_told_apart_by_their_class() -> None:
@@ -268,7 +297,7 @@ def test_every_thread_with_a_loop_of_its_own_gets_the_answer() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
     assert found == [4_096] * 4
 
 
