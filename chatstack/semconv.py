@@ -70,6 +70,10 @@ CONTEXT_WINDOW_TOKENS: Final = "chatstack.context.window_tokens"
 CONTEXT_UTILIZATION: Final = "chatstack.context.utilization"
 CONTEXT_THRESHOLD: Final = "chatstack.context.threshold"
 CONTEXT_TOKEN_SOURCE: Final = "chatstack.context.token_source"
+CONTEXT_MESSAGES: Final = "chatstack.context.messages"  # that came; this and the next two while an edit is in force
+CONTEXT_MESSAGES_SENT: Final = "chatstack.context.messages_sent"
+CONTEXT_TOKENS_LEFT_OUT: Final = "chatstack.context.tokens_left_out"
+COMPACTION: Final = "chatstack.compaction"  # {system,tools,text,reasoning,calls,results}_tokens_{before,after} below it
 COMPACTION_STRATEGY: Final = "chatstack.compaction.strategy"
 COMPACTION_REASON: Final = "chatstack.compaction.reason"
 COMPACTION_MESSAGES_BEFORE: Final = "chatstack.compaction.messages_before"
@@ -77,6 +81,7 @@ COMPACTION_MESSAGES_AFTER: Final = "chatstack.compaction.messages_after"
 COMPACTION_TOKENS_BEFORE: Final = "chatstack.compaction.tokens_before"
 COMPACTION_TOKENS_AFTER: Final = "chatstack.compaction.tokens_after"
 COMPACTION_RESULTS_CLEARED: Final = "chatstack.compaction.tool_results_cleared"
+COMPACTION_RESULTS_SHORTENED: Final = "chatstack.compaction.tool_results_shortened"
 PROGRESS_DROPPED: Final = "chatstack.progress.dropped"
 TOOLS_CALLS: Final = "chatstack.tools.calls"
 TOOLS_LIMIT: Final = "chatstack.tools.limit"
@@ -109,6 +114,8 @@ WarningCode: TypeAlias = Literal[
     "summarizer_failed",
     "token_count_estimated",
     "tool_loop_limit_reached",
+    "tool_result_shortened",
+    "usage_implausible",
     "window_unknown",
 ]
 """What can be warned of. A routine edit is not a warning."""
@@ -130,4 +137,6 @@ WORKFLOW_DURATION: Final = ("gen_ai.workflow.duration", "s", _WORKFLOW_SECONDS)
 UTILIZATION: Final = ("chatstack.context.utilization", "1", _SHARES)
 WARNING_METRIC: Final = ("chatstack.warnings", "{warning}")
 EDIT_METRIC: Final = ("chatstack.edits", "{edit}")
+COST_METRIC: Final = ("chatstack.cost", "{USD}")
 TOKENS_REMOVED_METRIC: Final = ("chatstack.compaction.tokens_removed", "{token}")
+EVICTED_METRIC: Final = ("chatstack.memory.evicted", "{conversation}")

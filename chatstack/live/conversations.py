@@ -14,7 +14,7 @@ REMEMBERED = 500
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Something that runs: its ``kind`` is "model" or "tool". ``since`` is in seconds of the wall clock."""
+    """Something that runs: its ``kind`` is "model", "tool" or "edit". ``since`` is in seconds of the wall clock."""
 
     kind: str
     name: str
@@ -74,6 +74,10 @@ class Conversation:
             case "model_call_ended":
                 self._stop("model", event.name)
                 self.reported = count(event, "input_tokens") or self.reported
+            case "edit_started":
+                self.doing.append(Activity("edit", event.name, event.at))
+            case "edit_ended":
+                self._stop("edit", event.name)
             case "tool_started":
                 self.tools += 1
                 self.doing.append(Activity("tool", event.name, event.at))
@@ -130,7 +134,9 @@ def what_was_done(event: ProgressEvent) -> str:
         return "folded"
     if count(event, "messages_after") < count(event, "messages_before"):
         return "dropped"
-    return "cleared" if count(event, "tool_results_cleared") else "edited"
+    if count(event, "tool_results_cleared"):
+        return "cleared"
+    return "shortened" if count(event, "tool_results_shortened") else "edited"
 
 
 _MOST = 10**15

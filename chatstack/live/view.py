@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from chatstack import semconv
 from chatstack.cli.terminal import make_console, printable
 from chatstack.errors import WiringError
 from chatstack.live.conversations import Conversations
@@ -19,6 +21,7 @@ from chatstack.live.wording import entry, hanging, rest, rows, window
 from chatstack.telemetry.events import ProgressEvent
 
 _REDRAWN_PER_SECOND = 8
+_logger = logging.getLogger(semconv.SCOPE)
 
 
 class LiveView:
@@ -35,7 +38,8 @@ class LiveView:
     Where nothing can move, because the output is no terminal or only a dumb one, or because ``NO_COLOR`` asks for
     plain text, and outside of the ``with``, there is the log alone, without any control code, each turn with its bar.
     It goes to standard error, unless ``console`` is another one; the program's own output, in whole lines, scrolls
-    with the log. Any number of clients may tell the same view, from any thread.
+    with the log. Where no logging is set up, Python would print warnings on standard error, too: not while the view is
+    shown. Any number of clients may tell the same view, from any thread.
     """
 
     def __init__(self, console: Console | None = None, *, most: int = 4) -> None:
@@ -48,6 +52,7 @@ class LiveView:
         # One print or redraw at a time: each first moves the cursor up, over what the last one drew.
         self._printing = threading.RLock()
         self._live: Live | None = None
+        self._quiet: logging.Handler | None = None
         self._is_over = threading.Event()
 
     @property
@@ -85,6 +90,8 @@ class LiveView:
             self._live, self._is_over = live, threading.Event()
             arguments = live, self._is_over
             threading.Thread(target=self._redraw, args=arguments, name="chatstack-live", daemon=True).start()
+        if not _logger.hasHandlers():
+            self._quiet = _errors_alone()
         return self
 
     def __exit__(
@@ -92,6 +99,9 @@ class LiveView:
     ) -> None:
         with self._printing:
             live, self._live = self._live, None
+            if self._quiet is not None:
+                _logger.removeHandler(self._quiet)
+                self._quiet = None
             if live is not None:
                 self._is_over.set()
                 live.stop()
@@ -122,6 +132,14 @@ class LiveView:
         if lines:
             lines.insert(0, Text())
         return Group(*lines)
+
+
+def _errors_alone() -> logging.Handler:
+    """Keep the standard logging from printing what the view shows, where nothing else is set up: errors still are."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.ERROR)
+    _logger.addHandler(handler)
+    return handler
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

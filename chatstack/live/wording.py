@@ -42,7 +42,7 @@ def _said(event: ProgressEvent, conversation: Conversation, console: Console) ->
         if event.error:
             return "x", f"{turn} {error}, {_duration(number(event, 'seconds'))}", "red"
         return "-", f"{turn}: {', '.join(_turn_numbers(event, conversation, console))}", ""
-    if event.error not in ("", "cancelled"):
+    if event.error not in ("", "cancelled") and event.kind != "edit_ended":
         return "x", f"{'tool' if event.kind == 'tool_ended' else 'model'} {name} {error}", "red"
     return None
 
@@ -62,11 +62,12 @@ def _turn_numbers(event: ProgressEvent, conversation: Conversation, console: Con
 
 
 def edit_sizes(event: ProgressEvent) -> str:
-    """What an edit left of tokens and messages, and how many tool results it cleared."""
+    """What an edit left of tokens and messages, and how many tool results it cleared and shortened."""
     sizes = ((what, count(event, f"{what}_before"), count(event, f"{what}_after")) for what in ("tokens", "messages"))
     found = [f"{before:,} -> {after:,} {what}" for what, before, after in sizes if before != after]
-    if cleared := count(event, "tool_results_cleared"):
-        found.append(f"{counted(cleared, 'result')} cleared")
+    for done in ("cleared", "shortened"):
+        if results := count(event, f"tool_results_{done}"):
+            found.append(f"{counted(results, 'result')} {done}")
     return ", ".join(found) or "the same size"
 
 
@@ -137,7 +138,9 @@ def _state(conversation: Conversation, console: Console, now: float) -> Iterator
 
 def _doing(conversation: Conversation, console: Console, now: float) -> str:
     if conversation.doing:
-        latest, others = conversation.doing[-1], len(conversation.doing) - 1
+        # A summary asks a model of its own: what is being waited for is the summary.
+        edits = (each for each in conversation.doing if each.kind == "edit")
+        latest, others = next(edits, conversation.doing[-1]), len(conversation.doing) - 1
         more = f" and {others:,} more" if others else ""
         return f"{latest.kind} {_short(latest.name, _NAME, console)}{more}, {_duration(now - latest.since)}"
     if conversation.running:

@@ -93,6 +93,16 @@ def as_attributes(content: Content) -> dict[str, str]:
     }
 
 
+def shown_input(messages: Sequence[Message]) -> str:
+    """Return what the user said last, for the cell of a list."""
+    return clean(next((message.text for message in reversed(messages) if message.role == "user"), ""))
+
+
+def shown_output(story: str, answer: str) -> str:
+    """Return what became of a turn, and its answer, for the cell of a list."""
+    return clean("\n\n".join(filter(None, (story, answer))))
+
+
 def _message(message: Message) -> dict[str, JSON]:
     return {"role": message.role, "parts": _parts(message.parts)}
 

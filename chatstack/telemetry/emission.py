@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Generator, Mapping
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Generator, Hashable, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar, Literal, TypeAlias
 
@@ -18,23 +20,30 @@ from chatstack import semconv
 from chatstack.errors import WiringError
 from chatstack.semconv import WarningCode
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
-from chatstack.telemetry.providers import global_meter_provider, global_tracer_provider
-from chatstack.telemetry.spans import Attributes, Value, end_span, start_span
+from chatstack.telemetry.costs import costs_of
+from chatstack.telemetry.outcomes import what_was_done
+from chatstack.telemetry.providers import does_nothing, global_meter_provider, global_tracer_provider
+from chatstack.telemetry.shortening import LeftOut
+from chatstack.telemetry.spans import Attributes, Value, end_span, numbers_of, start_span
+from chatstack.telemetry.standard_logging import reaches_opentelemetry, write_warning
 from chatstack.telemetry.turns import Turn, current_turn, within
 
 DisplayHint: TypeAlias = Literal["openinference", "langfuse", "logfire"]
 ALL_HINTS: frozenset[DisplayHint] = frozenset({"openinference", "langfuse", "logfire"})
 
 _logger = logging.getLogger(__name__)
+_MOST_WARNED = 10_000
 
 
 class Telemetry:
     """Spans, log records and metrics of one stack; without an OpenTelemetry SDK they all do nothing.
 
     Providers that are not given are the process's global ones. ``span_events`` also puts each warning as an event on
-    its span; ``display_hints`` adds the attributes by which dashboards colour it; ``warning_status="error"`` makes
-    warned spans red, at the price of counting as errors. ``capture_content`` says where the text of messages is
-    recorded; unless it is given, ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` says so, and nowhere without.
+    its span; ``log_warnings`` writes it to the standard ``logging`` as well (logger ``chatstack``, level WARNING, its
+    attributes in ``extra``); ``display_hints`` adds the attributes by which dashboards colour it;
+    ``warning_status="error"`` makes warned spans red, at the price of counting as errors. ``capture_content`` says
+    where the text of messages is recorded; unless it is given, the variable
+    ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` says so, and nowhere without.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -46,12 +55,14 @@ class Telemetry:
         meter_provider: metrics.MeterProvider | None = None,
         logger_provider: _logs.LoggerProvider | None = None,
         span_events: bool = True,
+        log_warnings: bool = True,
         display_hints: frozenset[DisplayHint] = ALL_HINTS,
         warning_status: Literal["unset", "error"] = "unset",
         capture_content: ContentCapture | None = None,
     ) -> None:
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
+        self._logger_provider = logger_provider
         self.tracer = trace.get_tracer(semconv.SCOPE, tracer_provider=tracer_provider)
         self._logger = _logs.get_logger(semconv.SCOPE, logger_provider=logger_provider)
         meter = metrics.get_meter(semconv.SCOPE, meter_provider=meter_provider)
@@ -70,7 +81,10 @@ class Telemetry:
         self._warnings = meter.create_counter(*semconv.WARNING_METRIC)
         self._edits = meter.create_counter(*semconv.EDIT_METRIC)
         self._tokens_removed = meter.create_counter(*semconv.TOKENS_REMOVED_METRIC)
+        self._evicted = meter.create_counter(*semconv.EVICTED_METRIC)
+        self.costs = costs_of(meter, meter_provider)
         self.span_events = span_events
+        self.log_warnings = log_warnings
         self.display_hints = display_hints
         self.warning_status = warning_status
         if warning_status not in ("unset", "error"):
@@ -85,12 +99,14 @@ class Telemetry:
         capture = capture_of(capture_content)
         self.captures_on_spans = capture in ("span_only", "span_and_event")
         self.captures_in_events = capture in ("event_only", "span_and_event")
+        self._warned: OrderedDict[tuple[WarningCode, Hashable], bool] = OrderedDict()
+        self._lock = threading.Lock()
 
     @property
     def is_silent(self) -> bool:
         """Whether spans and metrics go nowhere, because no SDK is configured: then nothing is spent on them."""
         return (
-            _does_nothing(self._tracer_provider or global_tracer_provider())
+            does_nothing(self._tracer_provider or global_tracer_provider())
             and not self.measures
             and not self.captures_in_events
         )
@@ -98,7 +114,16 @@ class Telemetry:
     @property
     def measures(self) -> bool:
         """Whether metrics go anywhere."""
-        return not _does_nothing(self._meter_provider or global_meter_provider())
+        return not does_nothing(self._meter_provider or global_meter_provider())
+
+    def is_first(self, code: WarningCode, conversation: Hashable) -> bool:
+        """Whether this is the first such warning of that conversation, of the latest 10,000."""
+        with self._lock:
+            is_known = self._warned.pop((code, conversation), None) is not None
+            self._warned[code, conversation] = True
+            if len(self._warned) > _MOST_WARNED:
+                self._warned.popitem(last=False)
+        return not is_known
 
     def warn(
         self,
@@ -147,18 +172,35 @@ class Telemetry:
             if error or self.warning_status == "error":
                 span.set_attribute(semconv.ERROR_TYPE, error or code)
                 span.set_status(Status(StatusCode.ERROR, error or code))
-            self._log(semconv.WARNING_EVENT, SeverityNumber.WARN, message, {semconv.WARNING_CODE: code, **attributes})
+            self._log_warning(code, message, attributes)
             self._warnings.add(1, {semconv.WARNING_CODE: code})
             if turn is not None:
                 turn.warned(code, message)
                 self._roll_up(turn)
-                turn.tell("warning", code, message=message, error=error, numbers=_numbers(attributes))
+                turn.tell("warning", code, message=message, error=error, numbers=numbers_of(attributes))
             yield span
 
-    def working(self, strategy: str) -> Span:
-        """A span for an edit that takes time. Whoever opens it tells what came of it, and ends it by ``end_span``."""
-        attributes = within(current_turn(), {semconv.COMPACTION_STRATEGY: strategy})
-        return start_span(self.tracer, f"compact_context {strategy}", attributes)
+    @contextmanager
+    def working(self, strategy: str) -> Generator[Span]:
+        """A span for an edit that takes time, and news of its start and end. Whoever opens it tells what came of it.
+
+        It is not current, so it may be held across an await.
+        """
+        turn, failure, started = current_turn(), None, time.perf_counter()
+        span = start_span(
+            self.tracer, f"compact_context {strategy}", within(turn, {semconv.COMPACTION_STRATEGY: strategy})
+        )
+        if turn is not None:
+            turn.tell("edit_started", strategy)
+        try:
+            yield span
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            kind = end_span(span, failure)
+            if turn is not None:
+                turn.tell("edit_ended", strategy, error=kind, numbers={"seconds": time.perf_counter() - started})
 
     def edit(
         self,
@@ -181,7 +223,8 @@ class Telemetry:
         }
         shown = said
         if "openinference" in self.display_hints:
-            shown = {**said, semconv.OPENINFERENCE_KIND: "CHAIN", semconv.OPENINFERENCE_OUTPUT: message}
+            output = f"{what_was_done(strategy, attributes)}: {message}"
+            shown = {**said, semconv.OPENINFERENCE_KIND: "CHAIN", semconv.OPENINFERENCE_OUTPUT: output}
         if span is None:
             span = start_span(self.tracer, f"compact_context {strategy}", shown)
             end_span(span, None)
@@ -191,9 +234,10 @@ class Telemetry:
         self._edits.add(1, {semconv.COMPACTION_STRATEGY: strategy})
         self._tokens_removed.add(max(0, tokens_before - tokens_after), {semconv.COMPACTION_STRATEGY: strategy})
         if turn is not None:
-            turn.edited(strategy, f"{tokens_before:,} -> {tokens_after:,} tokens")
+            done = what_was_done(strategy, attributes)
+            turn.edited(strategy, f"{done}: {tokens_before:,} -> {tokens_after:,} tokens")
             self._roll_up(turn)
-            numbers = {"tokens_before": tokens_before, "tokens_after": tokens_after, **_numbers(attributes)}
+            numbers = {"tokens_before": tokens_before, "tokens_after": tokens_after, **numbers_of(attributes)}
             turn.tell("edit", strategy, message=message, numbers=numbers)
 
     def weighed(self, tokens: int, limit: int) -> None:
@@ -207,9 +251,27 @@ class Telemetry:
                 numbers = {"input_tokens": tokens, "window_tokens": limit, "utilization": round(utilization, 4)}
                 turn.tell("context_weighed", "", numbers=numbers)
 
+    def evicted(self, conversations: int) -> None:
+        """Count conversations that the context memory let go of for want of room."""
+        self._evicted.add(conversations)
+
+    def shortened(self, turn: Turn, left_out: LeftOut | None) -> None:
+        """Say on a turn's root how much less than it came is sent, whenever the edit was made."""
+        if left_out is not None and left_out.is_of_turn:
+            turn.shortened(left_out)
+            self._roll_up(turn)
+
     def details(self, attributes: Attributes, content: Content, span: Span) -> None:
         """The log event of a model call, with what was said in it."""
         self._log(semconv.DETAILS_EVENT, None, None, {**attributes, **content}, set_span_in_context(span))
+
+    def _log_warning(self, code: WarningCode, message: str, attributes: Attributes) -> None:
+        """Once to the standard logging, and once to OpenTelemetry, unless it gets there from the standard logging."""
+        if self.log_warnings:
+            write_warning(code, message, attributes)
+            if reaches_opentelemetry(self._logger_provider):
+                return
+        self._log(semconv.WARNING_EVENT, SeverityNumber.WARN, message, {semconv.WARNING_CODE: code, **attributes})
 
     def _log(
         self,
@@ -239,7 +301,7 @@ class Telemetry:
         if "openinference" in self.display_hints and not self.captures_on_spans:  # else the answer is shown there
             turn.root.set_attribute(semconv.OPENINFERENCE_OUTPUT, turn.story)
         if turn.warnings:
-            turn.root.set_attributes(self._levels("; ".join(turn.warnings.values())))
+            turn.root.set_attributes(self._levels("; ".join(message for _, message in turn.warnings_by_weight)))
 
     def _warned_span(self, span: Span | None, name: str, said: Attributes) -> AbstractContextManager[Span]:
         if span is None:
@@ -276,22 +338,3 @@ def _opened(span: Span) -> Generator[Span]:
             yield span
     finally:
         end_span(span, None)
-
-
-def _does_nothing(provider: object) -> bool:
-    """Whether a provider is one of the API's own stand-ins."""
-    return _is_of_the_api(type(provider).__module__)
-
-
-@functools.lru_cache(maxsize=64)
-def _is_of_the_api(module: str) -> bool:
-    return module.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
-
-
-def _numbers(attributes: Attributes) -> dict[str, int | float]:
-    """The numbers among the attributes, by the last word of their names."""
-    return {
-        name.rsplit(".", 1)[-1]: value
-        for name, value in attributes.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }

@@ -18,12 +18,17 @@ ProgressKind: TypeAlias = Literal[
     "tool_started",
     "tool_ended",
     "warning",
+    "edit_started",
+    "edit_ended",
     "edit",
 ]
 
 
 class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One fact of a turn. ``name`` is the model, the tool, the warning's code or the edit's strategy.
+
+    ``edit_started`` and ``edit_ended`` stand around an edit that takes time, a summary; what came of it is the ``edit``
+    or the ``warning`` between them. Other edits are an ``edit`` alone.
 
     ``message`` is for people, ``numbers`` for programs: tokens, counts, seconds; both never hold message text.
     ``error`` is the type of what went wrong, "cancelled" for what was stopped, "" otherwise. Events cannot be hashed,

@@ -6,6 +6,7 @@ rest of a silent layer. Where it keeps what is configured is not public: if that
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -24,6 +25,16 @@ def global_tracer_provider() -> object:
 def global_meter_provider() -> object:
     """The one that is configured, or a stand-in of the API's."""
     return _meter_provider()
+
+
+def does_nothing(provider: object) -> bool:
+    """Whether a provider is one of the API's own stand-ins."""
+    return _is_of_the_api(type(provider).__module__)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_of_the_api(module: str) -> bool:
+    return module.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
 def _looking_up(

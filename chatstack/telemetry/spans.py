@@ -69,6 +69,15 @@ def error_type(error: BaseException | None) -> str:
     return type(error).__name__
 
 
+def numbers_of(attributes: Attributes) -> dict[str, int | float]:
+    """The numbers among the attributes, by the last word of their names."""
+    return {
+        name.rsplit(".", 1)[-1]: value
+        for name, value in attributes.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
 class SpanWatch:
     """A stream's watch that keeps a span current while the stream is read, and ends it once."""
 

@@ -12,28 +12,35 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, set_span_in_contex
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, ProviderInfo, provider_info
+from chatstack.client.protocol import ChatClient, ProviderInfo, chain, provider_info
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wrong
+from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.telemetry.content import as_attributes, content_of
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.nested import suppressing
+from chatstack.telemetry.shortening import left_out_of
 from chatstack.telemetry.spans import SpanWatch, Value, end_span, error_type, start_span
-from chatstack.telemetry.turns import Turn, attached, current_turn, is_compacted, with_turn
+from chatstack.telemetry.turns import Turn, asked_of, attached, current_turn, with_turn
+from chatstack.telemetry.usage import checking
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
 
 Nested: TypeAlias = Literal["suppress", "keep", "defer"]
 
 _UNKNOWN = ProviderInfo(name="unknown")
+_WITHOUT_ANOTHER = frozenset({"tracer", "stack", "tool_loop", "fallback"})
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelTracer(ChatFronts):
     """Opens one CLIENT span ``chat {model}`` per model call, a refused one included, and records its metrics.
 
-    Goes right around the provider, innermost; ``build()`` puts it there. The span ends once: with the answer, an
-    error, a close, or when the stream is dropped. Source: OpenTelemetry GenAI conventions.
+    Goes right around the provider, innermost; ``build()`` puts it there. The span ends once: with the answer, an error,
+    a close, or when the stream is dropped. Source: OpenTelemetry GenAI conventions.
+
+    Usage that cannot be true counts as not told from here on, and is warned of once per conversation
+    (``usage_implausible``): figures that are negative, or above ten times what the call is estimated at plus 100,000.
 
     ``nested`` says what becomes of spans and metrics that others record of the same call: an SDK of its own accord, or
     an instrumentation of it. ``"suppress"`` keeps them from doing so (those of the HTTP client, too), ``"keep"`` lets
@@ -53,22 +60,42 @@ class ModelTracer(ChatFronts):
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
+        info = provider_info(self.inner) or _UNKNOWN
         is_heard = turn is not None and turn.listener is not None
         if not is_heard and (self.nested == "defer" or self.telemetry.is_silent):
-            stream = _checked(await self.inner.send(request), self.inner)
-            stream.sent = request
-            return stream
-        call = _ModelCall(self.telemetry, request, provider_info(self.inner) or _UNKNOWN, turn)
+            if turn is not None and turn.root.is_recording():
+                self.telemetry.shortened(turn, left_out_of(request.messages, asked_of(turn)))
+            return await self._asked(request, info)
+        call = _ModelCall(self.telemetry, request, info, turn)
         context = call.begin(self.nested)
         try:
             with attached(context):
-                stream = _checked(await self.inner.send(request), self.inner)
+                stream = await self._asked(request, info)
         except BaseException as error:
             call.ended(None, error)
             raise
         call.answered()
-        stream.sent = request
         return ChatStream.watched(stream, SpanWatch(context, call.ended, call.saw if call.times_chunks else None))
+
+    async def _asked(self, request: ChatRequest, info: ProviderInfo) -> ChatStream:
+        """The answer of the client inside, which now says what it was asked, and whose usage is checked."""
+        stream = _checked(await self.inner.send(request), self.inner)
+        stream.sent = request
+        stream.usage_check = checking(self.telemetry, request, info)
+        return stream
+
+
+def needs_tracer(client: ChatClient) -> bool:
+    """Whether nobody has decided on a tracer: that client has none, and is no built stack, which was asked for one.
+
+    Around a tool loop there would be one span for many calls, around a fallback two for one.
+    """
+    return _WITHOUT_ANOTHER.isdisjoint(getattr(layer, "kind", "") for layer in chain(client))
+
+
+def traced(client: ChatClient, telemetry: Telemetry) -> ChatClient:
+    """The client with a tracer around it if it needs one: for whoever takes a client that may be a bare provider."""
+    return ModelTracer(client, telemetry=telemetry) if needs_tracer(client) else client
 
 
 def _checked(stream: ChatStream, inner: ChatClient) -> ChatStream:
@@ -82,13 +109,25 @@ def _checked(stream: ChatStream, inner: ChatClient) -> ChatStream:
 class _ModelCall:
     """What is known of one call until its span ends. Holds no stream, so that a dropped one can be noticed."""
 
-    __slots__ = ("_chunk_at", "_info", "_is_ours", "_labels", "_request", "_span", "_started", "_telemetry", "_turn")
+    __slots__ = (
+        "_chunk_at",
+        "_info",
+        "_is_ours",
+        "_labels",
+        "_left_out",
+        "_request",
+        "_span",
+        "_started",
+        "_telemetry",
+        "_turn",
+    )
 
     def __init__(self, telemetry: Telemetry, request: ChatRequest, info: ProviderInfo, turn: Turn | None) -> None:
         self._telemetry = telemetry
         self._request = request
         self._info = info
         self._turn = turn
+        self._left_out = left_out_of(request.messages, asked_of(turn))
         self._span: Span = INVALID_SPAN
         self._is_ours = False
         self._labels: Mapping[str, Value] = {}
@@ -113,18 +152,30 @@ class _ModelCall:
             self._span = start_span(
                 self._telemetry.tracer,
                 f"chat {self._model}" if self._model else "chat",
-                _request_attributes(self._request, self._info, self._turn),
+                self._about(),
                 kind=SpanKind.CLIENT,
             )
             context = set_span_in_context(self._span)
             if self._turn is None:
-                self._turn = Turn(self._span, self._request.conversation_id)
+                messages = self._request.messages
+                self._turn = Turn(self._span, self._request.conversation_id, asked=messages)
+                self._left_out = left_out_of(messages, messages)
                 context = with_turn(self._turn, context)
             if nested == "suppress":
                 context = suppressing(context)
         if self._turn is not None:
-            self._turn.tell("model_call_started", self._model)
+            self._telemetry.shortened(self._turn, self._left_out)
+            numbers = self._left_out.numbers if self._left_out is not None else {}
+            self._turn.tell("model_call_started", self._model, numbers=numbers)
         return context
+
+    def _about(self) -> dict[str, Value | Sequence[str]]:
+        known = _request_attributes(self._request, self._info, self._turn)
+        if self._left_out is None:
+            return known
+        if self._left_out.by_plan:
+            known[semconv.CONVERSATION_COMPACTED] = True
+        return {**known, **self._left_out.attributes}
 
     def answered(self) -> None:
         """The first chunk is there."""
@@ -161,7 +212,7 @@ class _ModelCall:
             if telemetry.captures_on_spans:
                 span.set_attributes(as_attributes(content_of(self._request, answer)))
         if telemetry.captures_in_events:
-            known = {**_request_attributes(self._request, self._info, self._turn), **known}
+            known = {**self._about(), **known}
             if error:
                 known[semconv.ERROR_TYPE] = error
             telemetry.details(known, content_of(self._request, answer), span)
@@ -173,6 +224,10 @@ class _ModelCall:
         if usage.total_tokens:
             self._telemetry.chat_tokens.record(usage.input_tokens, {**labels, semconv.TOKEN_TYPE: "input"})
             self._telemetry.chat_tokens.record(usage.output_tokens, {**labels, semconv.TOKEN_TYPE: "output"})
+            if self._telemetry.measures:
+                self._telemetry.costs.add(
+                    (answer.model if answer is not None else "", self._model), usage, labels.copy()
+                )
         if error:
             labels[semconv.ERROR_TYPE] = error
         self._telemetry.chat_duration.record(seconds, labels)
@@ -211,7 +266,6 @@ def _request_attributes(
         semconv.REQUEST_STOP_SEQUENCES: list(options.stop) if options.stop else None,
         semconv.OUTPUT_TYPE: "json" if options.output_schema is not None else None,
         semconv.ITERATION: turn.round if turn is not None else None,
-        semconv.CONVERSATION_COMPACTED: True if is_compacted() else None,
     }
     return {name: value for name, value in known.items() if value is not None}
 

@@ -10,12 +10,17 @@ from opentelemetry import context as otel
 from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
+from chatstack.client.sources import closes_this
 from chatstack.telemetry.events import ProgressEvent, ProgressKind
+from chatstack.telemetry.shortening import LeftOut, Messages, unmarked
 from chatstack.telemetry.spans import Attributes
 
 _TURN = otel.create_key("chatstack-turn")
-_COMPACTED = otel.create_key("chatstack-compacted")
+_BESIDE = otel.create_key("chatstack-beside")
+_INEFFECTIVE = otel.create_key("chatstack-ineffective")
 _NOTHING: Mapping[str, int | float] = {}
+_WEIGHT = {"context_irreducible": 0, "context_window_exceeded": 1, "context_window_near_limit": 3}
+"""In which order a root tells its warnings; the others are in between."""
 
 Listener = Callable[[ProgressEvent], None]
 
@@ -25,9 +30,10 @@ class Turn:
 
     __slots__ = (
         "_counted_by",
+        "asked",
         "conversation_id",
-        "edit_count",
         "edits",
+        "left_out",
         "listener",
         "root",
         "round",
@@ -36,46 +42,69 @@ class Turn:
         "warnings",
     )
 
-    def __init__(self, root: Span, conversation_id: str | None, listener: Listener | None = None) -> None:
+    def __init__(
+        self, root: Span, conversation_id: str | None, listener: Listener | None = None, *, asked: Messages = ()
+    ) -> None:
         self.root = root
         self.conversation_id = conversation_id
         self.listener = listener
+        self.asked = asked
+        """The messages of the round that runs, before any layer inside of its loop has seen them."""
         self.round = 0
         self._counted_by: object = None
-        self.warnings: dict[str, str] = {}
-        """By code, in the order in which they came first: what was said last."""
+        self.warnings: list[tuple[str, str]] = []
+        """Code and message of each, as they came; the same one once."""
         self.warning_count = 0
-        self.edits: dict[str, str] = {}
-        """By strategy: what its last edit came to."""
-        self.edit_count = 0
+        self.edits: list[tuple[str, str]] = []
+        """Of each, as they came, the strategy and what it came to."""
+        self.left_out: LeftOut | None = None
+        """By how much the last of its requests that was shortened is shorter than it came."""
         self.utilization = 0.0
         """The share of the limit that its largest context had, before it was pruned."""
 
-    def count(self, round_number: int, loop: object) -> None:
-        """Say which round it is: the first loop that does counts them, not one within a tool or a summary."""
+    @property
+    def edit_count(self) -> int:
+        """How many edits were made in it."""
+        return len(self.edits)
+
+    def count(self, round_number: int, loop: object, asked: Messages = ()) -> None:
+        """Say which round it is, and what it asks: the first loop that does counts them, not one within a tool or a
+        summary."""
         if self._counted_by is None:
             self._counted_by = loop
         if self._counted_by is loop:
             self.round = round_number
+            self.asked = asked
 
     def warned(self, code: str, message: str) -> None:
         """Roll a warning up to the root, where lists of traces show it."""
-        self.warnings[code] = message
+        if (code, message) not in self.warnings:
+            self.warnings.append((code, message))
         self.warning_count += 1
-        self.root.set_attribute(semconv.WARNINGS, list(self.warnings))
+        self.root.set_attribute(semconv.WARNINGS, list(dict.fromkeys(code for code, _ in self.warnings)))
         self.root.set_attribute(semconv.WARNING_COUNT, self.warning_count)
 
     def edited(self, strategy: str, message: str) -> None:
         """Count an edit on the root."""
-        self.edits[strategy] = message
-        self.edit_count += 1
+        self.edits.append((strategy, message))
         self.root.set_attribute(semconv.EDIT_COUNT, self.edit_count)
+
+    def shortened(self, left_out: LeftOut) -> None:
+        """Tell on the root how much less than it came is sent."""
+        self.left_out = left_out
+        self.root.set_attributes(left_out.attributes)
 
     @property
     def story(self) -> str:
-        """What was warned of and edited, in one line: what matters comes first, as lists show no more than that."""
-        warned = (f"WARN {message} ({code})" for code, message in self.warnings.items())
-        return "; ".join((*warned, *(f"{message} ({strategy})" for strategy, message in self.edits.items())))
+        """What was warned of, edited and left out, in one line: what matters comes first, as lists show no more."""
+        told = [f"WARN {message} ({code})" for code, message in self.warnings_by_weight]
+        told += [f"{message} ({strategy})" for strategy, message in self.edits]
+        return "; ".join(told if self.left_out is None else (*told, str(self.left_out)))
+
+    @property
+    def warnings_by_weight(self) -> list[tuple[str, str]]:
+        """The warnings, those first that say what became of the request."""
+        return sorted(self.warnings, key=lambda each: _WEIGHT.get(each[0], 2))
 
     def tell(
         self,
@@ -116,8 +145,8 @@ class attached:  # noqa: N801 - read where it is used, like those of contextlib
     def __enter__(self) -> None:
         self._token = otel.attach(self._context)
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is not GeneratorExit:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if not closes_this(error):
             otel.detach(self._token)
 
 
@@ -136,6 +165,17 @@ def inside(turn: Turn) -> otel.Context:
     return with_turn(turn, set_span_in_context(turn.root))
 
 
+def beside(span: Span) -> otel.Context:
+    """The current context under that span, for what is not the turn's own request: a summary's, or a tool's."""
+    context = otel.set_value(_INEFFECTIVE, False, unmarked(set_span_in_context(span)))
+    return otel.set_value(_BESIDE, current_turn(), context)
+
+
+def asked_of(turn: Turn | None) -> Messages:
+    """What the turn's round asks, where its own request is on its way; else nothing."""
+    return () if turn is None or otel.get_value(_BESIDE) is turn else turn.asked
+
+
 def of_conversation(conversation_id: str | None, attributes: Attributes) -> Attributes:
     """The attributes of a span, and whose it is."""
     return attributes if conversation_id is None else {**attributes, semconv.CONVERSATION_ID: conversation_id}
@@ -146,16 +186,11 @@ def within(turn: Turn | None, attributes: Attributes) -> Attributes:
     return attributes if turn is None else of_conversation(turn.conversation_id, attributes)
 
 
-def compacted() -> otel.Context:
-    """The current context, with the mark that the request on its way down was edited."""
-    return otel.set_value(_COMPACTED, True)
+def ineffective(context: otel.Context | None = None) -> otel.Context:
+    """A context, with the mark that it was warned that an edit of the request on its way down does not help."""
+    return otel.set_value(_INEFFECTIVE, True, context)
 
 
-def beside(span: Span) -> otel.Context:
-    """The context for a request of a layer's own, under that span: nothing is edited on its way down."""
-    return otel.set_value(_COMPACTED, False, set_span_in_context(span))
-
-
-def is_compacted() -> bool:
-    """Whether the request on its way down was edited."""
-    return otel.get_value(_COMPACTED) is True
+def is_ineffective() -> bool:
+    """Whether it was warned that an edit of the request on its way down does not help."""
+    return otel.get_value(_INEFFECTIVE) is True

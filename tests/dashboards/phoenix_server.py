@@ -26,9 +26,9 @@ PYTHON = os.environ.get("CHATSTACK_PHOENIX", "")
 Json: TypeAlias = Any
 Result = TypeVar("Result")
 
-_START_SECONDS = 180.0
+_START_SECONDS = 900.0
 _ARRIVAL_SECONDS = 60.0
-_PAGE_SECONDS = 90.0
+_PAGE_SECONDS = 300.0
 _LAUNCH = """
 import contextlib, sys
 import phoenix.server.app as app
@@ -42,6 +42,8 @@ _SPANS = """query ($project: ID!, $condition: String!) { node(id: $project) { ..
   spans(first: 1000, filterCondition: $condition) { edges { node { spanId } } } } } }"""
 _TOKENS = """query ($project: ID!) { node(id: $project) { ... on Project { tokenCountPrompt tokenCountCompletion
   sessions(first: 100) { edges { node { sessionId tokenUsage { prompt completion } } } } } } }"""
+_SESSIONS = """query ($project: ID!) { node(id: $project) { ... on Project { sessions(first: 100) {
+  edges { node { sessionId firstInput { value } lastOutput { value } } } } } } }"""
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -107,6 +109,12 @@ class Phoenix:
             },
         )
 
+    def sessions(self, project: str) -> dict[str, tuple[str, str]]:
+        """What its list of sessions shows of each: the first input and the last output."""
+        node = self._graphql(_SESSIONS, {"project": self._project_ids()[project]})["node"]
+        shown = [edge["node"] for edge in node["sessions"]["edges"]]
+        return {each["sessionId"]: (_value(each["firstInput"]), _value(each["lastOutput"])) for each in shown}
+
     def traces_page(self, project: str) -> str:
         """Where the list of a project's traces is."""
         return f"{self.url}/projects/{self._project_ids()[project]}/traces"
@@ -121,13 +129,13 @@ class Phoenix:
     def _graphql(self, query: str, variables: Mapping[str, str]) -> Json:
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
-        with _direct.open(request, timeout=30) as answer:
+        with _direct.open(request, timeout=300) as answer:
             said = json.load(answer)
         assert "errors" not in said, said["errors"]
         return said["data"]
 
     def _get(self, path: str) -> Json:
-        with _direct.open(self.url + path, timeout=30) as answer:
+        with _direct.open(self.url + path, timeout=300) as answer:
             return json.load(answer)
 
 
@@ -194,6 +202,10 @@ def _chromium(url: str, folder: Path, *options: str) -> bytes:
     # The page's own clock runs ahead: fifteen seconds of it pass as soon as nothing is left to load.
     command = [program, *quiet, *local, "--virtual-time-budget=15000", *options, url]
     return subprocess.run(command, capture_output=True, timeout=_PAGE_SECONDS, check=True).stdout
+
+
+def _value(shown: Json) -> str:
+    return str(shown["value"]) if shown else ""
 
 
 def _span(found: Json) -> Span:

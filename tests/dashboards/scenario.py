@@ -25,7 +25,7 @@ from chatstack.errors import ServerError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import Answer, ScriptedClient
 
-MODEL = "script-1"
+MODEL = "gpt-5-mini"  # which has a price
 TURNS = 10
 FAILED_TURNS = 1
 WARNINGS = 8
@@ -106,8 +106,13 @@ async def run_a_little_of_everything(telemetry: Telemetry) -> None:
 
     memory = ContextMemory(store=BrokenStore(), scope="tests")
     await turn(_stack("fine", memory=memory).use(ContextWindowGuard, max_context_tokens=300), _LONG)
+    await failed_turn(telemetry)
+
+
+async def failed_turn(telemetry: Telemetry) -> None:
+    """Run a turn whose one model call fails."""
     with suppress(ServerError):
-        await turn(_stack(ServerError("down")), "Is anybody there?")
+        await _stack(ServerError("down")).build({Telemetry: telemetry}.get).get_response("Is anybody there?")
 
 
 def _stack(*answers: Answer, memory: ContextMemory | None = None) -> ChatStack:

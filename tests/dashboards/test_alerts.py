@@ -15,9 +15,10 @@ import pytest
 from chatstack import semconv
 from tests.dashboards.shipped import ALERTS, RULES
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (apt-get install prometheus)"
-)
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (apt-get install prometheus)"),
+]
 
 LAST_MINUTE = 90
 ONCE = "_x20 1+0x70"
@@ -150,4 +151,4 @@ def written(case: Case, folder: Path) -> Path:
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=300, check=False)

@@ -8,6 +8,8 @@ import re
 import shutil
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +19,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from chatstack import semconv
 from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.prices import price_of
 from tests.dashboards.prometheus_server import Labels, PrometheusServer, prometheus_server
-from tests.dashboards.scenario import FAILED_TURNS, TURNS, WARNINGS, run_a_little_of_everything
+from tests.dashboards.scenario import FAILED_TURNS, MODEL, TURNS, WARNINGS, failed_turn, run_a_little_of_everything
 from tests.dashboards.shipped import ALERTS, QUERIES, README, RULES, Query, dashboard
 
 pytestmark = pytest.mark.server
@@ -100,6 +103,43 @@ def test_the_figures_at_the_top_are_those_of_the_scenario(prometheus: Prometheus
     assert figure("Warnings") == 2 * WARNINGS
     assert figure("Turns that failed") == pytest.approx(FAILED_TURNS / TURNS)
     assert figure("Requests that filled more than 90 % of the window") == pytest.approx(4 / 5)
+    assert figure("Money") == pytest.approx(costs(prometheus), rel=0.01)
+
+
+def costs(server: PrometheusServer) -> float:
+    """Tokens in and out at the price of the model: nothing is cached."""
+    price = price_of(MODEL)
+    assert price is not None
+    assert price.output is not None
+    tokens = {
+        labels["gen_ai_token_type"]: value
+        for labels, value in server.query(f'gen_ai_client_token_usage_sum{{gen_ai_response_model="{MODEL}"}}')
+    }
+    dollars = Decimal(tokens["input"]) * price.input.base + Decimal(tokens["output"]) * price.output.base
+    return float(dollars / 1_000_000)
+
+
+def test_the_first_event_of_a_series_counts(tmp_path: Path) -> None:
+    """A process that begins with a failed turn, of which there has been none."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed (apt-get install prometheus)")
+    with (
+        exported() as (telemetry, address),
+        prometheus_server(tmp_path, scrapes=address, rules=ALERTS, job=JOB) as server,
+    ):
+        telemetry.agent_duration.record(1.0, {semconv.AGENT_NAME: "chat"})
+        server.wait_until(lambda: turns_seen(server) == 1)
+        asyncio.run(failed_turn(telemetry))
+        server.wait_until(lambda: turns_seen(server) == 2)
+        found = {
+            query.panel: value
+            for query in QUERIES
+            if "failed" in query.panel.lower()
+            for _, value in server.query(query.expression)
+        }
+    assert found["Turns that failed"] == pytest.approx(1 / 2)
+    assert found["Model calls that failed"] == pytest.approx(1)
+    assert found["Failed turns and model calls per minute, by error"] == pytest.approx(1 / 10)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert", "recorded"))

@@ -93,7 +93,7 @@ def in_terminal(command: Sequence[str], screen: Screen, **environment: str) -> t
         written = b""
         while piece := _read(ours):
             written += piece
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=300)
     finally:
         os.close(ours)
     text = written.decode()

@@ -107,6 +107,14 @@ def test_of_parallel_tools_the_last_one_is_named_and_the_others_counted() -> Non
     assert shown.rows[1] == "  at work"
 
 
+def test_while_a_summary_is_written_it_is_the_summary_that_is_awaited() -> None:
+    shown = Shown()
+    shown.tell(started(), event("edit_started", "summarize"), CALL)
+    assert "  edit summarize and 1 more, T" in shown.rows[1]
+    shown.tell(CALLED, event("edit_ended", "summarize"))
+    assert shown.rows[1] == "  at work"
+
+
 def test_a_turn_that_ended_says_how_and_leaves_nothing_awaited() -> None:
     assert rows(started(), CALL, ended())[1] == "  answered, T"
     assert rows(started(), CALL, ended(error="RateLimitError"))[1] == "  failed: RateLimitError"

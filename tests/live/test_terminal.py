@@ -122,7 +122,7 @@ def test_many_threads_may_tell_it_at_once_while_it_is_drawn() -> None:
         for each in threads:
             each.start()
         for each in threads:
-            each.join(timeout=60)
+            each.join(timeout=300)
     for thread in range(8):
         mine = [line.split()[-1] for line in screen.lines if f"code-{thread}:" in line]
         assert mine == [str(number) for number in range(50)]

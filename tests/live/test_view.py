@@ -62,10 +62,10 @@ TOLD = """\
 - c-42  turn 1: 2 model calls, 1 tool, 190 tokens read, 21 written, T
   #######.........   48%  152 of 320 tokens
 * c-42  cleared: 279 -> 191 tokens, 1 result cleared (clear_tool_results)
-! c-42  context_window_near_limit: 95% of the limit: about 305 of 320 tokens
+! c-42  context_window_near_limit: fits at 95%: about 305 of 320 tokens
 - c-42  turn 2: 3 model calls, 2 tools, 661 tokens read, 35 written, T
   ###############.   95%  305 of 320 tokens
-! c-42  context_window_exceeded: 161% of the limit: about 516 of 320 tokens
+! c-42  context_window_exceeded: pruned at 161%: about 516 of 320 tokens
 * c-42  dropped: 516 -> 242 tokens, 11 -> 2 messages (truncate)
 - c-42  turn 3: 1 model call, 0 tools, 242 tokens read, 5 written, T
   ############....   76%  242 of 320 tokens
@@ -174,7 +174,7 @@ def test_it_may_be_told_something_while_it_writes(terminal: bool) -> None:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(timeout=20)
+    thread.join(timeout=300)
     assert not thread.is_alive()
     assert "from within" in file.getvalue()
     assert "first" in file.getvalue()
@@ -211,8 +211,33 @@ def test_by_default_it_writes_to_standard_error(capsys: pytest.CaptureFixture[st
 
 
 def in_python(program: str) -> str:
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     return ran.stdout.strip()
+
+
+QUIETLY = """
+import asyncio, logging
+from rich.console import Console
+from chatstack import ChatStack, ContextWindowGuard, ProgressReporter
+from chatstack.live import LiveView
+from chatstack.testing import ScriptedClient
+
+async def main(view):
+    stack = ChatStack(ScriptedClient()).use(ProgressReporter, on_progress=view)
+    async with stack.use(ContextWindowGuard, max_context_tokens=5).open() as client:
+        await client.get_response("x" * 36)
+
+with LiveView(Console(no_color=True)) as view:
+    asyncio.run(main(view))
+    logging.getLogger("chatstack.telemetry.spans").error("an error")
+asyncio.run(main(lambda event: None))
+"""
+
+
+def test_while_it_is_shown_the_standard_logging_does_not_print_warnings_once_more() -> None:
+    done = subprocess.run([sys.executable, "-c", QUIETLY], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.count("context_window_exceeded") == 1
+    assert done.stderr == "an error\ncontext_window_exceeded: sent as it is at 260%: about 13 of 5 tokens\n"
 
 
 def test_rich_is_loaded_when_the_view_is_asked_for() -> None:

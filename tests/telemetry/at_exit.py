@@ -122,18 +122,18 @@ def ends_while_another_thread_calls() -> None:
 
     async def wait() -> None:
         began.set()
-        await asyncio.sleep(60)
+        await asyncio.sleep(3_600)
 
     calling = client(wait).get_response("hello")
     threading.Thread(target=lambda: asyncio.run(calling), daemon=True).start()
-    began.wait(10)
+    began.wait(300)
 
 
 def leaves_a_task_behind() -> None:
     """Closes its loop while a call waits, and goes on."""
 
     async def wait() -> None:
-        await asyncio.sleep(60)
+        await asyncio.sleep(3_600)
 
     loop = asyncio.new_event_loop()
     task = loop.create_task(client(wait).get_response("hello"))
@@ -148,7 +148,7 @@ def is_killed_in_a_tool(name: str) -> None:
 
     async def wait() -> None:
         os.kill(os.getpid(), signal.Signals[name])
-        await asyncio.sleep(60)
+        await asyncio.sleep(3_600)
 
     def stop(signum: int, frame: FrameType | None) -> None:
         raise SystemExit(3)

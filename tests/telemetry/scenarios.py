@@ -19,6 +19,7 @@ from chatstack import (
     ContextWindowGuard,
     Message,
     ModelTracer,
+    OldestFirst,
     Plan,
     ProgressEvent,
     ProgressFeed,
@@ -227,7 +228,7 @@ def broken_store(answers: int = 0) -> Any:
     return SimpleNamespace(find=find, put=other, forget=other, aclose=other)
 
 
-FULL = "130% of the limit: about 13 of 10 tokens"
+FULL = "at 130%: about 13 of 10 tokens"
 GREEDY = "the plan of 'greedy' was not applied: the latest user message, at 0, is dropped; nothing is left to send"
 INEFFECTIVE = "about {} tokens are left, still at the trigger: no tool result is left that may be cleared"
 NOT_COUNTED = 'token_count_method="model", but the provider does not count, or could not be asked: sizes are estimates'
@@ -242,8 +243,9 @@ NO_WINDOW = (
 REPAIRED = "1 results without a call, 0 calls without a result"
 SERVER_HELD = "the history lies at the provider (previous_response_id or conversation): nothing is weighed or edited"
 STORE_FAILS = "the store of decisions fails (ConnectionError); it is left alone for 5 seconds, then tried again"
+SHORTENED = "1 shortened: new tool results of 18 tokens are too large, and became 12; at 2"
 STUCK = (
-    "cannot be made to fit: about 13 tokens, 3 above the limit of 10, and nothing more may be removed; largest: user "
+    "cannot fit: about 13 tokens, 3 above the limit of 10, and nothing more may be removed; largest: user "
     "message at 0 (13 tokens)"
 )
 UNSTABLE = (
@@ -299,12 +301,14 @@ def of_the_guard() -> dict[str, Scenario]:
     long, loose, pruned = [[user(13)]], [[user(3), said(7), user(3)]], ("compact_context truncate",)
     warns, rejects, action = weighed(13, 10, "warn"), weighed(13, 10, "reject"), {"chatstack.guard.action": "warn"}
     raised, refused = ContextOverflowError, "ContextOverflowError"
-    held, share = ChatOptions(extra={"previous_response_id": "r-1"}), "90% of the limit: about 9 of 10 tokens"
+    held, share = ChatOptions(extra={"previous_response_id": "r-1"}), "fits at 90%: about 9 of 10 tokens"
     return {
         "near": Scenario("context_window_near_limit", guarded(), share, weighed(9, 10, "warn")),
-        "exceeded": Scenario(over, guarded(), FULL, warns, long),
-        "pruned": Scenario(over, pruning, FULL, weighed(13, 10, "prune"), loose, inside=pruned, edits=1),
-        "rejected": Scenario(over, guarded(strict=True), FULL, rejects, long, error=refused, raises=raised),
+        "exceeded": Scenario(over, guarded(), f"sent as it is {FULL}", warns, long),
+        "pruned": Scenario(over, pruning, f"pruned {FULL}", weighed(13, 10, "prune"), loose, inside=pruned, edits=1),
+        "rejected": Scenario(
+            over, guarded(strict=True), f"refused {FULL}", rejects, long, error=refused, raises=raised
+        ),
         "stuck": Scenario(stuck, pruning, STUCK, warns, long, codes=(over, stuck)),
         "window unknown": Scenario("window_unknown", guarded(max_context_tokens="auto"), NO_WINDOW, action),
         "bypassed": Scenario("context_layers_bypassed", guarded(), SERVER_HELD, action, options=held),
@@ -327,10 +331,18 @@ def of_editing() -> dict[str, Scenario]:
         "unstable": Scenario("prefix_unstable", wide, UNSTABLE, length, moving, REPLAY),
         "ineffective": Scenario("edit_ineffective", clearing(5), INEFFECTIVE.format(9), left, span=CLEAR),
         "estimated": Scenario("token_count_estimated", asking, NOT_COUNTED, cleared, span=CLEAR),
+        "shortened": shortening(model(), [user(3), CALL, Message.tool("call-1", look(), name="look")]),
         "no summary": Scenario(
             "summarizer_failed", summarizing(4), NO_SUMMARY, failed, long, SUMMARIZE, down, "ServerError"
         ),
     }
+
+
+def shortening(stack: ChatStack, asked: Sequence[Message]) -> Scenario:
+    """The result of a tool, eighteen tokens, is too large for what is left of 25."""
+    numbers = of_edits("truncate", tool_results_shortened=1, tokens_before=18, tokens_after=12)
+    stack, place = stack.use(OldestFirst(25, 20), counter=WORDS), "compact_context shorten"
+    return Scenario("tool_result_shortened", stack, SHORTENED, numbers, [asked], place, edits=1)
 
 
 def of_services() -> dict[str, Scenario]:

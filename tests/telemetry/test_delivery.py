@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -35,12 +34,11 @@ def test_events_arrive_in_order_off_the_callers_thread() -> None:
 
 
 def test_a_slow_listener_does_not_hold_up_whoever_puts() -> None:
-    go = threading.Event()
-    delivery = ProgressDelivery(lambda each: go.wait(5))
-    started = time.perf_counter()
+    go, heard = threading.Event(), list[bool]()
+    delivery = ProgressDelivery(lambda each: heard.append(go.wait(300)))
     for number in range(10):
         delivery.put(event(str(number)))
-    assert time.perf_counter() - started < 1
+    assert heard == []  # whoever puts goes on while the listener is still at the first
     go.set()
     assert asyncio.run(delivery.flush())
 
@@ -50,12 +48,12 @@ def test_what_does_not_fit_any_more_is_dropped_and_counted() -> None:
 
     def listen(each: ProgressEvent) -> None:
         began.set()
-        go.wait(5)
+        go.wait(300)
         heard.append(each.name)
 
     delivery = ProgressDelivery(listen, capacity=2)
     delivery.put(event("0"))
-    assert began.wait(5)
+    assert began.wait(300)
     for name in "1234":
         delivery.put(event(name))
     assert delivery.take_dropped() == 2
@@ -84,7 +82,7 @@ def test_a_listener_that_raises_misses_that_event_alone(error: BaseException) ->
 
 def test_flushing_says_when_the_listener_did_not_finish_in_time() -> None:
     go = threading.Event()
-    delivery = ProgressDelivery(lambda each: go.wait(5))
+    delivery = ProgressDelivery(lambda each: go.wait(300))
     delivery.put(event("0"))
     assert not asyncio.run(delivery.flush(0.02))
     go.set()
@@ -101,7 +99,7 @@ def test_the_thread_ends_when_idle_and_comes_back_when_needed() -> None:
     delivery.put(event("one"))
     ours = [each for each in threading.enumerate() if each.name == "chatstack-progress"]
     for thread in ours:
-        thread.join(5)
+        thread.join(300)
     assert not any(thread.is_alive() for thread in ours)
     delivery.put(event("two"))
     assert asyncio.run(delivery.flush())
@@ -131,11 +129,11 @@ def test_flushing_needs_no_thread_of_a_pool() -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(1))
         stuck = loop.run_in_executor(None, release.wait, 20)
-        delivery = ProgressDelivery(lambda each: go.wait(5))
+        delivery = ProgressDelivery(lambda each: go.wait(300))
         delivery.put(event("0"))
         loop.call_later(0.02, go.set)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(300):
                 return await delivery.flush(10)
         finally:
             release.set()
@@ -148,7 +146,7 @@ def test_several_may_flush_at_once_and_one_that_is_cancelled_disturbs_nobody() -
     go = threading.Event()
 
     async def run() -> list[bool]:
-        delivery = ProgressDelivery(lambda each: go.wait(5))
+        delivery = ProgressDelivery(lambda each: go.wait(300))
         delivery.put(event("0"))
         waiting = [asyncio.ensure_future(delivery.flush()) for _ in range(3)]
         await asyncio.sleep(0.02)
@@ -163,7 +161,7 @@ def test_a_listener_that_ends_after_the_loop_that_flushed_disturbs_nobody() -> N
     go, heard = threading.Event(), list[str]()
 
     def listen(each: ProgressEvent) -> None:
-        go.wait(5)
+        go.wait(300)
         heard.append(each.name)
 
     delivery = ProgressDelivery(listen)

@@ -8,12 +8,12 @@ import typing
 import pytest
 from opentelemetry.trace import INVALID_SPAN
 
-from chatstack import ProgressEvent, Telemetry, semconv
+from chatstack import ContextMemory, ContextWindowGuard, Message, ProgressEvent, Telemetry, semconv
 from chatstack.errors import ServerError
 from chatstack.semconv import WarningCode
 from chatstack.telemetry.spans import error_type
 from chatstack.telemetry.turns import Turn, attached, with_turn
-from chatstack.testing import TelemetryCapture
+from chatstack.testing import ScriptedClient, TelemetryCapture
 
 CODES: tuple[WarningCode, ...] = typing.get_args(WarningCode)
 
@@ -61,6 +61,7 @@ def test_the_codes_are_those_that_dashboards_were_told_of() -> None:
         "token_count_estimated",
         "iteration_limit_reached",
         "tool_loop_limit_reached",
+        "tool_result_shortened",
         "context_irreducible",
         "messages_repaired",
         "window_unknown",
@@ -72,6 +73,7 @@ def test_the_codes_are_those_that_dashboards_were_told_of() -> None:
         "store_unavailable",
         "layer_order",
         "context_layers_bypassed",
+        "usage_implausible",
     }
 
 
@@ -159,7 +161,7 @@ def test_an_edit_is_information_and_counts_what_it_removed() -> None:
         "chatstack.compaction.tokens_after": 4,
         "chatstack.severity": "INFO",
         "openinference.span.kind": "CHAIN",
-        "output.value": "9 became 4",
+        "output.value": "edited: 9 became 4",
     }
     assert capture.warnings == ()
     (point,) = capture.metric("chatstack.compaction.tokens_removed")
@@ -250,3 +252,21 @@ def test_the_turn_of_an_invalid_span_takes_warnings_without_harm() -> None:
     turn.edited("truncate", "9 -> 4 tokens")
     assert (turn.warning_count, turn.edit_count) == (1, 1)
     assert turn.story == "WARN who knows (window_unknown); 9 -> 4 tokens (truncate)"
+
+
+def test_conversations_that_a_full_memory_lets_go_of_are_counted() -> None:
+    capture = TelemetryCapture()
+    guard = ContextWindowGuard(
+        ScriptedClient(),
+        max_context_tokens=1_000,
+        memory=ContextMemory(max_messages=2),
+        telemetry=capture.telemetry,
+    )
+
+    async def all_of_them() -> None:
+        for number in range(5):
+            await guard.get_response([Message.user(f"hello {number}")])
+
+    asyncio.run(all_of_them())
+    (point,) = capture.metric("chatstack.memory.evicted")
+    assert (dict(point.labels), point.total) == ({}, 3)

@@ -13,7 +13,9 @@ import pytest
 
 import chatstack
 from chatstack import (
+    ChatRequest,
     ChatStack,
+    ChatStream,
     ContextWindow,
     FunctionInvoker,
     Message,
@@ -63,10 +65,35 @@ class Custom(Strategy):
         return Plan(strategy=self.name, reason="not needed", drop=(1,)) if context.tokens > 10 else None
 
 
+OF_TOOLS = {"text": (9, 9), "calls": (7, 7), "results": (18, 7)}
+"""Tokens before and after, by kind."""
+DONE = {
+    "clear_tool_results": "cleared 1 result",
+    "summarize": "summarized 5 messages",
+    "clear_then_drop": "pruned 2 messages",
+    "truncate": "pruned 1 message",
+    "truncate, oldest first": "pruned 1 message",
+    "truncate, by a guard": "pruned 1 message",
+    "truncate, by a window": "pruned 7 messages",
+    "custom": "pruned 1 message",
+}
+"""What the cells of lists begin with."""
+
+
 def edit(
-    strategy: str, stack: ChatStack, asked: list[Message], sizes: tuple[int, int], reason: str, left: int, **more: int
+    strategy: str,
+    stack: ChatStack,
+    asked: list[Message],
+    sizes: tuple[int, int],
+    reason: str,
+    left: int,
+    kinds: dict[str, tuple[int, int]] | None = None,
+    **more: int,
 ) -> Scenario:
-    """An edit, and what is told of it: tokens before and after, why, how many messages are left, cleared results."""
+    """An edit, and what is told of it: tokens before and after, why, how many messages are left, tokens by kind (all of
+    them text, unless told otherwise), cleared results."""
+    for kind, (before, after) in (kinds or {"text": sizes}).items():
+        more |= {f"{kind}_tokens_before": before, f"{kind}_tokens_after": after}
     about = of_edits(
         strategy,
         reason=reason,
@@ -86,18 +113,26 @@ def edits() -> dict[str, Scenario]:
     long, writer = [user(3), *[said(9), user(3)] * 4], ScriptedClient(["short"], counter=WORDS)
     down = ContextWindow(max_context_items=4, summary_client=ScriptedClient([ServerError("no")]))
     clearer, due = clearing(30, keep={"messages": 0}), "34 tokens in 5 messages, the trigger is 30"
-    summarizer = model().use(Summarizer, max_context_items=6, summary_client=writer, counter=WORDS)
-    folded, over = "9 items, more than 6; 7 messages into one summary", "15 tokens, more than 10"
+    summarizer = model().use(Summarizer, max_context_items=8, summary_client=writer, counter=WORDS)
+    folded, over = "9 items, more than 8; 5 messages into one summary", "15 tokens, more than 10"
 
     def applied(strategy: Strategy) -> ChatStack:
         return model().use(strategy, counter=WORDS)
 
     oldest, pruning = applied(OldestFirst(10, 8)), guarded(prune_on_overflow=True)
     return {
-        "clear_tool_results": edit("clear_tool_results", clearer, looked, (34, 23), due, 5, tool_results_cleared=1),
-        "summarize": replace(edit("summarize", summarizer, long, (51, 24), folded, 3), inside=("chat script",)),
+        "clear_tool_results": edit(
+            "clear_tool_results", clearer, looked, (34, 23), due, 5, OF_TOOLS, tool_results_cleared=1
+        ),
+        "summarize": replace(edit("summarize", summarizer, long, (51, 30), folded, 5), inside=("chat script",)),
         "clear_then_drop": edit(
-            "clear_then_drop", applied(ClearThenDrop(30)), looked, (34, 9), "34 tokens, more than 30", 3
+            "clear_then_drop",
+            applied(ClearThenDrop(30)),
+            looked,
+            (34, 9),
+            "34 tokens, more than 30",
+            3,
+            {"text": (9, 9), "calls": (7, 0), "results": (18, 0)},
         ),
         "truncate": edit("truncate", applied(Truncate(10)), talk, (15, 6), over, 2),
         "truncate, oldest first": edit("truncate", oldest, talk, (15, 6), over, 2),
@@ -105,7 +140,7 @@ def edits() -> dict[str, Scenario]:
             edit("truncate", pruning, talk, (15, 6), over, 2), codes=("context_window_exceeded",)
         ),
         "truncate, by a window": replace(
-            edit("truncate", applied(down), long, (51, 6), "9 items, more than 4", 2), codes=("summarizer_failed",)
+            edit("truncate", applied(down), long, (51, 6), "6 items, more than 4", 2), codes=("summarizer_failed",)
         ),
         "custom": edit("custom", applied(Custom()), talk, (15, 6), "not needed", 2),
     }
@@ -124,7 +159,7 @@ def built_in() -> Iterator[str]:
                     yield each.name
 
 
-def check_edit(heard: Told, scenario: Scenario, above: tuple[str, ...], **whose: str) -> CapturedSpan:
+def check_edit(heard: Told, name: str, scenario: Scenario, above: tuple[str, ...], **whose: str) -> CapturedSpan:
     """The span of an edit, its place, its log record and its counts. Gives the span."""
     capture, strategy = heard.capture, {"chatstack.compaction.strategy": scenario.span.split()[1]}
     (span,) = (each for each in capture.spans if each.attributes.get("chatstack.severity") == "INFO")
@@ -132,7 +167,7 @@ def check_edit(heard: Told, scenario: Scenario, above: tuple[str, ...], **whose:
     assert tuple(each.name for each in capture.spans if each.parent_id == span.span_id) == scenario.inside
     assert (span.status, span.events) == ("unset", ())
     said_of_it = {**scenario.attributes, **whose, "chatstack.severity": "INFO"}
-    hints = {"openinference.span.kind": "CHAIN", "output.value": scenario.message}
+    hints = {"openinference.span.kind": "CHAIN", "output.value": f"{DONE[name]}: {scenario.message}"}
     assert dict(span.attributes) == {**said_of_it, **hints}
     (log,) = (each for each in capture.logs if each.event_name == "chatstack.edit")
     assert (log.severity, log.body, dict(log.attributes)) == ("INFO", scenario.message, said_of_it)
@@ -173,7 +208,7 @@ def test_every_strategy_is_shown_here() -> None:
 def test_an_edit_is_seen_everywhere_and_is_no_warning(name: str, front: Front) -> None:
     scenario = edits()[name]
     heard = told(scenario, front)
-    span = check_edit(heard, scenario, ("invoke_agent chat", *above_of(name)), **{"gen_ai.conversation.id": ID})
+    span = check_edit(heard, name, scenario, ("invoke_agent chat", *above_of(name)), **{"gen_ai.conversation.id": ID})
     root = heard.capture.span("invoke_agent chat")
     assert root.trace_id == span.trace_id
     assert root.attributes["chatstack.edit.count"] == 1
@@ -181,8 +216,8 @@ def test_an_edit_is_seen_everywhere_and_is_no_warning(name: str, front: Front) -
     assert root.attributes.get("chatstack.warning.count", 0) == len(scenario.codes)
     assert ("langfuse.observation.level" in root.attributes) == bool(scenario.codes)
     sizes = {each: scenario.attributes[f"chatstack.compaction.tokens_{each}"] for each in ("before", "after")}
-    story = f"{sizes['before']} -> {sizes['after']} tokens ({span.name.split()[1]})"
-    assert str(root.attributes["output.value"]).endswith(story)
+    story = f"{DONE[name]}: {sizes['before']} -> {sizes['after']} tokens ({span.name.split()[1]})"
+    assert story in str(root.attributes["output.value"])
     (event,) = (each for each in heard.heard if each.kind == "edit")
     assert (event.name, event.message, event.error) == (span.name.split()[1], scenario.message, "")
     assert (event.round, event.conversation_id) == (0, ID)
@@ -205,7 +240,7 @@ def test_streaming_tells_exactly_the_same(name: str) -> None:
 def test_without_a_root_of_ours_an_edit_is_said_and_rolls_up_to_nothing(name: str, front: Front, foreign: bool) -> None:
     scenario = edits()[name]
     heard = told(scenario, front, root="none", foreign=foreign)
-    check_edit(heard, scenario, (*(("foreign",) if foreign else ()), *above_of(name)))
+    check_edit(heard, name, scenario, (*(("foreign",) if foreign else ()), *above_of(name)))
     assert not [each for each in heard.capture.spans if "chatstack.edit.count" in each.attributes]
     assert not [each for each in heard.capture.spans_named("foreign") if each.attributes or each.events]
 
@@ -215,7 +250,7 @@ def test_without_a_root_of_ours_an_edit_is_said_and_rolls_up_to_nothing(name: st
 def test_without_a_reporter_an_edit_rolls_up_to_the_outermost_call(name: str, front: Front) -> None:
     scenario = edits()[name]
     heard = told(scenario, front, root="tracer")
-    check_edit(heard, scenario, ("chat script", *above_of(name)), **{"gen_ai.conversation.id": ID})
+    check_edit(heard, name, scenario, ("chat script", *above_of(name)), **{"gen_ai.conversation.id": ID})
     (root,) = (each for each in heard.capture.spans if each.parent_id is None)
     assert root.attributes["chatstack.edit.count"] == 1
 
@@ -266,7 +301,7 @@ def test_the_rounds_before_an_edit_and_what_tools_ask_are_not_marked(front: Fron
 def test_an_edit_that_is_made_again_on_a_later_call_is_marked_and_not_said_again(name: str) -> None:
     scenario = edits()[name]
     (asked,) = scenario.asked
-    heard = told(replace(scenario, asked=[asked, [*asked, said(1), user(1)]]), "whole")
+    heard = told(replace(scenario, asked=[asked, [*asked, Message.assistant("fine"), user(1)]]), "whole")
     assert [mark for _, mark in compacted_calls(heard)] == [True]
     assert not [each for each in heard.capture.spans if each.attributes.get("chatstack.severity") == "INFO"]
     assert "chatstack.edit.count" not in heard.capture.span("invoke_agent chat").attributes
@@ -289,3 +324,48 @@ def test_a_plan_that_is_refused_is_no_edit(front: Front) -> None:
     assert "chatstack.edit.count" not in heard.capture.span("invoke_agent chat").attributes
     assert [log.event_name for log in heard.capture.logs] == ["chatstack.warning"]
     assert compacted_calls(heard) == [(("invoke_agent chat",), None)]
+
+
+# An edit that takes time
+
+
+@both_fronts
+@pytest.mark.parametrize("name", ["summarize", "truncate, by a window"])
+def test_listeners_hear_when_a_summary_begins_and_that_it_has_ended(name: str, front: Front) -> None:
+    heard = [(each.kind, each.name, each.error) for each in told(edits()[name], front).heard]
+    begun = heard.index(("edit_started", "summarize", ""))
+    came_of_it = ("edit", "summarize", "") if name == "summarize" else ("warning", "summarizer_failed", "ServerError")
+    error = "" if name == "summarize" else "ServerError"
+    assert heard[begun : begun + 5] == [
+        ("edit_started", "summarize", ""),
+        ("model_call_started", "script", ""),
+        ("model_call_ended", "script", error),
+        came_of_it,
+        ("edit_ended", "summarize", ""),
+    ]
+    assert [each for each in heard if each[0] == "edit_started"] == [heard[begun]]
+
+
+def test_a_summary_that_is_cancelled_has_ended_for_listeners_too() -> None:
+    heard, capture = list[ProgressEvent](), TelemetryCapture()
+    begun = asyncio.Event()
+
+    class Stuck(ScriptedClient):
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            begun.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    stack = model().use(ProgressReporter, on_progress=heard.append)
+    stack = stack.use(Summarizer, max_context_items=6, summary_client=Stuck(), counter=WORDS)
+
+    async def run() -> None:
+        async with stack.build(capture.resolve) as client:
+            asked = asyncio.create_task(client.get_response([user(3), *[said(9), user(3)] * 4]))
+            await begun.wait()
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
+    asyncio.run(run())
+    assert [(each.name, each.error) for each in heard if each.kind == "edit_ended"] == [("summarize", "cancelled")]
+    assert capture.open_spans == ()

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import typing
+from collections.abc import AsyncGenerator
 from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from chatstack import (
+    ChatRequest,
     ChatStack,
+    ChatStream,
+    ChatUpdate,
     ContextMemory,
     ContextWindow,
     ContextWindowGuard,
@@ -21,6 +26,7 @@ from chatstack import (
     ProgressEvent,
     ProgressReporter,
     ToolCall,
+    Usage,
 )
 from chatstack.client.stack import LayerOrderWarning
 from chatstack.loop.workspace import MemoryWorkspace
@@ -50,6 +56,7 @@ from tests.telemetry.scenarios import (
     of_edits,
     said,
     scenarios,
+    shortening,
     summarizing,
     told,
     user,
@@ -57,8 +64,8 @@ from tests.telemetry.scenarios import (
 )
 
 CODES: tuple[WarningCode, ...] = typing.get_args(WarningCode)
-OUTSIDE_OF_A_STACK: set[WarningCode] = {"iteration_limit_reached", "layer_order"}
-"""Provoked at the end of this file."""
+BY_THEMSELVES: set[WarningCode] = {"iteration_limit_reached", "layer_order", "usage_implausible"}
+"""Provoked at the end of this file: outside of a stack, or inside of a model call."""
 FIRST_ROUND_ONLY: set[WarningCode] = {
     "context_irreducible",  # what a round adds may go
     "context_layers_bypassed",
@@ -67,6 +74,7 @@ FIRST_ROUND_ONLY: set[WarningCode] = {
     "messages_repaired",  # the loop adds no orphan
     "prefix_unstable",
     "token_count_estimated",  # by then a report is known
+    "usage_implausible",
     "window_unknown",
 }
 
@@ -77,9 +85,31 @@ MISPLACED = (
     "layer 'ContextWindowGuard' is outside the tool loop 'FunctionInvoker': it sees a turn's first request only, so a "
     "long loop can still overflow; move it behind 'FunctionInvoker'"
 )
+IMPLAUSIBLE = (
+    "the provider reported what cannot be true (input_tokens -7, output_tokens of 100 bits): it counts as not told, in "
+    "budgets too"
+)
 AGAIN = "look is called for the third time in this turn with the same arguments"
 ROUNDS = {"tool limit": 0, "repeated": 2}
 """The loop speaks at the end of a round; what is inside of it, at the beginning of the second."""
+
+
+class Misreporting:
+    """A model whose last round reports what cannot be true."""
+
+    def __init__(self, answers: list[Answer], usage: Usage, rounds: int) -> None:
+        self.inner = ScriptedClient(answers)
+        self.usage, self.rounds = usage, rounds
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        stream = await self.inner.send(request)
+        is_last = len(self.inner.requests) % self.rounds == 0
+
+        async def updates() -> AsyncGenerator[ChatUpdate, None]:
+            async for update in stream:
+                yield replaced(update, usage=self.usage) if is_last and update.usage is not None else update
+
+        return await ChatStream.primed(updates())
 
 
 def looping(*answers: Answer, memory: ContextMemory | None = None, **options: typing.Any) -> ChatStack:
@@ -92,22 +122,23 @@ def later() -> dict[str, Scenario]:
     near: WarningCode = "context_window_near_limit"
     over: WarningCode = "context_window_exceeded"
     limit: WarningCode = "tool_loop_limit_reached"
-    share = "{} of the limit: about {} of {} tokens"
+    share = "{} at {}: about {} of {} tokens"
     loose, two_turns = [[user(3), said(9), user(3)]], [[*[user(3), said(9)] * 2, user(3)]]
     pruning = guarded(looping(), max_context_tokens=35, prune_on_overflow=True)
+    at_117 = share.format("pruned", "117%", 41, 35)
     wide, narrow = guarded(looping(), max_context_tokens=34), guarded(looping(), max_context_tokens=25)
-    store = guarded(looping(memory=ContextMemory(store=broken_store(1), scope="tenant-1")), max_context_tokens=99)
+    store = guarded(looping(memory=ContextMemory(store=broken_store(2), scope="tenant-1")), max_context_tokens=99)
     greedy, left = looping().use(Greedy(2)), of_edits("clear_tool_results", tokens_after=29)
     failed = of_edits("summarize", messages_before=7, tokens_before=53)
-    ours, of_window = looping(CALL, CALL, "fine", max_tool_calls_per_turn=1), ContextWindow(max_tool_calls_per_turn=1)
+    ours, of_window = looping(CALL, "fine", max_tool_calls_per_turn=1), ContextWindow(max_tool_calls_per_turn=1)
     calls = {"chatstack.tools.calls": 1, "chatstack.tools.limit": 1}
     again = {"gen_ai.tool.name": "look", "chatstack.tools.calls": 3}
     no_more = "1 tool calls {}, the limit is 1: the model is asked to answer without more"
     this, since = no_more.format("in this turn"), no_more.format("since the last user message")
     found = {
-        "near": Scenario(near, wide, share.format("85%", 29, 34), weighed(29, 34, "warn")),
-        "exceeded": Scenario(over, narrow, share.format("116%", 29, 25), weighed(29, 25, "warn")),
-        "pruned": Scenario(over, pruning, share.format("117%", 41, 35), weighed(41, 35, "prune"), loose, inside=PRUNED),
+        "near": Scenario(near, wide, share.format("fits", "85%", 29, 34), weighed(29, 34, "warn")),
+        "exceeded": Scenario(over, narrow, share.format("sent as it is", "116%", 29, 25), weighed(29, 25, "warn")),
+        "pruned": Scenario(over, pruning, at_117, weighed(41, 35, "prune"), loose, inside=PRUNED),
         "ineffective": Scenario("edit_ineffective", clearing(20, looping()), INEFFECTIVE.format(29), left, span=CLEAR),
         "plan": Scenario("plan_rejected", greedy, GREEDY, of_edits("greedy"), span=GREEDILY, error="plan_rejected"),
         "store": Scenario("store_unavailable", store, STORE_FAILS, of_edits("replay"), span=REPLAY),
@@ -116,6 +147,7 @@ def later() -> dict[str, Scenario]:
             "ServerError",
         ),
         "repeated": Scenario("repeated_tool_call", looping(CALL, CALL, CALL, "fine"), AGAIN, again, span="tool_loop"),
+        "shortened": shortening(looping(), [user(3)]),
         "tool limit": Scenario(limit, ours, this, calls, span="tool_loop"),
         "tool limit of a window": Scenario(limit, looping().use(of_window), since, calls, span="tool_loop"),
     }  # fmt: skip
@@ -123,7 +155,7 @@ def later() -> dict[str, Scenario]:
         f"later: {name}": replace(
             each,
             asked=[[user(3)]] if each.asked is Scenario.asked else each.asked,
-            edits=len(each.inside) if each.inside == PRUNED else 0,
+            edits=each.edits or (len(each.inside) if each.inside == PRUNED else 0),
             round=ROUNDS.get(name, 1),
         )
         for name, each in found.items()
@@ -191,7 +223,7 @@ def check_root(root: CapturedSpan, scenario: Scenario) -> None:
 
 def test_every_code_is_provoked_here() -> None:
     provoked = {each.code for each in (*scenarios().values(), *later().values())}
-    assert provoked | OUTSIDE_OF_A_STACK == set(CODES)
+    assert provoked | BY_THEMSELVES == set(CODES)
 
 
 def test_every_code_that_a_later_round_can_bring_is_provoked_in_one() -> None:
@@ -347,3 +379,21 @@ def test_events_that_are_lost_after_the_turn_are_said_when_the_client_is_closed(
     assert sum(int(str(each.attributes["chatstack.progress.dropped"])) for each in spans) >= 4
     assert spans[-1].parent_id is None
     assert [(each.trace_id, each.span_id) for each in capture.logs] == [(each.trace_id, each.span_id) for each in spans]
+
+
+@both_fronts
+@pytest.mark.parametrize("reporter", [False, True])
+@pytest.mark.parametrize("later", [False, True])
+def test_usage_that_cannot_be_true_is_said_inside_of_the_call_that_reported_it(
+    later: bool, reporter: bool, front: Front
+) -> None:
+    scenario = Scenario("usage_implausible", model(), IMPLAUSIBLE, {}, [[user(3)]], "usage")
+    provider = Misreporting([CALL, "fine"] if later else ["fine"], Usage(-7, 10**30), rounds=1 + later)
+    stack = ChatStack(provider).use(FunctionInvoker, tools=[look])
+    heard = told(replace(scenario, stack=stack), front, root="reporter" if reporter else "none")
+    root = heard.capture.spans[0]
+    calls = heard.capture.spans_named("chat script")
+    above = ("invoke_agent chat", "chat script") if reporter else ("chat script",)
+    check_span(heard, scenario, above, **{"gen_ai.conversation.id": ID})
+    check_root(root if reporter else calls[-1], scenario)
+    assert heard.warned("usage_implausible").parent_id == calls[-1].span_id

@@ -65,7 +65,7 @@ def feed_of(client: BuiltClient) -> ProgressFeed:
 async def until_turn_ends(events: ProgressEvents, turns: int = 1) -> list[ProgressEvent]:
     """What comes, up to the end of so many turns."""
     heard: list[ProgressEvent] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         async for each in events:
             heard.append(each)
             turns -= each.kind == "turn_ended"
@@ -172,7 +172,7 @@ def test_a_follower_in_a_thread_and_loop_of_its_own_hears_everything() -> None:
 
     thread = threading.Thread(target=lambda: asyncio.run(follow()))
     thread.start()
-    assert follows.wait(5)
+    assert follows.wait(300)
     client = stack(feed=feed).build()
 
     async def talk() -> None:
@@ -180,7 +180,7 @@ def test_a_follower_in_a_thread_and_loop_of_its_own_hears_everything() -> None:
             await client.get_response("hello", conversation_id="c")
 
     asyncio.run(talk())
-    thread.join(20)
+    thread.join(300)
     assert heard == KINDS * 20
 
 
@@ -314,7 +314,7 @@ def test_a_listener_that_raises_exits_or_blocks_costs_followers_nothing(does: st
 
     def listen(each: ProgressEvent) -> None:
         if does == "blocks":
-            go.wait(20)
+            go.wait(300)
         else:
             raise {"raises": ValueError("no"), "exits": SystemExit(3)}[does]
 

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
+from opentelemetry import baggage, propagate
 from opentelemetry import context as otel
 from opentelemetry.instrumentation.genai.anthropic import AnthropicInstrumentor  # pyright: ignore[reportMissingTypeStubs]
 from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor  # pyright: ignore[reportMissingTypeStubs]
@@ -24,6 +25,7 @@ from opentelemetry.instrumentation.httpx import HTTPX2ClientInstrumentor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.genai.handler import TelemetryHandler  # pyright: ignore[reportMissingTypeStubs]
 
 from chatstack import (
@@ -59,6 +61,14 @@ DURATION, TOKENS = "gen_ai.client.operation.duration", "gen_ai.client.token.usag
 ANSWER = (
     b'{"id": "m-1", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn",'
     b' "content": [{"type": "text", "text": "fine"}], "usage": {"input_tokens": 3, "output_tokens": 1}}'
+)
+CHAT = (
+    b'{"id": "c", "object": "chat.completion", "created": 1, "model": "gpt", "choices": [{"index": 0, "finish_reason":'
+    b' "stop", "message": {"role": "assistant", "content": "fine"}}]}'
+)
+RESPONSE = (
+    b'{"id": "r", "object": "response", "created_at": 1, "model": "gpt", "status": "completed", "output": [{"type":'
+    b' "message", "id": "i", "role": "assistant", "content": [{"type": "output_text", "text": "fine"}]}]}'
 )
 CLAUDE = "chat claude-sonnet-4-5"
 OVERFLOWS = "word " * 5_000
@@ -309,6 +319,86 @@ def test_a_key_that_is_changed_between_two_calls_is_sent(recording: Recording) -
     assert recording.makers == ["chatstack", "chatstack", ANTHROPIC, SDK]
 
 
+def headers_of(wire: Wire, recording: Recording, **options: Any) -> tuple[Any, list[httpx2.Headers]]:
+    """A provider of that wire over a transport that keeps the headers of what is sent."""
+    seen: list[httpx2.Headers] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers)
+        content = {"messages": ANSWER, "completions": CHAT, "responses": RESPONSE}[request.url.path.rpartition("/")[2]]
+        return httpx2.Response(200, content=content, headers={"content-type": "application/json"})
+
+    http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    if wire == "anthropic":
+        spans: Any = {"tracer_provider": recording.tracers, **options}
+        sdk = AsyncAnthropic(api_key="any", http_client=http, open_telemetry=spans)
+        return AnthropicChatClient("claude", client=sdk), seen
+    made = OpenAIChatClient if wire == "chat" else OpenAIResponsesClient
+    return made("gpt", client=AsyncOpenAI(api_key="any", http_client=http)), seen
+
+
+@on_every_wire
+@pytest.mark.parametrize("nested", ["suppress", "keep", "defer"])
+@pytest.mark.parametrize("instrumented", [True, False], ids=["instrumented", "plain"])
+def test_the_trace_goes_out_with_every_call_whoever_has_its_span(
+    server: MockServer, wire: Wire, nested: Nested, instrumented: bool, request: pytest.FixtureRequest
+) -> None:
+    """The header names the innermost span: ours where others are suppressed, else that of whoever is nearest."""
+    recording = request.getfixturevalue("recording") if instrumented else Recording(server)
+    client, seen = headers_of(wire, recording)
+    tracer = recording.tracers.get_tracer("web")
+    with tracer.start_as_current_span("POST /chat"), attached(baggage.set_baggage("user", "u-42")):
+        asyncio.run(ModelTracer(client, telemetry=recording.telemetry, nested=nested).get_response("hello"))
+    (headers,) = seen
+    (ours,) = [span for span in recording.started if maker_of(span) == "chatstack"] or [None]
+    _, trace_id, span_id, _ = headers["traceparent"].split("-")
+    sent = {format(span.context.span_id, "016x") for span in recording.started}
+    assert trace_id == format(recording.started[0].context.trace_id, "032x")
+    assert span_id in sent
+    if nested == "suppress":
+        assert ours is not None
+        assert span_id == format(ours.context.span_id, "016x")
+        assert "baggage" not in headers
+    elif wire == "anthropic":
+        assert span_id == format(recording.started[-1].context.span_id, "016x")
+
+
+@on_every_wire
+def test_outside_of_a_trace_no_header_of_one_goes_out(server: MockServer, wire: Wire) -> None:
+    client, seen = headers_of(wire, Recording(server), traces=False)
+    asyncio.run(client.get_response("hello"))
+    assert "traceparent" not in seen[0]
+
+
+def test_a_client_that_is_told_not_to_send_the_trace_does_not(server: MockServer) -> None:
+    recording = Recording(server)
+    client, seen = headers_of("anthropic", recording, propagation=False)
+    asyncio.run(ModelTracer(client, telemetry=recording.telemetry).get_response("hello"))
+    assert "traceparent" not in seen[0]
+
+
+def test_a_propagator_that_fails_or_is_not_there_fails_no_call(server: MockServer) -> None:
+    class Failing(TraceContextTextMapPropagator):
+        def inject(self, *args: Any, **options: Any) -> None:
+            raise OSError("no")
+
+    recording, before = Recording(server), propagate.get_global_textmap()
+    propagate.set_global_textmap(Failing())
+    try:
+        client, seen = headers_of("chat", recording)
+        asyncio.run(ModelTracer(client, telemetry=recording.telemetry).get_response("hello"))
+    finally:
+        propagate.set_global_textmap(before)
+    assert "traceparent" not in seen[0]
+    command = [
+        sys.executable,
+        "-c",
+        "from chatstack.telemetry.propagation import trace_headers; print(trace_headers())",
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"OTEL_PROPAGATORS": "nobody"})
+    assert ran.stdout == "{}\n"
+
+
 def test_with_global_providers_the_switch_is_found_whenever_an_instrumentation_comes(server: MockServer) -> None:
     command = [
         sys.executable,
@@ -317,7 +407,7 @@ def test_with_global_providers_the_switch_is_found_whenever_an_instrumentation_c
         server.openai_url,
         server.anthropic_url,
     ]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert ran.stderr == ""
     assert json.loads(ran.stdout) == {
         "before": ["chatstack chat gpt-5-mini", f"chatstack {CLAUDE}"],

@@ -44,6 +44,7 @@ from chatstack import (
 )
 from chatstack.context.condensing import ClearThenDrop
 from chatstack.context.context import Context
+from chatstack.context.pruning import OldestFirst
 from chatstack.errors import ContextOverflowError, ProviderError
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
@@ -234,10 +235,15 @@ CASES = {
     "not summarized, called a tool": Case(lambda: summarizing([call(1)]), "summarizer_failed"),
     "condensed": Case(lambda: model().use(ClearThenDrop(900)), "clear_then_drop"),
     "pruned": Case(lambda: guarded(model(), prune_on_overflow=True, strict=True), "compact_context truncate"),
+    "shortened": Case(
+        lambda: tools([call(1)], "fine").use(OldestFirst(100, 80)),
+        "tool_result_shortened",
+        (Message.user(MARKER),),
+    ),
     "rejected": Case(lambda: guarded(model(), strict=True), "ContextOverflowError"),
     "too long": Case(
         lambda: guarded(model(ContextOverflowError(3_000, 900, message=MARKER), "fine"), 9_000, prune_on_overflow=True),
-        "refused as too long",
+        "as too long",
     ),
     "repaired": Case(lambda: guarded(model()), "messages_repaired", ORPHANS),
     "store": Case(shared, "store_unavailable"),
@@ -270,7 +276,7 @@ def leaks(case: Case, front: Front, caplog: pytest.LogCaptureFixture) -> list[st
     assert case.told in capture.said()
     assert capture.open_spans == ()
     assert heard
-    records = [each.getMessage() for each in caplog.records if each.name.startswith("chatstack")]
+    records = [repr(vars(each)) for each in caplog.records if each.name.startswith("chatstack")]
     told = [*capture.said().splitlines(), *map(repr, heard), *(str(each.message) for each in warned), *records]
     return [each for each in told if MARKER in each]
 

@@ -49,7 +49,7 @@ SEEN = {
 @pytest.mark.parametrize("signal", list(SEEN))
 def test_an_sdk_that_is_configured_after_the_first_call_is_used_from_the_next(signal: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", f"SIGNAL = {signal!r}\n{CODE}"], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", f"SIGNAL = {signal!r}\n{CODE}"], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["True", "False", SEEN[signal]]
@@ -59,6 +59,6 @@ def test_a_provider_that_the_environment_names_is_used() -> None:
     code = "from chatstack import Telemetry; print(Telemetry().is_silent)"
     environment = {**os.environ, "OTEL_PYTHON_TRACER_PROVIDER": "sdk_tracer_provider"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.stdout, done.stderr) == ("False\n", "")

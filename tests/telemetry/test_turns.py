@@ -10,7 +10,7 @@ from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN
 
 from chatstack import ProgressEvent
-from chatstack.telemetry.turns import Turn, attached, compacted, current_turn, is_compacted, with_turn
+from chatstack.telemetry.turns import Turn, attached, current_turn, with_turn
 
 
 def test_there_is_no_turn_unless_one_runs() -> None:
@@ -49,13 +49,6 @@ def test_turns_of_tasks_do_not_mix() -> None:
         return await asyncio.gather(*(run(str(number)) for number in range(20)))
 
     assert asyncio.run(all_of_them()) == [str(number) for number in range(20)]
-
-
-def test_a_request_that_was_edited_is_marked_on_its_way_down() -> None:
-    assert not is_compacted()
-    with attached(compacted()):
-        assert is_compacted()
-    assert not is_compacted()
 
 
 def test_telling_makes_an_event_of_the_turn() -> None:

@@ -1,0 +1,94 @@
+"""What model calls have cost, as a metric: where the extra ``prices`` is installed, and has a price for the model."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from weakref import WeakKeyDictionary
+
+import msgspec
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from chatstack import semconv
+from chatstack.telemetry.forks import renewed_in_child
+from chatstack.telemetry.spans import Value
+from chatstack.tokens.prices import price_of
+from chatstack.values.responses import Usage
+
+_MOST_WAITING = 10_000
+"""Calls before the first export; of more than that, the oldest are not counted."""
+
+
+class Costs:
+    """Adds up dollars by the attributes of calls, and tells the sums when metrics are collected.
+
+    The first price loads tables, which takes a second. So calls wait until metrics are collected for the first time:
+    that is done by a thread of its exporter, not on the event loop of the calls.
+    """
+
+    def __init__(self, meter: metrics.Meter) -> None:
+        self._waiting: deque[tuple[tuple[str, ...], Usage, Mapping[str, Value]]] = deque(maxlen=_MOST_WAITING)
+        self._sums: dict[tuple[tuple[str, Value], ...], Decimal] = {}
+        self._is_loaded = False
+        self._lock = threading.Lock()
+        meter.create_observable_counter(semconv.COST_METRIC[0], [self._observe], unit=semconv.COST_METRIC[1])
+        renewed_in_child(self)
+
+    def after_fork(self) -> None:
+        """In a child nobody holds the lock."""
+        self._lock = threading.Lock()
+
+    def add(self, models: tuple[str, ...], usage: Usage, labels: Mapping[str, Value]) -> None:
+        """Take in a call, at the price of the first of those models that has one."""
+        if self._is_loaded:
+            self._count(models, usage, labels)
+        else:
+            self._waiting.append((models, usage, labels))
+
+    def _observe(self, options: CallbackOptions) -> Iterable[Observation]:
+        while self._waiting:
+            try:
+                call = self._waiting.popleft()
+            except IndexError:  # another reader has taken it
+                break
+            self._count(*call)
+            self._is_loaded = True
+        with self._lock:
+            return [Observation(float(dollars), dict(labels)) for labels, dollars in self._sums.items()]
+
+    def _count(self, models: tuple[str, ...], usage: Usage, labels: Mapping[str, Value]) -> None:
+        dollars = next((cost for model in models if model and (cost := _dollars(model, usage)) is not None), None)
+        if dollars is not None:
+            key = tuple(sorted(labels.items()))
+            with self._lock:
+                self._sums[key] = self._sums.get(key, Decimal(0)) + dollars
+
+
+_everybodys: list[Costs] = []
+_by_provider: WeakKeyDictionary[metrics.MeterProvider, Costs] = WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def costs_of(meter: metrics.Meter, provider: metrics.MeterProvider | None) -> Costs:
+    """The one for a provider, None is the process's: a sum that is observed must have one observer."""
+    with _making:
+        if provider is None:
+            if not _everybodys:
+                _everybodys.append(Costs(meter))
+            return _everybodys[0]
+        found = _by_provider.get(provider)
+        if found is None:
+            found = _by_provider[provider] = Costs(meter)
+        return found
+
+
+def _dollars(model: str, usage: Usage) -> Decimal | None:
+    """The price of a call; writing to the cache costs what input does, where nobody says what it costs."""
+    price = price_of(model)
+    if price is None:
+        return None
+    found = price.of_usage(usage)
+    return found if found is not None else price.of_usage(msgspec.structs.replace(usage, cache_write_tokens=0))

@@ -1,0 +1,27 @@
+"""What became of a request, in the words that lists of traces have room for: about twenty characters."""
+
+from __future__ import annotations
+
+from chatstack import semconv
+from chatstack.telemetry.spans import Attributes
+
+
+def what_was_done(strategy: str, attributes: Attributes) -> str:
+    """An edit in the words that come first, where lists show no more."""
+
+    def count(name: str) -> int:
+        value = attributes.get(name, 0)
+        return value if isinstance(value, int) else 0
+
+    fewer = count(semconv.COMPACTION_MESSAGES_BEFORE) - count(semconv.COMPACTION_MESSAGES_AFTER)
+    cleared, shortened = count(semconv.COMPACTION_RESULTS_CLEARED), count(semconv.COMPACTION_RESULTS_SHORTENED)
+    if strategy == "summarize":
+        return f"summarized {fewer + 1} messages"
+    done = [f"pruned {_counted(fewer, 'message')}"] if fewer > 0 else []
+    done += [f"cleared {_counted(cleared, 'result')}"] if cleared else []
+    done += [f"shortened {_counted(shortened, 'result')}"] if shortened else []
+    return ", ".join(done) or "edited"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

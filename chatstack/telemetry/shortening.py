@@ -1,0 +1,140 @@
+"""The mark of a request that was edited on its way down: what was left out of it. It travels in the OpenTelemetry
+context, so layers of others cannot lose it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, cast
+
+from opentelemetry import context as otel
+
+from chatstack import semconv
+from chatstack.telemetry.spans import numbers_of
+from chatstack.tokens.counter import char_counter
+from chatstack.values.messages import Message
+
+Messages: TypeAlias = tuple[Message, ...]
+
+_SHORTENED = otel.create_key("chatstack-shortened")
+
+
+class LeftOut(NamedTuple):
+    """By how much the request of a model call is shorter than it came.
+
+    ``tokens`` are those that context layers report, and estimates for layers of others. ``by_plan``: a context layer
+    took part in it. ``is_of_turn``: the request is the turn's own, and not one that a tool or a layer makes beside it.
+    """
+
+    messages_came: int
+    messages_sent: int
+    tokens: int
+    by_plan: bool
+    is_of_turn: bool
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        """The numbers as attributes of a span."""
+        return {
+            semconv.CONTEXT_MESSAGES: self.messages_came,
+            semconv.CONTEXT_MESSAGES_SENT: self.messages_sent,
+            semconv.CONTEXT_TOKENS_LEFT_OUT: self.tokens,
+        }
+
+    @property
+    def numbers(self) -> dict[str, int | float]:
+        """The same for a progress event."""
+        return numbers_of(self.attributes)
+
+    def __str__(self) -> str:
+        return f"{self.messages_sent:,} of {self.messages_came:,} messages sent, about {self.tokens:,} tokens left out"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortened:
+    """What was done up to here: ``came`` is what the first to edit got, ``sent`` what the last one handed on; ``fewer``
+    messages, and so many tokens less."""
+
+    came: Messages
+    sent: Messages
+    fewer: int
+    tokens: int
+    by_plan: bool
+
+
+def compacted(came: Messages, sent: Messages, tokens: int) -> otel.Context:
+    """Return the current context with the mark that a context layer has edited messages, and left out that many tokens.
+
+    Adds to what was left out further out.
+    """
+    return _marked(came, sent, tokens, by_plan=True)
+
+
+def shortened(came: Messages, sent: Messages) -> otel.Context:
+    """Return the same for whoever does not tell how many tokens, and is no context layer."""
+    return _marked(came, sent, _lost(came, sent), by_plan=False)
+
+
+def _marked(came: Messages, sent: Messages, tokens: int, *, by_plan: bool) -> otel.Context:
+    first, fewer, before = came, len(came) - len(sent), _mark_of(came)
+    if before is not None:
+        first, by_plan = before.came, by_plan or before.by_plan
+        fewer += before.fewer + max(0, len(before.sent) - len(came))
+        tokens += before.tokens + _lost(before.sent, came)
+    return otel.set_value(_SHORTENED, _Shortened(first, sent, fewer, tokens, by_plan))
+
+
+def is_compacted() -> bool:
+    """Whether a context layer has edited the request on its way down."""
+    mark = cast("_Shortened | None", otel.get_value(_SHORTENED))
+    return mark is not None and mark.by_plan
+
+
+def unmarked(context: otel.Context) -> otel.Context:
+    """Return the context without the mark, for a request that nothing was left out of."""
+    return otel.set_value(_SHORTENED, None, context)
+
+
+def left_out_of(sent: Messages, asked: Messages) -> LeftOut | None:
+    """What has been left out of the messages that are sent here; None if nothing has.
+
+    ``asked`` is what the turn's current round asks, () where nobody knows: by it, what layers of others leave out is
+    seen, too.
+    """
+    mark = _mark_of(sent)
+    is_of_turn = _continues(sent if mark is None else mark.came, asked)
+    known = asked if is_of_turn else ()
+    if mark is None:
+        tokens = _lost(known, sent)
+        return LeftOut(max(len(known), len(sent)), len(sent), tokens, False, is_of_turn) if tokens else None
+    came = max(len(sent), len(mark.sent)) + mark.fewer
+    tokens = mark.tokens + _lost(mark.sent, sent) + _lost(known, mark.came)
+    if not tokens and not mark.by_plan:
+        return None
+    return LeftOut(max(len(known), came), len(sent), tokens, mark.by_plan, is_of_turn)
+
+
+def _mark_of(messages: Messages) -> _Shortened | None:
+    """The mark, if it is about these messages: a layer may ask a model about something else meanwhile."""
+    mark = cast("_Shortened | None", otel.get_value(_SHORTENED))
+    return mark if mark is not None and _continues(messages, mark.sent) else None
+
+
+def _continues(messages: Messages, before: Messages) -> bool:
+    """Whether messages are what became of others: they end alike, or share any."""
+    if messages is before:
+        return True
+    if not messages or not before:
+        return False
+    one, other = messages[-1], before[-1]
+    return one.original is other.original or one == other or not set(map(id, messages)).isdisjoint(map(id, before))
+
+
+def _lost(before: Messages, after: Messages) -> int:
+    """About how many tokens a layer has taken out that does not tell."""
+    if before is after or not before:
+        return 0
+    size_of = char_counter(4).count_message
+    stay = set(map(id, before)).intersection(map(id, after))
+    gone = sum(size_of(message) for message in before if id(message) not in stay)
+    new = sum(size_of(message) for message in after if id(message) not in stay)
+    return max(0, gone - new)

@@ -1,0 +1,47 @@
+"""The usage that providers report, checked as it comes in: budgets, loops, spans and estimates all go by it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from chatstack.client.protocol import ProviderInfo
+from chatstack.client.stream import UsageCheck
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.turns import current_turn
+from chatstack.tokens.reported import credible, doubted, most_of, with_usage
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
+
+
+def checking(telemetry: Telemetry, request: ChatRequest, info: ProviderInfo) -> UsageCheck:
+    """A stream's check of what is reported for that request: what cannot be true counts as not told.
+
+    It is warned of (``usage_implausible``) once per conversation.
+    """
+
+    def check(update: ChatUpdate, so_far: ChatResponse) -> ChatUpdate:
+        answer = so_far.messages if update.message_done is None else (*so_far.messages, update.message_done)
+        reserved = request.options.max_tokens or info.default_max_tokens
+        return with_usage(update, partial(believed, partial(most_of, request, answer, reserved)))
+
+    def believed(most: partial[int], usage: Usage) -> Usage:
+        known = credible(usage, most)
+        doubts = [] if known is usage else doubted(usage, known)
+        if doubts and telemetry.is_first("usage_implausible", _conversation(request)):
+            telemetry.warn(
+                "usage_implausible",
+                f"the provider reported what cannot be true ({', '.join(doubts)}): it counts as not told, in budgets "
+                "too",
+                {},
+                span_name="usage",
+            )
+        return known
+
+    return check
+
+
+def _conversation(request: ChatRequest) -> str | int:
+    """What stays the same from call to call: the id, or else what the user said first."""
+    turn = current_turn()
+    conversation_id = request.conversation_id or (turn.conversation_id if turn is not None else None)
+    return conversation_id or hash(next((each for each in request.messages if each.role == "user"), None))
