@@ -106,12 +106,17 @@ def test_a_provider_is_made_by_name_and_model(monkeypatch: pytest.MonkeyPatch) -
         ({"use": "openai"}, "config: provider.model: expected the name of a model, got None"),
         (
             {"use": "openai", "model": "m", "base_url": "x"},
-            "config: provider: unknown key 'base_url'; known: model, use",
+            "config: provider.base_url: base_url must be like 'https://host:port/path': scheme, host or port is "
+            "missing or wrong",
         ),
-        ({"use": "openai", "model": "m", "api_key": "x"}, "config: provider: unknown key 'api_key'; known: model, use"),
+        (
+            {"use": "anthropic", "model": "m", "api_key": "x"},
+            "config: provider: unknown key 'api_key'; known: base_url, max_retries, model, stall_seconds, "
+            "timeout_seconds, use, window_tokens",
+        ),
     ],
 )
-def test_a_provider_section_says_use_and_model_and_nothing_else(section: object, told: str) -> None:
+def test_what_is_wrong_in_a_provider_section_is_told_with_its_place(section: object, told: str) -> None:
     with pytest.raises(WiringError) as caught:
         from_config({} if section is None else {"provider": section})
 

@@ -16,6 +16,8 @@ from chatstack.config.schema import pipeline_schema
 from chatstack.config.spellings import OPTIONS
 from chatstack.testing import ScriptedClient
 
+pytestmark = pytest.mark.slow
+
 GUARD: dict[str, object] = {"use": "ContextWindowGuard", "max_context_tokens": 900}
 OPENAI = {"use": "openai", "model": "m"}
 STORE = {"use": "sqlite", "path": "a.sqlite"}

@@ -148,8 +148,8 @@ def test_what_is_allowed_is_told_by_one_object_and_nothing_else(allowed: object)
         from_config({}, ScriptedClient(), allowed=allowed)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("key", ["base_url", "api_key", "api_key_env", "http_client", "client", "headers", "timeout"])
-def test_no_config_says_where_a_provider_is_or_which_key_it_uses(key: str) -> None:
+@pytest.mark.parametrize("key", ["api_key", "api_key_env", "http_client", "client", "headers", "timeout"])
+def test_no_config_says_which_key_a_provider_uses_or_holds_an_object_for_it(key: str) -> None:
     assert f"provider: unknown key {key!r}" in refused(
         {"provider": {**OPENAI, key: "x"}}, Allowed(providers=["openai"])
     )
@@ -259,8 +259,15 @@ def test_an_error_holds_no_line_break_or_escape_of_the_config() -> None:
         ("a.toml", ".".join(["a"] * 2_000) + " = 1\n"),
         ("a.toml", "[" + ".".join(["a"] * 2_000) + "]\n"),
         ("a.yaml", "layers: " + ":".join(["1"] * 2_000) + "\n"),
+        ("a.toml", "".join(f"a{number}{'.a' * 900} = 1\n" for number in range(500))),
+        ("a.yaml", "layers: " + "[" * 51 + "]" * 51 + "\n"),
+        ("a.yaml", "layers: [" + f"{'[' * 300}{']' * 300}," * 160 + "]\n"),
+        ("a.yaml", "layers: [" + "1," * 50_000 + "]\n"),
     ],
-    ids=["merged tables", "merged tables by a tag", "a dotted key", "a dotted table", "a number of many colons"],
+    ids=[
+        *["merged tables", "merged tables by a tag", "a dotted key", "a dotted table", "a number of many colons"],
+        *["many dotted keys", "many open brackets", "brackets again and again", "many characters"],
+    ],
 )
 def test_what_readers_take_quadratic_time_for_is_refused(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)

@@ -137,8 +137,7 @@ def test_what_is_wrong_with_a_counter_is_told_with_its_place(counter: object, to
 
 def test_functions_and_services_cannot_be_written_in_a_config_and_it_says_where_they_go() -> None:
     assert wrong({"layers": [{"use": "FunctionInvoker", "name": "loop", "tools": ["os.system"]}]}) == (
-        "config: layers[0].tools: wants an object that no config can hold, got ['os.system']; "
-        "give it in code: stack.override('loop', tools=...)"
+        "config: layers[0].tools[0]: 'os.system' names no tool; write 'package.module:function'"
     )
     assert wrong({"layers": [{"use": "ProgressReporter", "on_progress": "print"}]}).startswith(
         "config: layers[0].on_progress: wants an object that no config can hold, got a str; "
@@ -193,7 +192,7 @@ def test_the_client_that_writes_summaries_is_a_provider_table(layer: str) -> Non
         ({"use": "opena", "model": "m"}, "config: layers[0].summary_client.use: 'opena' is no provider; did you mean "),
         (
             {"use": "openai", "model": "m", "api_key": "sk-1"},
-            "config: layers[0].summary_client: unknown key 'api_key'; known: model, use",
+            "config: layers[0].summary_client: unknown key 'api_key'; known: base_url, ",
         ),
         ({"use": "openai"}, "config: layers[0].summary_client.model: expected the name of a model, got None"),
     ],

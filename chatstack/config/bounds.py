@@ -7,11 +7,12 @@ from collections.abc import Mapping
 _FROM_1 = {"minimum": 1}
 _SHARE = {"exclusiveMinimum": 0, "maximum": 1}
 _SHARE_OR_NONE = {"minimum": 0, "maximum": 1}
-_SECONDS = {"exclusiveMinimum": 0}
+_ABOVE_0 = {"exclusiveMinimum": 0}
 
 BOUNDS: Mapping[str, Mapping[str, object]] = {
     "CharCounter.chars_per_token": {"exclusiveMinimum": 0},
     "ContextWindowGuard.chars_per_token": {"minimum": 0.1, "maximum": 100},
+    "base_url": {"pattern": "^https?://[^/?#]"},
     "clear_at_least": {"minimum": 0},
     "compress_to": _SHARE,
     "keep.fraction": _SHARE_OR_NONE,
@@ -24,8 +25,10 @@ BOUNDS: Mapping[str, Mapping[str, object]] = {
     "max_context_items": _FROM_1,
     "max_context_tokens": _FROM_1,
     "max_entries": _FROM_1,
+    "max_megabytes": _ABOVE_0,
     "max_messages": _FROM_1,
     "max_records": _FROM_1,
+    "max_retries": {"minimum": 0},
     "max_summary_tokens": _FROM_1,
     "max_tokens": _FROM_1,
     "max_tool_calls_per_turn": _FROM_1,
@@ -33,16 +36,19 @@ BOUNDS: Mapping[str, Mapping[str, object]] = {
     "newest_result": _SHARE_OR_NONE,
     "path": {"minLength": 1, "not": {"const": ":memory:"}},
     "prune_to": _SHARE,
+    "stall_seconds": _ABOVE_0,
     "summary_prompt": {"minLength": 1},
-    "summary_timeout_seconds": _SECONDS,
+    "summary_timeout_seconds": _ABOVE_0,
     "target": _SHARE,
     "target_tokens": _FROM_1,
-    "tool_timeout_seconds": _SECONDS,
+    "timeout_seconds": _ABOVE_0,
+    "tool_timeout_seconds": _ABOVE_0,
     "trigger.fraction": _SHARE,
     "trigger.messages": _FROM_1,
     "trigger.tokens": _FROM_1,
     "truncate_to": _SHARE,
     "warning_threshold": _SHARE,
+    "window_tokens": _FROM_1,
 }
 """By option, or by what has it and option, where others of that name have other bounds."""
 

@@ -14,8 +14,12 @@ from chatstack.config.values import MESSAGE_CHARS, Config, cut, first_twice, kin
 from chatstack.errors import WiringError
 
 _LARGEST = 1_000_000
-_LONGEST_CHAIN = 1_000
 """Characters, of a file or of what the aliases in it stand for."""
+_LARGEST_YAML = 100_000
+"""Characters: its reader takes a hundred times as long as those of JSON and TOML."""
+_LONGEST_CHAIN = 1_000
+_MOST_CHAINED = 5_000_000
+"""Over all lines, the squares of how many dots or colons each has: so many steps the readers take for them."""
 
 
 def opened(config: object) -> tuple[str, Config]:
@@ -69,9 +73,14 @@ def _text(path: Path) -> str:
 
 def _check_cheap(text: str) -> None:
     """Refuse what takes the readers quadratic time: keys of a thousand dots, numbers of a thousand colons."""
+    steps = 0
     for number, line in enumerate(text.splitlines(), start=1):
-        if max(line.count("."), line.count(":")) > _LONGEST_CHAIN:
+        chain = max(line.count("."), line.count(":"))
+        if chain > _LONGEST_CHAIN:
             raise ValueError(f"line {number}: more than {_LONGEST_CHAIN:,} dots or colons")
+        steps += chain * chain
+        if steps > _MOST_CHAINED:
+            raise ValueError(f"line {number}: too many lines up to here have hundreds of dots or colons")
 
 
 def _toml(text: str) -> object:
@@ -89,6 +98,8 @@ def _json(text: str) -> object:
 
 
 def _yaml(text: str) -> object:
+    if len(text) > _LARGEST_YAML:
+        raise ValueError(f"{len(text):,} characters; a config in YAML has {_LARGEST_YAML:,} at most")
     _check_cheap(text)
     try:
         import yaml

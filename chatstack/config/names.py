@@ -6,16 +6,19 @@ import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
+from urllib.parse import urlsplit
 
 from chatstack import plugins
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import service_type
-from chatstack.config.making import arguments, by, check_made, made_of, taken, told_at
-from chatstack.config.options import Option
+from chatstack.client.wiring import name_of, service_type
+from chatstack.config.imported import with_tools_imported
+from chatstack.config.making import arguments, by, check_made, hidden_texts, made_of, taken, told_at
+from chatstack.config.options import PROVIDER_OPTIONS, Option, provider_options, takes_tools
 from chatstack.config.values import Config, check_keys, kind_of, nearest_to, shown, table
 from chatstack.context.memory import ContextMemory
 from chatstack.errors import WiringError
+from chatstack.providers.settings import check_base_url, check_settings
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.requests import ChatRequest
 
@@ -25,15 +28,20 @@ class Allowed:
     """What a config from outside may name beside the built-in layers, strategies and counters: only what is listed.
 
     ``providers`` and ``stores`` by the names that they have in a config, ``plugins`` by the names of their
-    distributions; what a plugin offers needs both. ``Allowed()`` allows none.
+    distributions; what a plugin offers needs both. ``provider_options`` are those that it may set (``timeout_seconds``,
+    ``window_tokens``), ``base_urls`` the addresses that a provider may have: the key of the environment goes there.
+    ``tools`` are names of the form ``package.module:function``; each is imported. ``Allowed()`` allows none.
     """
 
     providers: Collection[str] = ()
     stores: Collection[str] = ()
     plugins: Collection[str] = ()
+    provider_options: Collection[str] = ()
+    base_urls: Collection[str] = ()
+    tools: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        for name in ("providers", "stores", "plugins"):
+        for name in ("providers", "stores", "plugins", "provider_options", "base_urls", "tools"):
             given: object = getattr(self, name)
             if isinstance(given, str | bytes) or not isinstance(given, Collection):
                 raise WiringError(f"Allowed: {name}={shown(given)} must be a list of names", parameter=name)
@@ -41,6 +49,10 @@ class Allowed:
                 if not isinstance(each, str):
                     told = f"{shown(each)} is no name; a list of names is text only"
                     raise WiringError(f"Allowed: {name}: {told}", parameter=name)
+        for each in self.provider_options:
+            if each == "base_url" or each not in PROVIDER_OPTIONS:
+                told = "list the addresses in base_urls" if each == "base_url" else nearest_to(each, PROVIDER_OPTIONS)
+                raise WiringError(f"Allowed: provider_options: {shown(each)}; {told}", parameter="provider_options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +110,16 @@ class NamedProvider:
 
     use: str
     model: str
+    options: Config = field(default_factory=dict[str, object], hash=False)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         raise WiringError(f"{self!r} is only described, and answers nothing")
 
     def __repr__(self) -> str:
-        return f"{self.use} {self.model!r}"
+        told = {**self.options}
+        address = urlsplit(str(told.pop("base_url", None) or ""))  # without what may be a password in it
+        where = f" at {address.hostname}{f':{address.port}' if address.port else ''}" if address.hostname else ""
+        return f"{self.use} {self.model!r}{where}{''.join(f', {name}={value!r}' for name, value in told.items())}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +139,38 @@ class Services:
     """By what they were made, of which options."""
 
     def provider(self, section: object, here: str) -> ChatClient:
-        """The client that ``{"use": ..., "model": ...}`` describes; it has its address and key from its environment."""
-        content = table(section, here)
-        check_keys(content, ("use", "model"), here)
-        use, model = content.get("use"), content.get("model")
+        """The client that ``{"use": ..., "model": ..., ...options}`` describes; it has its key from its environment."""
+        content = dict(table(section, here))
+        use, model = content.pop("use", None), content.pop("model", None)
         name, offer = self.providers.find(use, f"{here}.use")
         if not isinstance(model, str) or not model:
             raise WiringError(f"{here}.model: expected the name of a model, got {shown(model)}", parameter="model")
-        if self.describe:
+        if self.describe and offer is not None and not content:
             return NamedProvider(name, model)
         make, _ = self.providers.load(name, f"{here}.use")
-        with told_at(here, offer, made_by=make):
-            made = cast("Callable[[str], object]", make)(model)
+        known = {each.name: each for each in provider_options(make)}
+        check_keys(content, ("use", "model", *known), here)
+        given = {each: self._provider_option(known[each], value, here) for each, value in content.items()}
+        hidden = hidden_texts(given, known)
+        with told_at(here, offer, made_by=make, spelt={each: each for each in known}, hidden=hidden):
+            if self.describe:
+                if offer is None:
+                    _check_provider(make, model, given)
+                return NamedProvider(name, model, given)
+            made = cast("Callable[..., object]", make)(model, **given)
         check_made(made, here, offer, wanted="chat client", methods=("send",))
         return cast("ChatClient", made)
+
+    def _provider_option(self, option: Option, value: object, here: str) -> object:
+        """An option of a provider, if this config may set it."""
+        allowed, place = self.providers.allowed, f"{here}.{option.name}"
+        if allowed is not None:
+            is_address = option.name == "base_url"
+            listed = isinstance(value, str) and value in allowed.base_urls
+            if not (listed if is_address else option.name in allowed.provider_options):
+                told = "this address" if is_address else "this option"
+                raise WiringError(f"{place}: {told} is not allowed in this config", parameter=option.name)
+        return taken(option, value, place)
 
     def counter(self, section: object, here: str) -> TokenCounter:
         """The counter of that name, or of ``{"use": name, ...options}``."""
@@ -173,6 +207,9 @@ class Services:
 
     def option(self, option: Option, value: object, here: str, *, layer: str) -> object:
         """The value of a layer's option: what a name stands for where a service is wanted, else plain data, checked."""
+        if takes_tools(option):
+            allowed = self.providers.allowed
+            value = with_tools_imported(value, None if allowed is None else allowed.tools, here)
         is_spelt = _is_spelt(value)
         if is_spelt and option.form == "counter":
             return self.counter(value, here)
@@ -185,6 +222,16 @@ class Services:
                 parameter=option.name,
             )
         return taken(option, value, here, layer=layer)
+
+
+def _check_provider(make: object, model: str, given: Config) -> None:
+    """Check what a provider of ours would refuse when it is made; that takes no SDK and no key."""
+    owner, options = name_of(make), dict(given)
+    if options.pop("base_url", None) is not None:
+        check_base_url(owner, given["base_url"])
+    options.pop("max_tokens_field", None)
+    defaults = {"timeout_seconds": None, "max_retries": None, "stall_seconds": None, "window_tokens": None}
+    check_settings(owner, model=model, **{**defaults, **options})
 
 
 def _is_spelt(value: object) -> bool:

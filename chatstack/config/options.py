@@ -17,6 +17,10 @@ from chatstack.client.wiring import Layer, Resolver, option_names, service_type
 from chatstack.config.values import is_plain
 from chatstack.context.strategy import StrategyApplier
 from chatstack.tokens.counter import TokenCounter
+from chatstack.tools.tool import Tool
+
+PROVIDER_OPTIONS = ("base_url", "timeout_seconds", "max_retries", "stall_seconds", "window_tokens", "max_tokens_field")
+"""What a config can say of a provider, where the provider takes it."""
 
 REQUIRED = inspect.Parameter.empty
 """The default of an option that has none."""
@@ -64,6 +68,17 @@ def service_options(make: object) -> tuple[Option, ...]:
     """What can be set on what is no layer: a counter, a store, the memory."""
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return _options(make, [each.name for each in _parameters(make) if each.kind in by_name])
+
+
+def provider_options(make: object) -> tuple[Option, ...]:
+    """What a config can say of a provider, beside its model: never a key, nor an object."""
+    return tuple(each for each in service_options(make) if each.name in PROVIDER_OPTIONS)
+
+
+def takes_tools(option: Option) -> bool:
+    """Whether an option is a list of tools, which a config names by where they are imported from."""
+    inside = [kind for each in typing.get_args(option.hint) for kind in (each, *typing.get_args(each))]
+    return option.form == "code" and any((typing.get_origin(kind) or kind) is Tool for kind in inside)
 
 
 def unhinted(name: str) -> Option:

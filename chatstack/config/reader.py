@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 import yaml
 from yaml.constructor import ConstructorError
+from yaml.scanner import ScannerError
 
 from chatstack.config.values import first_twice
 
 _TAG = "tag:yaml.org,2002:"
+_DEEPEST = 50
 
 _CORE: dict[str, tuple[str, Callable[[str], object]]] = {
     "null": ("~|null|Null|NULL|", lambda _: None),
@@ -36,6 +38,11 @@ class Reader(yaml.SafeLoader):
     yaml_constructors: ClassVar[dict[str | None, Callable[..., Any]]] = {
         tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (f"{_TAG}str", f"{_TAG}seq", f"{_TAG}map", None)
     }
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - its name there
+        if self.flow_level >= _DEEPEST:  # for each token, the scanner looks at all brackets that are open
+            raise ScannerError(None, None, f"more than {_DEEPEST} brackets are open", self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)  # pyright: ignore[reportUnknownMemberType]
 
     def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)

@@ -1,6 +1,6 @@
 """A stack from a file or a dict: the same recipe that ``ChatStack(...).use(...)`` would make.
 
-    provider = { use = "openai", model = "gpt-5-mini" }
+    provider = { use = "openai", model = "gpt-5-mini", timeout_seconds = 30 }
     memory = { store = { use = "sqlite", path = "decisions.sqlite" }, scope = "tenant-7" }
 
     [[layers]]
@@ -11,15 +11,17 @@
 
 A layer is a name, or a table with ``use``, its options and, where two would be called the same, a ``name``. Where a
 layer takes a counter, that is a name or a table with ``use`` and options; where it takes a client of its own, that is
-a table with ``use`` and ``model``, as the provider is. Names are those of the tables below, then those that installed
-plugins offer (``chatstack.plugins``). Functions, such as tools, come from code:
-``from_config(path).override("FunctionInvoker", tools=[...])``. Everything is checked at once, so that an error says
+a table with ``use`` and ``model``, as the provider is. Beside these a provider has its ``base_url``,
+``timeout_seconds``, ``max_retries``, ``stall_seconds``, ``window_tokens`` and ``max_tokens_field``, as in code. Names
+are those of the tables below, then those that installed plugins offer (``chatstack.plugins``). Tools are named by where
+they are imported from, ``tools = ["my_app.tools:get_weather"]``; other functions come from code:
+``from_config(path).override("FunctionInvoker", approve=...)``. Everything is checked at once, so that an error says
 where in the file it is. YAML is read as its version 1.2 has it: ``yes`` is text, and ``017`` seventeen.
 
-What a config can never do: import a module by its path, read another file or a variable of the environment, say where
-a provider is or which key it is asked with, name a tool, run anything. What it can do, unless ``allowed`` says
-otherwise: have a provider called with the key that the environment has for it, have an installed plugin imported, and
-have a store opened, which writes where the config says. So a config that somebody else wrote is read with
+What a config can never do: read another file or a variable of the environment, say which key a provider is asked with,
+hold an object. What it can do, unless ``allowed`` says otherwise: have a provider called, wherever it says, with the
+key that the environment has for it, have an installed plugin or a tool's module imported, and have a store opened,
+which writes where the config says. So a config that somebody else wrote is read with
 ``from_config(config, provider, allowed=Allowed())``. It still decides about sizes, limits, placeholders and the prompt
 of summaries: about what calls cost, and some of what a model reads.
 """

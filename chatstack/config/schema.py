@@ -20,7 +20,8 @@ from chatstack import plugins
 from chatstack.client.stack import AT_MOST_ONE
 from chatstack.client.wiring import name_of
 from chatstack.config.bounds import BOUNDS, ONE_OF
-from chatstack.config.options import REQUIRED, Option, options_of, service_options
+from chatstack.config.imported import NAME
+from chatstack.config.options import REQUIRED, Option, options_of, provider_options, service_options, takes_tools
 from chatstack.config.recipes import COUNTERS, LAYERS, PROVIDERS, STORES
 from chatstack.config.spellings import CHOICES, OPTIONS, TYPES
 from chatstack.config.values import LARGEST, takes_none, without_paths
@@ -63,13 +64,7 @@ def pipeline_schema(*, with_plugins: bool = False) -> Schema:
             }
         ),
         "$defs": {
-            "provider": _table(
-                {
-                    "use": _one_of([*PROVIDERS, *offered(("chatstack.providers",))]),
-                    "model": {"type": "string", "minLength": 1},
-                },
-                ["use", "model"],
-            ),
+            "provider": _provider(offered(("chatstack.providers",))),
             "counter": _named(COUNTERS, offered(("chatstack.counters",))),
             "store": _named(STORES, offered(("chatstack.stores",))),
             "memory": _memory(),
@@ -111,6 +106,18 @@ def _at_most_one(name: str, source: object) -> Schema:
     types = [_has("type", {"const": each}) for each, layer in TYPES.items() if layer == name]
     tables = [{"type": "object", **each, **unnamed} for each in (_has("use", {"const": name}), *types)]
     return {"contains": {"anyOf": [{"const": name}, *tables]}, "minContains": 0, "maxContains": 1}
+
+
+def _provider(offered: Iterable[str]) -> Schema:
+    """A provider: each of ours with its own options, those of plugins with any that a provider can have."""
+    made = {name: getattr(importlib.import_module(module), each) for name, (module, each) in PROVIDERS.items()}
+    options = {name: _properties(provider_options(make), name_of(make)) for name, make in made.items()}
+    foreign = [each for each in offered if each not in PROVIDERS]
+    everything = {key: value for each in options.values() for key, value in each.items()}
+    uses: list[tuple[Schema, Schema]] = [({"const": name}, known) for name, known in options.items()]
+    uses += [(_one_of(foreign), everything)] if foreign else []
+    model: Schema = {"type": "string", "minLength": 1}
+    return {"anyOf": [_table({"use": use, "model": model, **known}, ["use", "model"]) for use, known in uses]}
 
 
 def _memory() -> Schema:
@@ -180,6 +187,9 @@ def _nothing(option: Option) -> Schema | None:
     """How a config says that there is none of what only code, or a container, can give."""
     if takes_none(option.hint):
         return {"type": "null"}
+    if takes_tools(option):
+        told = "Where tools are imported from: package.module:function. Others are given in code."
+        return {"type": "array", "items": {"type": "string", "pattern": NAME}, "description": told}
     if option.form == "code" and typing.get_origin(option.hint) in (Sequence, list, tuple):
         return {"type": "array", "maxItems": 0, "description": "Given in code."}
     return None

@@ -69,7 +69,7 @@ def converted(
             here, value = f"{here}{path}", cast("Sequence[object]", value)[int(index[1])]
         elif at:
             text = f"{text}{at}{path}"
-        said = re.sub(" '.*'$", "", text) if is_hidden else f"{cut(text)}: {shown(cast('Any', value))}"
+        said = text.partition(" '")[0] if is_hidden else f"{cut(text)}: {shown(cast('Any', value))}"
         raise wrong(f"{said[:1].lower()}{said[1:]}", here) from error
     except NotImplementedError as error:
         raise wrong(no_data) from error

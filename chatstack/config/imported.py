@@ -1,0 +1,53 @@
+"""Tools that a config names by where they are imported from: ``"package.module:function"``."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Collection, Sequence
+from typing import cast
+
+from chatstack import plugins
+from chatstack.config.values import key_shown, kind_of, nearest_to, shown
+from chatstack.errors import WiringError
+
+NAME = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+"""``package.module:function``, or ``package.module:holder.function``."""
+
+
+def with_tools_imported(value: object, allowed: Collection[str] | None, here: str) -> object:
+    """Return the value with the texts in a list replaced by what they name; ``allowed`` has those that may be, None is
+    any. Raises ``WiringError`` with the place of the very name that is wrong."""
+    if not isinstance(value, list | tuple):
+        return value
+    given = cast("Sequence[object]", value)
+    return [
+        _imported(each, allowed, f"{here}[{number}]") if isinstance(each, str) else each
+        for number, each in enumerate(given)
+    ]
+
+
+def _imported(name: str, allowed: Collection[str] | None, here: str) -> object:
+    if allowed is not None and name not in allowed:
+        told = ", ".join(sorted(allowed)) or "none"
+        raise WiringError(f"{here}: {shown(name)} is not allowed in this config; allowed: {told}", parameter="tools")
+    if not re.fullmatch(NAME, name):
+        raise WiringError(f"{here}: {shown(name)} names no tool; write 'package.module:function'", parameter="tools")
+    module, _, path = name.partition(":")
+    try:
+        found: object = importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        told = f"{key_shown(module)} cannot be imported: {plugins.told(error)}"
+        raise WiringError(f"{here}: {told}; it has to be installed, or on PYTHONPATH", parameter="tools") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            told = f"there is no {key_shown(path)} in {key_shown(module)}; {nearest_to(part, _names_in(found))}"
+            raise WiringError(f"{here}: {told}", parameter="tools")
+        found = getattr(found, part)
+    if not callable(found):
+        raise WiringError(f"{here}: {shown(name)} is {kind_of(found)}, which is no function", parameter="tools")
+    return found
+
+
+def _names_in(holder: object) -> list[str]:
+    return [name for name, each in vars(holder).items() if callable(each) and not name.startswith("_")]
