@@ -22,7 +22,10 @@ from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias, cast
 
-from dependency_injector import providers
+from chatstack.di.extras import needs_extra
+
+with needs_extra("chatstack.di.dependency_injector", "dependency_injector", "dependency-injector"):
+    from dependency_injector import providers
 
 from chatstack.client.stack import BuiltClient, ChatStack
 from chatstack.di.kept import Provider, Watch, derived, effective

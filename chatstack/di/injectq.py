@@ -20,7 +20,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
-from injectq import InjectQ
+from chatstack.di.extras import needs_extra
+
+with needs_extra("chatstack.di.injectq", "injectq", "injectq"):
+    from injectq import InjectQ
 
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient

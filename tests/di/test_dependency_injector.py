@@ -124,6 +124,7 @@ def test_a_conversation_that_fails_is_closed() -> None:
     assert len(app.journal().closed) == 1
 
 
+@pytest.mark.slow
 def test_a_thousand_conversations_at_once_see_only_their_own() -> None:
     app = App()
     app.provider.override(providers.Object(Provider(delay_seconds=0)))

@@ -247,7 +247,7 @@ def test_each_thread_has_its_own_singletons_made_anew(kind: Any) -> None:
         assert both() == ["fake", "fake"]
     assert both() == ["real", "real"]
     assert both() == ["real", "real"]
-    other.join(timeout=20)
+    other.join(timeout=300)
     assert asked[-1][1] is asked[-3][1] is not asked[-2][1]
 
 
@@ -299,6 +299,6 @@ def test_threads_that_ask_while_something_is_overridden_and_restored_leave_no_fa
         assert app.chat().provider is real
     stop.set()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=300)
     assert not any(thread.is_alive() for thread in threads)
     assert strange == []

@@ -198,7 +198,7 @@ def test_a_thread_that_has_a_singleton_made_does_not_lock_out_one_that_has_the_c
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=20)
+            thread.join(timeout=300)
         assert len(got) == 2
         assert app.handler().client is app.chat()
 

@@ -128,6 +128,7 @@ def test_a_conversation_that_fails_is_closed() -> None:
     assert len(container.get(Journal).closed) == 1
 
 
+@pytest.mark.slow
 def test_a_thousand_conversations_at_once_see_only_their_own() -> None:
     container = container_of(recipe(Provider(delay_seconds=0)))
 

@@ -1,0 +1,19 @@
+"""A container that is not installed: the import that needs it says which extra brings it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+
+@contextmanager
+def needs_extra(module: str, package: str, extra: str) -> Generator[None]:
+    """Around the import of ``package``: where that is missing, ``ModuleNotFoundError`` names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise ModuleNotFoundError(
+            f"{module}: needs {package}; pip install 'chatstack-core[{extra}]'", name=error.name
+        ) from error
