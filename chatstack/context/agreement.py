@@ -1,91 +1,105 @@
-"""Agreement: processes that share a store carry out the same decisions, and none of them waits for it for long."""
+"""Agreement: processes that share a store go by the same choices and artifacts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from chatstack import semconv
+from chatstack.context.choices import Bound
 from chatstack.context.context import Context
+from chatstack.context.conversations import Chosen
 from chatstack.context.history import Recognised
 from chatstack.context.memory import MOST_TERMS, ContextMemory
-from chatstack.context.records import Decision, Record, covered
+from chatstack.context.records import Insertion, Record
 from chatstack.context.saying import say_rejected
 from chatstack.context.sharing import SharedDecisions
 from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Telemetry
+from chatstack.values.messages import Message
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a context layer does about decisions of other processes. What a store gives is verified like any plan."""
+    """The memory of a context layer together with its store. What a store gives is verified like any plan."""
 
     memory: ContextMemory
     telemetry: Telemetry
 
-    async def recalled(self, terms: str, seen: Recognised, context: Context) -> Decision:
-        """The decision that covers most of this history, here or in the store, if there is one; ``context`` is as it
+    async def recalled(
+        self, place: str, seen: Recognised, context: Context, others: Callable[[], tuple[str, ...]]
+    ) -> Chosen:
+        """The choice of the newest answer in this history that has one, here or in the store; ``context`` is as it
         came in."""
-        known = self.memory.recall(terms, seen)
-        if self.memory.shared is None:
+        known = self.memory.chosen(place, seen, others)
+        shared = self.memory.shared
+        if shared is None:
             return known
-        return await self._looked_up(self.memory.shared, terms, seen, context, known)
-
-    async def latched(
-        self,
-        terms: str,
-        seen: Recognised,
-        context: Context,
-        mine: Record,
-        *,
-        replaces: Record | None = None,
-        covers: int | None = None,
-    ) -> Record:
-        """The record that holds from now on: ours, unless somebody else was first, here or in another process."""
-        kept = self.memory.latch(terms, seen, mine, replaces=replaces, covers=covers)
-        if kept is not mine or self.memory.shared is None:
-            return kept
-        return await self._settled(self.memory.shared, terms, seen, context, mine, replaces, covers)
-
-    async def _looked_up(
-        self, shared: SharedDecisions, terms: str, seen: Recognised, context: Context, known: Decision
-    ) -> Decision:
-        messages, asked = seen.history.messages[: seen.length], seen.history.asked
+        asked = seen.conversation.asked
+        before = asked.get(place, 0)
         # What was asked for once is not asked for again: else every call would ask for the whole history.
-        beyond = max(0, known.covers - 1, asked.get(terms, 0))
-        found = await shared.find(terms, seen.links, messages, beyond=beyond)
-        self._say(found.problem)
-        if found.answered:
+        beyond = max(0, known.covers - 1, before)
+        links, messages = list(seen.links[: seen.length]), seen.history.messages[: seen.length]
+        answered = True
+        for who in (seen.who, *(() if before else others())):  # a branch may have got an id of its own
+            found = await shared.find(_owner(place, who), links, messages, beyond=beyond)
+            self._say(found.problem)
+            answered = answered and found.answered
+            record, covers = found.record, found.covers
+            if record is not None and record != known.record and self._holds(record, seen, context):
+                self.memory.adopt(Bound(place, seen.who, links[covers - 1], record, messages[:covers]), seen)
+                known = self.memory.chosen(place, seen)
+                break
+        if answered:
             if len(asked) >= MOST_TERMS:
                 asked.clear()
-            # Up to the model's latest message only: what is decided with what follows it holds from there.
-            asked[terms] = max(0, seen.history.latest_assistant)
-        if found.record is None or found.record == known.record or not self._holds(found.record, seen, context):
-            return known
-        return self.memory.adopt(terms, seen, found.record, found.covers)
+            asked[place] = max(0, seen.history.latest_assistant)
+        return known
 
-    async def _settled(
-        self,
-        shared: SharedDecisions,
-        terms: str,
-        seen: Recognised,
-        context: Context,
-        mine: Record,
-        replaces: Record | None,
-        covers: int | None,
-    ) -> Record:
-        messages = seen.history.messages[: seen.length]
-        messages = messages[: covers or covered(mine, messages)]
-        kept = await shared.put(terms, seen.links, mine, messages, replaces)
-        self._say(kept.problem)
-        if kept.record is mine or not self._holds(kept.record, seen, context):
-            return mine
-        self.memory.adopt(terms, seen, kept.record, len(messages))
-        return kept.record
+    async def share(self, bound: Bound, seen: Recognised) -> None:
+        """Put a choice into the store; one that is there already holds from then on."""
+        if self.memory.shared is None:
+            return
+        there = await self.memory.shared.put(_owner(bound.place, bound.who), bound.link, bound.record, bound.messages)
+        self._say(there.problem)
+        if there.record is not bound.record:
+            self.memory.adopt(bound._replace(record=there.record), seen)
+
+    async def artifact(self, subject: str, link: bytes, seen: Recognised) -> Message | None:
+        """The artifact about exactly that, here or in the store."""
+        known = self.memory.artifact(subject, link)
+        if known is not None or self.memory.shared is None:
+            return known
+        found = await self.memory.shared.find(subject, [link], ())
+        self._say(found.problem)
+        if found.record is None or not found.record.insert:
+            return None
+        made = found.record.insert[0].made()
+        self.memory.keep_artifact(subject, link, made, seen)
+        return made
+
+    async def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised) -> Message:
+        """Keep an artifact; the one that holds from now on, as somebody else may have made another first."""
+        known = self.memory.artifact(subject, link)
+        if known is not None:
+            return known
+        shared: SharedDecisions | None = self.memory.shared
+        if shared is not None:
+            there = await shared.put(subject, link, Record(insert=(Insertion(0, made, made.annotation),)), ())
+            self._say(there.problem)
+            if there.record.insert:
+                made = there.record.insert[0].made()
+        self.memory.keep_artifact(subject, link, made, seen)
+        return made
 
     def _holds(self, record: Record, seen: Recognised, context: Context) -> bool:
-        wrong = problems(record.plan(seen.positions, len(context.messages)), context)
+        edited = record.edited(context.messages, seen.positions)
+        if edited is None:
+            return False
+        plan = record.plan(seen.positions, len(context.messages), edited)
+        wrong = problems(plan, context)
         if wrong:
-            say_rejected(self.telemetry, record.plan(seen.positions, len(context.messages)), wrong)
+            say_rejected(self.telemetry, plan, wrong)
         return not wrong
 
     def _say(self, problem: str) -> None:
@@ -96,3 +110,7 @@ class Agreement:
                 {semconv.COMPACTION_STRATEGY: "replay"},
                 span_name="compact_context replay",
             )
+
+
+def _owner(place: str, who: str) -> str:
+    return f"choice:{place}:{who}"

@@ -31,12 +31,15 @@ class Leave(NamedTuple):
     history_ticket: int
     client: Outage
     client_ticket: int
+    close: Callable[[], None]
+    """Forget the account, if nothing is owed: it is as good as new."""
 
     def succeeded(self) -> None:
         """There is a summary."""
         self.client.over(self.client_ticket)
         self.account.outage.over(self.history_ticket)
         self.account.given_up, self.account.was_told = 0, False
+        self.close()
 
     def failed(self, *, is_outage: bool) -> float:
         """There is none. How many seconds nobody tries again for this history."""
@@ -98,7 +101,14 @@ class SummaryAttempts:
         if its is None:
             account.outage.gave_up(mine)
             return None
-        return Leave(account, mine, of_client, its)
+        place = (owner, _places(opened)[0])
+
+        def close() -> None:
+            with self._lock:
+                if account.owed == Usage():
+                    self._histories.pop(place, None)
+
+        return Leave(account, mine, of_client, its, close)
 
     def was_told(self, owner: str, opened: Opened) -> bool:
         """Whether somebody has told that there is no summary of this history."""

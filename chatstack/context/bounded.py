@@ -23,11 +23,6 @@ class Bounded(OrderedDict[K, V], Generic[K, V]):
             self.move_to_end(key)
         return found
 
-    def touch(self, key: K) -> None:
-        """It was used again, whether or not it is still there."""
-        if key in self:
-            self.move_to_end(key)
-
     def put(self, key: K, value: V) -> None:
         self[key] = value
         self.move_to_end(key)

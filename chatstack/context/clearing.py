@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
-from chatstack.context.pairing import Answered, alone, answered_calls
+from chatstack.context.pairing import Answered, alone, answered_calls, as_it_came
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE
@@ -53,8 +53,9 @@ class ClearToolResults(Strategy):
     ``{handle}``, by which a recall tool gives the content back. ``clear_tool_inputs`` takes the arguments of the calls,
     too, or of those of some tools. An edit that saves less than ``clear_at_least`` tokens is not made; with ``"pays"``
     it waits until reading those tokens again and again has cost twice what the edit will cost, unless the window, where
-    it is known, or a cold cache leaves no choice, or makes it cheap. Never cleared: what the model has not seen yet,
-    errors, pinned messages, the latest user message, open units, and what is smaller than its placeholder.
+    it is known and the edit gets below it, or a cold cache leaves no choice, or makes it cheap. Never cleared: what the
+    model has not seen yet, errors, pinned messages, the latest user message, open units, and what is smaller than its
+    placeholder.
     Source: seed ``xpert-context-editing``; Anthropic's ``clear_tool_uses``.
     """
 
@@ -79,7 +80,8 @@ class ClearToolResults(Strategy):
         saves = sum(each.saves for each in batch)
         if saves * context.scale < 1 or not self._is_worth_it(context, batch, saves):
             return None
-        reason = f"{context.tokens:,} tokens in {len(context.messages)} messages, the trigger is {self._told(context)}"
+        size = f"{context.tokens - context.reserved_tokens:,} tokens"  # the trigger is of the input alone
+        reason = f"{size} in {len(context.messages)} messages, the trigger is {self._told(context)}"
         return Plan(strategy=self.name, reason=reason, replace=tuple(self._edits(context, batch)))
 
     def is_due(self, context: Context) -> bool:
@@ -150,7 +152,7 @@ class ClearToolResults(Strategy):
     def _cleared_result(self, context: Context, each: Answered) -> tuple[ToolResult, int]:
         """The result without its content, if that makes it smaller, and by how much it does."""
         result, message = each.result, context.messages[each.position]
-        if result not in message.original.parts:
+        if result != as_it_came(message, each.part):
             return result, 0  # an edited one has given back what it had
         before = _size(context, each)
         placeholder = filled(self.placeholder, result.name or each.call.name, before, result)
@@ -171,8 +173,8 @@ class ClearToolResults(Strategy):
 
     def _is_worth_it(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
         after = context.tokens - saves * context.scale
-        if self.is_forced(context):
-            return True
+        if self.is_forced(context) and after <= (context.window_tokens or 0):
+            return True  # an edit that leaves too much all the same has to be worth it, as any other
         if self.clear_at_least == "pays":
             return context.is_cold or self._pays(context, batch, saves)
         if saves * context.scale < self.clear_at_least:

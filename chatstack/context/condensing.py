@@ -10,16 +10,15 @@ from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
 from chatstack.context.limits import Limits
 from chatstack.context.mentions import mentions_in
-from chatstack.context.pairing import alone, answered_calls
+from chatstack.context.pairing import alone, answered_calls, as_it_came
 from chatstack.context.plans import Plan
-from chatstack.context.pruning import UNSEEN, removable
+from chatstack.context.pruning import removable
+from chatstack.context.shortening import fitted, never_whole, saved_by, shortened_to, unseen_results
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import ToolResult
 
-_ROOM = 0.75
-"""Of the limit: what a new result that is too large by itself may fill the context to."""
 _LEAST = 64
 """Tokens of a new result that are left in any case."""
 
@@ -32,9 +31,10 @@ class ClearThenDrop(Strategy):
     Everything in one edit, and deep, so that the next is far off: ``target``, ``keep_recent`` (what stays untouched of
     the newest units) and ``mentions`` (the list) are shares of ``max_tokens``; without a number, it is the model's
     window. A result that the model has not seen yet is not cleared; but where one that is larger than the share
-    ``newest_result`` comes when the limit is exceeded, it loses its middle, or it would push out all the rest. Never
-    touched: system, pinned and summary messages, the first user message, the latest one, and
-    calls that wait for results. ``placeholder`` may name ``{tool}``, ``{tokens}`` and ``{handle}``.
+    ``newest_result`` comes when the limit is exceeded, it loses its middle, or it would push out all the rest; that is
+    warned of as ``tool_result_shortened``. Never touched: system and pinned messages, the first user message, the
+    latest one, and calls that wait for results; a summary only where the limit needs it. ``placeholder`` may name
+    ``{tool}``, ``{tokens}`` and ``{handle}``.
     """
 
     max_tokens: int | None = None
@@ -64,6 +64,9 @@ class ClearThenDrop(Strategy):
     def needs_window(self) -> bool:
         return self.max_tokens is None
 
+    def is_due(self, context: Context) -> bool:
+        return bool(self.excess(context))
+
     def excess(self, context: Context) -> str:
         return Limits(self.max_tokens or context.window_tokens, with_reserve=True).excess(context)
 
@@ -72,13 +75,13 @@ class ClearThenDrop(Strategy):
         if limit is None or context.tokens <= limit:
             return None
         draft = _Draft(context, self, limit)
-        draft.shorten_new(self.newest_result * limit)
+        draft.shorten_new()
         draft.clear_old()
         if draft.tokens + draft.list_tokens > self.target * limit:
             draft.drop_oldest()
         draft.list_mentions()
         draft.make_fit()
-        return draft.plan(f"{context.tokens:,} tokens, more than {limit:,}")
+        return draft.plan(f"{context.size_told}, more than {limit:,}")
 
 
 class _Draft:
@@ -95,7 +98,7 @@ class _Draft:
         self.removable = list(removable(context))
         self.recent = self._recent()
         self.carrier: int | None = None
-        self.drops_new = False
+        self.unseen = unseen_results(context)
         self.spared: Unit | None = None
         """The unit of the carrier, where it would be left out if it did not carry anything."""
         self.tools = {(each.position, each.part): each.call.name for each in answered_calls(context.messages)}
@@ -128,9 +131,8 @@ class _Draft:
             wanted = self.limit if unit in self.recent else self.strategy.target * self.limit
             if tokens <= wanted - self.list_tokens:
                 break
-            if not self._is_new(unit):
-                going.append(unit)
-                tokens -= self.size_of_unit(unit)
+            going.append(unit)
+            tokens -= self.size_of_unit(unit)
         if self.carrier is not None and any(self.carrier in unit.positions for unit in going):
             self.carrier = None
         if self.carrier is None and self.list_tokens:
@@ -169,34 +171,45 @@ class _Draft:
         elif self.spared is not None:
             self._drop(self.spared)
 
-    def shorten_new(self, room: float) -> None:
-        """Take the middle out of each result that the model has not seen yet, and that is larger than that."""
-        for position in self._new_results():
-            shortened = self._shortened(position, max(_LEAST, room))
-            if shortened is not None:
-                self._replace(position, shortened)
+    def shorten_new(self) -> None:
+        """Take the middle out of each result that the model has not seen yet, and that is larger than its share; and of
+        those that it cannot have seen whole."""
+        most = self._share_of_new * self.limit
+        too_large = [*never_whole(self.context, self.strategy.name, self.limit)]
+        for at, shortened in shortened_to(
+            self.context, sorted({*self.unseen, *too_large}), self.strategy.name, most
+        ).items():
+            self._replace(at, shortened)
 
     def make_fit(self) -> None:
-        """Where it is still too much: shorten what is new further, the largest first; then drop what may go at all."""
-        for position in sorted(self._new_results(), key=self._size_at, reverse=True):
-            if self.tokens > self.limit:
-                others = self.tokens - self._size_at(position)
-                shortened = self._shortened(position, max(_LEAST, _ROOM * self.limit - others))
-                if shortened is not None:
-                    self._replace(position, shortened)
-        for unit in sorted(self.removable, key=self._is_new):
+        """Where it is still too much: shorten what is new further, and drop what may go at all."""
+        self._shorten_further()
+        for unit in self.removable:
             if self.tokens <= self.limit:
                 return
             if not self.dropped.intersection(unit.positions):
-                self.drops_new = self.drops_new or self._is_new(unit)
                 self._drop(unit)
+        self._shorten_further()
+
+    @property
+    def _share_of_new(self) -> float:
+        return max(self.strategy.newest_result, _LEAST / self.limit)
+
+    def _shorten_further(self) -> None:
+        if self.tokens <= self.limit:
+            return
+        saved = saved_by(self.context, {at: self.replaced[at] for at in self.unseen if at in self.replaced})
+        over = self.tokens + saved - self.limit
+        for at, shortened in fitted(
+            self.context, self.strategy.name, self.limit, over, most=self._share_of_new
+        ).items():
+            self._replace(at, shortened)
 
     def plan(self, reason: str) -> Plan | None:
         """What has been put together, if anything."""
         if not self.dropped and not self.replaced:
             return None
         replace = tuple(sorted((at, each) for at, each in self.replaced.items() if at not in self.dropped))
-        reason += UNSEEN if self.drops_new else ""
         return Plan(strategy=self.strategy.name, reason=reason, drop=tuple(sorted(self.dropped)), replace=replace)
 
     def size_of_unit(self, unit: Unit) -> float:
@@ -206,20 +219,6 @@ class _Draft:
         message = self.replaced.get(position)
         size = self.context.sizes[position] if message is None else self.context.size_of(message)
         return size * self.context.scale
-
-    def _is_new(self, unit: Unit) -> bool:
-        """Whether it holds results that the model has not seen yet; they are shortened rather than dropped."""
-        last = unit.positions[-1]
-        return last > self.context.latest_assistant and bool(self.context.messages[last].results)
-
-    def _new_results(self) -> list[int]:
-        first = self.context.latest_assistant + 1
-        messages = self.context.messages
-        return [
-            at
-            for at in range(first, len(messages))
-            if messages[at].results and len(messages[at].results) == len(messages[at].parts) and not messages[at].pinned
-        ]
 
     def _holds_one_result(self, position: int) -> bool:
         message = self.context.messages[position]
@@ -238,7 +237,7 @@ class _Draft:
             return False
         cleared: dict[int, ToolResult] = {}
         for at, part in enumerate(message.parts):
-            if isinstance(part, ToolResult) and not part.is_error and part in message.original.parts:
+            if isinstance(part, ToolResult) and not part.is_error and part == as_it_came(message, at):
                 shorter = _with_output(part, self._placeholder(position, at))
                 if self._size_of_part(shorter) < self._size_of_part(part):
                     cleared[at] = shorter
@@ -262,11 +261,7 @@ class _Draft:
 
     def _as_it_came(self, position: int, at: int) -> ToolResult:
         """A result with the content that it had before any edit."""
-        message = self.context.messages[position]
-        part = message.parts[at]
-        assert isinstance(part, ToolResult)
-        same = (each for each in message.original.results if each.call_id == part.call_id)
-        return part if part in message.original.parts else next(same, part)
+        return as_it_came(self.context.messages[position], at)
 
     def _edited(self, position: int, results: Mapping[int, ToolResult]) -> Message:
         message = self.replaced.get(position, self.context.messages[position])
@@ -285,21 +280,6 @@ class _Draft:
     def _size_of_part(self, part: ToolResult) -> int:
         return self.context.size_of(alone(part))
 
-    def _shortened(self, position: int, room: float) -> Message | None:
-        """The message with its result cut to so many tokens; None if it is no text, or small enough."""
-        results = self.context.messages[position].results
-        longest = max((len(result.text) for result in results), default=0)
-        share = room / max(1.0, self._size_at(position))
-        while longest and share < 1:
-            shorter = {at: cut for at, each in enumerate(results) if (cut := _cut(each, share)) is not each}
-            if not shorter:
-                return None
-            shortened = self._edited(position, shorter)
-            if self.context.size_of(shortened) * self.context.scale <= room + _LEAST or longest * share < 2:
-                return shortened
-            share *= 0.85
-        return None
-
     def _replace(self, position: int, message: Message) -> None:
         self.tokens -= self._size_at(position)
         self.replaced[position] = message
@@ -317,13 +297,5 @@ class _Draft:
         ]
 
 
-def _cut(result: ToolResult, share: float) -> ToolResult:
-    """The result with that share of its text: its beginning and its end."""
-    text = result.text
-    side = int(len(text) * share / 2)
-    shorter = f"{text[:side]}\n[{len(text) - 2 * side:,} characters cut]\n{text[len(text) - side :]}"
-    return _with_output(result, shorter, is_error=result.is_error) if len(shorter) < len(text) else result
-
-
-def _with_output(result: ToolResult, output: str, *, is_error: bool = False) -> ToolResult:
-    return ToolResult(result.call_id, result.name, output, is_error, result.extra_json)
+def _with_output(result: ToolResult, output: str) -> ToolResult:
+    return ToolResult(result.call_id, result.name, output, extra_json=result.extra_json)

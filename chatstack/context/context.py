@@ -19,13 +19,16 @@ from chatstack.values.requests import ChatRequest
 class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """What a request would send: its messages with their sizes in tokens, and what goes along with them.
 
-    ``fixed_tokens`` are the instructions and the tool schemas, ``reserved_tokens`` the room for the answer.
+    ``fixed_tokens`` are the instructions and the tool schemas, ``reserved_tokens`` the room for the answer that counts:
+    the caller's ``max_tokens``. ``default_reserve_tokens`` is what the provider keeps for an answer that nobody
+    bounded; it counts only ``against_window``.
     ``messages_tokens`` is the sum of ``sizes``. All of these are counted; what providers reported for requests like
     this one says that the input will be ``scale`` times that. ``size_of`` counts a message, once.
     ``is_unstable``: the history keeps coming with another beginning, so that an edit cannot be made once and kept.
     ``is_cold``: the provider has hardly anything of it in its cache, so that an edit costs nothing there.
     ``window_tokens`` is what fits into the model's context, None where nobody knows. ``left_out`` are the positions of
-    messages that a layer further in takes out already: they are not in ``messages_tokens``, and no edit of them helps.
+    messages that a layer further in takes out already: they, ``left_out_tokens``, are not in ``messages_tokens``, and
+    no edit of them helps.
     """
 
     request: ChatRequest
@@ -34,11 +37,13 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     fixed_tokens: int
     size_of: Callable[[Message], int]
     reserved_tokens: int = 0
+    default_reserve_tokens: int = 0
     scale: float = 1.0
     is_unstable: bool = False
     is_cold: bool = False
     window_tokens: int | None = None
     left_out: frozenset[int] = frozenset()
+    left_out_tokens: int = 0
     find_origins: Callable[[], Sequence[int | None]] | None = None
 
     @classmethod
@@ -63,8 +68,20 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def tokens(self) -> int:
         """The size of all of it, the room for the answer included, as it will be."""
-        # Rounded up, but not for what floats add: a scale was made by dividing by this very count.
-        return self.reserved_tokens + math.ceil(self.input_tokens * self.scale - 1e-6)
+        return self.reserved_tokens + self._as_will_be(self.input_tokens)
+
+    @property
+    def size_told(self) -> str:
+        """The size in words, with the part of it that is room for the answer."""
+        return f"{self.tokens:,} tokens{self.reserve_told}"
+
+    @property
+    def reserve_told(self) -> str:
+        """What to say behind a size of the part that is room for the answer; "" where there is none."""
+        if not self.reserved_tokens:
+            return ""
+        whose = "the provider's default" if self.default_reserve_tokens else "max_tokens"
+        return f" ({self.reserved_tokens:,} of them reserved for the answer by {whose})"
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -105,6 +122,26 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def is_edited(self) -> bool:
         """Whether it differs from what came in."""
         return self.messages is not self.request.messages
+
+    def fewer_than(self, came: Context) -> int:
+        """How many tokens fewer its layer sends than it got, as they will be; ``came`` is what it got."""
+        sent = self.input_tokens + self.left_out_tokens
+        return max(0, self._as_will_be(came.input_tokens) - self._as_will_be(sent))
+
+    def _as_will_be(self, counted: int) -> int:
+        # Rounded up, but not for what floats add: a scale was made by dividing by this very count.
+        return math.ceil(counted * self.scale - 1e-6)
+
+    def against_window(self, window: int | None = None) -> Context:
+        """The context as it counts against the model's own window, where the provider's default reserve needs room; of
+        a window that is known, half at most, or a small one would have no room for any request.
+
+        A limit that somebody wrote is about what they asked for, and never about a reserve that nobody asked for.
+        """
+        if not self.default_reserve_tokens:
+            return self
+        reserved = min(self.default_reserve_tokens, window // 2 if window is not None else self.default_reserve_tokens)
+        return msgspec.structs.replace(self, reserved_tokens=reserved)
 
     def after(self, plan: Plan) -> Context:
         """The context as it is after an edit; only what is new is counted. Asked again, the same one."""

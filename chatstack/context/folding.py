@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from chatstack.context.context import Context
 from chatstack.context.limits import Limits
+from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
+from chatstack.context.records import Record
 from chatstack.context.summaries import without_opening
 from chatstack.context.transcripts import Entry, entries_of
 from chatstack.context.units import Unit, is_users, items_in
@@ -86,6 +88,12 @@ class OldestIntoSummary:
         reason = f"{self.limits.excess(context)}; {len(cut.folded)} messages into one summary"
         return Plan(strategy=self.name, reason=reason, drop=cut.folded, insert=((cut.border, summary),))
 
+    def expected_tokens(self, context: Context, cut: Cut) -> int:
+        """How long the summary of these messages will be, at a guess."""
+        earlier = sum(context.sizes[at] for at in cut.folded if context.messages[at].mark == "summary")
+        new = sum(context.sizes[at] for at in cut.folded) - earlier
+        return min(self.max_summary_tokens, earlier + max(_LEAST_SUMMARY, new // _SHRINKS_TO))
+
     def _choices(self, layout: _Layout) -> Iterator[tuple[Cut, bool]]:
         """What could be folded, from the least to the most, and whether it gets below the limits."""
         keep = self.keep_recent_turns
@@ -122,6 +130,21 @@ class OldestIntoSummary:
             items = sum(items_in(context.messages[position]) for position in new)
             return items >= max(2, limits.max_items * share)
         return False
+
+
+def cut_in(context: Context, opened: Opened, record: Record) -> Cut:
+    """The cut that leads to these edits, in a context that may have a summary of the beginning already."""
+    positions, origins = opened.seen.positions, context.origins
+    gone = {positions[at] for at in record.drop}
+    before = record.insert[-1].position
+    end = positions[before] if before < len(positions) else len(opened.context.messages)
+    border = next((at for at, origin in enumerate(origins) if origin is not None and origin >= end), len(origins))
+    folded = tuple(
+        at
+        for at, origin in enumerate(origins)
+        if (origin in gone if origin is not None else context.messages[at].mark == "summary")
+    )
+    return Cut(border, folded)
 
 
 class _Sum(NamedTuple):

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 from chatstack.context.digests import written
 from chatstack.values.parts import ToolResult
+from chatstack.values.requests import DeclaredTool, ToolDeclaration
 from chatstack.values.surrogates import without_lone_surrogates
 
+RECALL_DESCRIPTION = (
+    "Gives back the content of an earlier tool result that was cleared from this conversation to make "
+    "room. Use it only if you need that content; long content comes in pages."
+)
+"""What the model is told of the recall tool. By it the tool is known, whatever its name is."""
 _FIELD = re.compile(r"\{(tool|tokens|handle)\}")
 
 
 def handle_of(result: ToolResult) -> str:
     """A short name of that very result, content and call id included: the same in every process, and nobody else's."""
     return hashlib.blake2b(written(result), digest_size=5).hexdigest()
+
+
+def recall_name(tools: Iterable[DeclaredTool]) -> str:
+    """Return the name of the recall tool among these; "" if it is not declared."""
+    ours = (each for each in tools if isinstance(each, ToolDeclaration) and each.description == RECALL_DESCRIPTION)
+    return next((each.name for each in ours), "")
 
 
 def filled(placeholder: str, tool: str, tokens: int, result: ToolResult) -> str:

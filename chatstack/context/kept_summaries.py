@@ -1,27 +1,82 @@
-"""Kept summaries: what was written once about the beginning of a history is there for everybody who comes from it."""
+"""Kept summaries: one that was written serves whoever asks for a summary of exactly the same messages.
+
+Beside that, a conversation that has an id keeps to its own cuts: where it goes back a turn, or another process takes it
+over, the last one is used as long as the rest fits, though it would have cut somewhere else by now. Without an id it
+could be another one that has the same system message and begins alike.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from chatstack.context.agreement import Agreement
+from chatstack.context.choices import Bound
 from chatstack.context.context import Context
+from chatstack.context.digests import subject_digest
+from chatstack.context.folding import Cut
 from chatstack.context.history import Recognised
-from chatstack.context.records import Decision, Record
+from chatstack.context.records import Record
+from chatstack.values.messages import Message
+
+
+class Subject(NamedTuple):
+    """The messages that a summary is about: a digest of them, and the link of the history up to where it stands, as
+    whoever writes it is also shown what the user says there and what stays."""
+
+    name: str
+    link: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class KeptSummaries:
-    """Summaries by what they are about, and by nothing that follows: branches, other limits and other tools meet them
-    too. ``owner`` names what a summary depends on beside: the prompt. Kept in the memory, and in its store."""
+    """Summaries by what they are about, in the memory and in its store. ``version`` is that of the prompt."""
 
     agreement: Agreement
-    owner: str
+    version: str
 
-    async def find(self, seen: Recognised, context: Context) -> Decision:
-        """The one of the longest beginning of this history; ``context`` is as it came in. Its record may be None."""
-        return await self.agreement.recalled(self.owner, seen, context)
+    def subject(self, seen: Recognised, record: Record, model: str) -> Subject:
+        """The subject of the summary that these edits put in the place of messages."""
+        messages = seen.history.messages
+        folded = subject_digest(tuple(messages[at] for at in record.drop)).hex()
+        end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
+        return Subject(f"{self._place(model)}:{folded}", seen.links[end - 1])
 
-    async def keep(self, seen: Recognised, context: Context, record: Record, covers: int) -> None:
-        """Keep the summary of the first ``covers`` messages."""
-        await self.agreement.latched(self.owner, seen, context, record, covers=covers)
+    async def find(self, subject: Subject, seen: Recognised) -> Message | None:
+        """The summary of exactly that, if there is one."""
+        return await self.agreement.artifact(subject.name, subject.link, seen)
+
+    async def last_cut(self, seen: Recognised, context: Context, model: str) -> Record | None:
+        """The last cut of this conversation, with its summary; ``context`` is as it came in."""
+        if context.request.conversation_id is None:
+            return None
+        return (await self.agreement.recalled(self._place(model), seen, context, tuple)).record
+
+    async def keep_cut(self, seen: Recognised, record: Record, context: Context, model: str) -> None:
+        """Keep a cut for this conversation, if it has an id, under the messages that it is about."""
+        if context.request.conversation_id is None:
+            return
+        covers = max(record.drop) + 1
+        link, messages = seen.links[covers - 1], seen.history.messages[:covers]
+        bound = Bound(self._place(model), seen.who, link, record, messages)
+        self.agreement.memory.adopt(bound, seen, is_first=False)
+        await self.agreement.share(bound, seen)
+
+    def _place(self, model: str) -> str:
+        return f"summary:{self.version}:{model}"
+
+    async def keep(self, subject: Subject, summary: Message, seen: Recognised) -> Message:
+        """Keep a summary; the one that holds from now on, as somebody else may have been quicker."""
+        return await self.agreement.keep_artifact(subject.name, subject.link, summary, seen)
+
+
+class Due(NamedTuple):
+    """What has to be summarized, and what the summary will be kept under."""
+
+    cut: Cut
+    subject: Subject
+
+
+def goes_further(cut: Record, known: Record | None, seen: Recognised) -> bool:
+    """A cut covers more than what is known, and leaves the user's latest word alone."""
+    return seen.latest_user(seen.length) not in cut.touched and (known is None or len(cut.drop) > len(known.drop))

@@ -29,9 +29,11 @@ async def without_left_out(inner: ChatClient, context: Context, opened: Opened) 
         return context
     positions = opened.seen.positions
     left_out = frozenset(positions[at] for at in record.drop)
-    known = opened.seen.history.left_out
+    known = opened.seen.conversation.left_out
     if known is None or known[0] is not record or known[1] is not opened.replayed:
-        put = sum(context.size_of(message) for _, message in record.insert)
+        put = sum(context.size_of(each.message) for each in record.insert)
         saved = sum(context.size_of(context.messages[at]) for at in left_out) - put
-        known = opened.seen.history.left_out = (record, opened.replayed, saved)
-    return msgspec.structs.replace(context, messages_tokens=context.messages_tokens - known[2], left_out=left_out)
+        known = opened.seen.conversation.left_out = (record, opened.replayed, saved)
+    return msgspec.structs.replace(
+        context, messages_tokens=context.messages_tokens - known[2], left_out=left_out, left_out_tokens=known[2]
+    )

@@ -44,5 +44,7 @@ def largest(context: Context, most: int = 3) -> str:
         for each in ranked
     ]
     if context.fixed_tokens:
-        said.append(f"instructions, tools and reserved output ({context.fixed_tokens:,} tokens)")
+        said.append(f"instructions and tools ({context.fixed_tokens:,} tokens)")
+    if context.reserved_tokens:
+        said.append(f"room reserved for the answer ({context.reserved_tokens:,} tokens)")
     return ", ".join(said)

@@ -6,6 +6,8 @@ import msgspec
 
 from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
+from chatstack.errors import WiringError
+from chatstack.tokens.counter import TokenCounter
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -25,7 +27,8 @@ class Limits(msgspec.Struct, frozen=True):
         """What is too much of it, in words; "" if it is within the limits."""
         found: list[str] = []
         if self.max_tokens is not None and self.tokens(context) > self.max_tokens:
-            found.append(f"{self.tokens(context):,} tokens, more than {self.max_tokens:,}")
+            size = context.size_told if self.with_reserve else f"{self.tokens(context):,} tokens"
+            found.append(f"{size}, more than {self.max_tokens:,}")
         if self.max_items is not None and context.items > self.max_items:
             found.append(f"{context.items:,} items, more than {self.max_items:,}")
         return " and ".join(found)
@@ -53,3 +56,28 @@ def check_limit(owner: str, name: str, value: object) -> None:
     """Refuse what is no limit. Raises ``WiringError``."""
     if value is not None and (type(value) is not int or value < 1):
         raise wrong(owner, name, value, "a whole number, at least 1, or None")
+
+
+def check_counter(layer: str, counter: object, *, is_shared: bool) -> None:
+    """Refuse what cannot count for a layer: sizes are kept by counter, and choices by its repr where processes share
+    them. Raises ``WiringError``."""
+    kind = type(counter).__name__
+    if not isinstance(counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
+        told = f"counter={kind!r} must be a TokenCounter"
+        if isinstance(counter, type):  # pyright: ignore[reportUnnecessaryIsInstance]
+            told = f"counter is the class {counter.__name__} itself; pass an instance: {counter.__name__}(...)"
+        raise WiringError(f"{layer}: {told}", layer=layer, parameter="counter")
+    if type(counter).__hash__ is None:
+        raise WiringError(
+            f"{layer}: counter {kind} cannot be hashed, and sizes are kept by counter: a dataclass needs "
+            "eq=False, or frozen=True",
+            layer=layer,
+            parameter="counter",
+        )
+    if is_shared and type(counter).__repr__ is object.__repr__:
+        raise WiringError(
+            f"{layer}: counter {kind} has no repr of its own, and processes share decisions under it: write "
+            "__repr__, naming every option",
+            layer=layer,
+            parameter="counter",
+        )

@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, cast
 
-from msgspec.structs import force_setattr
-
 from chatstack.context.bounded import Bounded
-from chatstack.context.digests import digest
-from chatstack.context.history import Recognised, Recogniser
-from chatstack.context.records import Decision, Record, covered
+from chatstack.context.choices import Bound, Choice, lengths_before_answer
+from chatstack.context.conversations import Chosen
+from chatstack.context.digests import head_digest, next_link
+from chatstack.context.history import History, Recognised
+from chatstack.context.recognising import Recogniser
+from chatstack.context.records import Record
 from chatstack.context.sharing import DecisionStore, SharedDecisions
+from chatstack.context.sizes import Sizes
 from chatstack.errors import WiringError
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
 
 MOST_TERMS = 64
-"""A history keeps what it was found by last under that many terms (layers, limits, tools); else it looks again."""
-_COUNTED_EXTRAS = ("thinking", "output_format", "response_format", "functions")
+"""A history keeps its choices for that many layers and models; else it looks for them again."""
+_MEGABYTE = 1_000_000
+_SMALL_SHARE = 8
+"""An eighth of the bound in bytes is for small entries (warning levels, sizes), each of about that many bytes:"""
+_SMALL_BYTES = 300
+_KEY_BYTES = 400
+_RECORD_BYTES = 1_200
+_EDIT_BYTES = 1_500
+"""An edit as it is kept, and the edited message that was made with it."""
 
 
 class ContextMemory:
-    """Remembers decisions, so that they are made once and replayed the same way; bounded, oldest use out first.
+    """Remembers choices and artifacts, so that they are made once; bounded, what was not used for longest out first.
 
-    A decision is kept under the digests of the very messages that it was made for, so it applies to whoever sends
-    them again, also in fresh objects, and to nobody else: ids of calls or conversations are never enough. A stack has
-    one; give one to several stacks to share it. ``max_entries`` bounds each kind of entry, ``max_messages`` how many
-    messages of the conversations that went by last it holds on to, to know them again without digesting them. Threads
-    may share it; a process that forks while others use it makes a new one.
+    A *choice* (which messages are left out, which stand edited) is kept under the answer that was given under it, and
+    binds only a history that holds this answer, of the same conversation id or with the same system message and
+    instructions. An *artifact* (a summary) is kept under exactly what it is about, and may serve whoever asks for
+    exactly that. Ids alone are never enough. A stack has one memory; give one to several stacks to share it.
 
-    With a ``store``, processes share decisions, under digests that only those who know the ``scope`` can make. Each
-    question to it (one of every context layer in every call, and one more for an edit) waits ``store_timeout_seconds``
-    at most; then the call goes on without it.
+    ``max_megabytes`` bounds all that it holds, the messages of the conversations that went by last included;
+    ``max_messages`` bounds these, too, and ``max_entries`` each kind of small entry. A conversation goes as a whole,
+    with its choices and summaries; when it comes again, it is a new one, or comes back from the store. Threads may
+    share a memory; a process that forks while others use it makes a new one.
+
+    With a ``store``, processes share choices and artifacts, under digests that only those who know the ``scope`` can
+    make. Each question to it (one of every context layer in every call, one more for an edit) waits
+    ``store_timeout_seconds`` at most; then the call goes on without it.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -44,6 +58,7 @@ class ContextMemory:
     def __init__(
         self,
         *,
+        max_megabytes: float = 256,
         max_entries: int = 100_000,
         max_messages: int = 100_000,
         clock: Callable[[], float] = time.monotonic,
@@ -54,6 +69,11 @@ class ContextMemory:
         for name, given in (("max_entries", max_entries), ("max_messages", max_messages)):
             if type(given) is not int or given < 1:
                 raise WiringError(f"ContextMemory: {name}={given} must be greater than 0", parameter=name)
+        if type(max_megabytes) not in (int, float) or not 0 < max_megabytes < math.inf:
+            raise WiringError(
+                f"ContextMemory: max_megabytes={max_megabytes!r} must be a finite number greater than 0",
+                parameter="max_megabytes",
+            )
         if (store is None) != (not scope):
             raise WiringError(
                 f"ContextMemory: scope={scope!r} must name whose decisions these are (a tenant), where a store is "
@@ -61,105 +81,133 @@ class ContextMemory:
                 parameter="scope",
             )
         self.shared = None if store is None else SharedDecisions(store, timeout_seconds=store_timeout_seconds)
-        """The decisions of other processes, if there is a store of them."""
+        """The choices and artifacts of other processes, if there is a store of them."""
         self.clock = clock
         """Seconds, from anywhere: by it a provider's cache is known to have run out."""
-        self._max_entries = max_entries
-        self._lock = threading.Lock()
-        self._records: Bounded[tuple[str, bytes], Record] = Bounded(max_entries)
+        self._max_megabytes = max_megabytes
+        self._key = _key_of(scope)
+        self._lock = threading.RLock()
+        self._choices: dict[tuple[str, str, bytes], Choice] = {}
+        self._artifacts: dict[tuple[str, bytes], Message] = {}
         self._deciders: set[str] = set()
-        """Who has decided anything: nobody else needs a digest."""
+        """The layers that have decided anything: nobody else needs a digest."""
         self._edition = 0
-        self._editions: Bounded[bytes, int] = Bounded(max_entries)
-        """What the edition was when something was last decided for a conversation that begins with that link."""
-        self._levels: Bounded[tuple[str, str | bytes], int] = Bounded(max_entries)
-        self._sizes: list[tuple[TokenCounter, Bounded[object, int]]] = []
-        self._recogniser = Recogniser(_key_of(scope), max_messages)
+        budget = int(max_megabytes * _MEGABYTE)
+        self._small = max(1, min(max_entries, budget // _SMALL_SHARE // _SMALL_BYTES))
+        self._editions: Bounded[bytes, int] = Bounded(self._small)
+        """The edition when a conversation that begins with that link last got a choice."""
+        self._levels: Bounded[tuple[str, str | bytes], int] = Bounded(self._small)
+        self._heads: Bounded[int, str] = Bounded(min(1_000, self._small))
+        self._sizes = Sizes(self._small, self._lock)
+        self._evicted = 0
+        self._recogniser = Recogniser(
+            self._key,
+            max_messages,
+            max_bytes=lambda: budget - self._small_bytes(),
+            lock=self._lock,
+            on_evicted=self._let_go,
+        )
 
-    def recognise(self, messages: Sequence[Message]) -> Recognised:
+    # Conversations
+
+    def recognise(
+        self, messages: Sequence[Message], conversation_id: str | None = None, instructions: str | None = None
+    ) -> Recognised:
         """What is known of these messages: the history that they continue, or a new one."""
-        return self._recogniser.recognise(tuple(messages))
+        if conversation_id is not None:
+            who = self._of_id(conversation_id)
+            return self._recogniser.recognise(tuple(messages), lambda _: who)
+        return self._recogniser.recognise(tuple(messages), lambda systems: self.head_of(systems, instructions))
+
+    def head_of(self, systems: tuple[Message, ...], instructions: str | None) -> str:
+        """The name of a conversation that has no id, or another one than before: what stands above it."""
+        key = hash((systems, instructions))
+        known = self._heads.get(key)
+        if known is None:
+            known = f"head:{head_digest(systems, instructions).hex()}"
+            with self._lock:
+                self._heads.put(key, known)
+        return known
+
+    def _of_id(self, conversation_id: str) -> str:
+        raw = conversation_id.encode("utf-8", "surrogatepass")
+        return f"id:{hashlib.blake2b(raw, digest_size=16, key=self._key).hexdigest()}"
 
     def size_of(self, message: Message, counter: TokenCounter) -> int:
-        """The size of a message by that counter, which is asked once for each message; for each distinct one, if
-        asking costs more than telling whether it is."""
-        kept = message.__dict__.get("_size")
-        if kept is not None and kept[0] is counter:
-            return cast("int", kept[1])
-        if counter.is_cheap:
-            known = max(0, counter.count_message(message))
-        else:
-            sizes = self._sizes_by(counter)
-            key = digest(message)
-            with self._lock:
-                found = sizes.get(key)
-            known = max(0, counter.count_message(message)) if found is None else found
-            if found is None:
-                with self._lock:
-                    sizes.put(key, known)
-        force_setattr(message, "_size", (counter, known))
-        return known
+        """The size of a message by that counter. See ``Sizes``."""
+        return self._sizes.size_of(message, counter)
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
         """The size of instructions, tool schemas and answer schema; asked once for each distinct set."""
-        sizes = self._sizes_by(counter)
-        key: tuple[object, ...] = (options.instructions, options.tools, options.output_schema, options.tool_choice)
-        if options.extra:  # what a counter may look at there: it can be anything, so by how it is written
-            key += tuple(repr(options.extra.get(name)) for name in _COUNTED_EXTRAS)
-        with self._lock:
-            known = sizes.get(key)
-        if known is None:
-            known = max(0, counter.count_options(options))
-            with self._lock:
-                sizes.put(key, known)
-        return known
+        return self._sizes.options_size(options, counter)
 
-    def recall(self, owner: str, seen: Recognised) -> Decision:
-        """What was last decided for this history, or for the longest beginning of it that is known."""
-        history, length = seen.history, seen.length
-        known = history.decisions.get(owner)
-        if owner not in self._deciders:  # whoever never decided anything has nothing digested for it
-            decision = Decision(None, 0, length, -1)
+    # Choices
+
+    def chosen(self, place: str, seen: Recognised, others: Callable[[], tuple[str, ...]] = tuple) -> Chosen:
+        """The choice of the newest answer in this history that has one; ``others`` are further names of the same
+        conversation."""
+        history, length, choices = seen.history, seen.length, seen.conversation.choices
+        known = choices.get(place)
+        if place not in self._deciders:  # whoever never decided anything has nothing digested for it
+            chosen = Chosen(None, 0, length, -1)
         else:
             edition = self._editions.get(history.links(1)[0]) or 0
             if known is not None and known.edition == edition and known.length == length:
                 return known
             known = known if known is not None and known.length <= length else None
-            decision = self._looked_up(owner, seen, known, edition)
-        if len(history.decisions) >= MOST_TERMS:
-            history.decisions.clear()
-        history.decisions[owner] = decision
-        return decision
+            chosen = self._looked_up(place, (seen.who, *others()), seen, known, edition)
+        if len(choices) >= MOST_TERMS:
+            choices.clear()
+        choices[place] = chosen
+        return chosen
 
-    def latch(
-        self,
-        owner: str,
-        seen: Recognised,
-        record: Record,
-        *,
-        replaces: Record | None = None,
-        covers: int | None = None,
-    ) -> Record:
-        """Keep a decision for this history, or for that many of its messages; by itself as far as it is ``covered``.
-        ``replaces`` is what it was made on top of.
+    def choose(self, place: str, seen: Recognised, record: Record, said: Message, whos: Iterable[str]) -> list[Bound]:
+        """Keep the edits that an answer was given under, for each name of the conversation.
 
-        The first writer wins: whoever finds another record there than the one it replaces gets that one back.
+        Under the link of the whole request and the answer, and under such as leave out what the user's side said last:
+        a reminder that goes along with one request may not be in the next. These under the conversation's own name
+        alone: another one may have been asked just that, and have got the same answer.
         """
-        covers = covers or covered(record, seen.history.messages[: seen.length])
-        key = (owner, seen.links[covers - 1])
-        with self._lock:
-            known = self._records.get(key)
-            if known is not None and known != replaces:
-                return known
-            self._put(*key, record, seen.links[0])
-            return record
+        links, messages = seen.links, seen.history.messages
+        kept: list[Bound] = []
+        for at in lengths_before_answer(messages, seen.length, record):
+            link = next_link(links[at - 1], said, self._key)
+            names = whos if at == seen.length else (seen.who,)
+            kept.extend(Bound(place, who, link, record, (*messages[:at], said)) for who in names)
+        for number, each in enumerate(kept):
+            self.adopt(each, seen, is_first=not number)
+        return kept
 
-    def adopt(self, owner: str, seen: Recognised, record: Record, covers: int) -> Decision:
-        """Take over another process's decision about the first ``covers`` messages of this history."""
-        link = seen.links[covers - 1]
+    def adopt(self, bound: Bound, seen: Recognised, *, is_first: bool = True) -> None:
+        """Keep a choice about a beginning of this history; the first under any name holds the record."""
+        key = (bound.place, bound.who, bound.link)
+        edits = len(bound.record.replace) + len(bound.record.insert)
+        held = _RECORD_BYTES + 40 * len(bound.record.drop) + _EDIT_BYTES * edits if is_first else _KEY_BYTES
+        if not self._recogniser.weigh(seen.history, 0 if key in self._choices else held):
+            return
         with self._lock:
-            self._put(owner, link, record, seen.links[0])
-        return self.recall(owner, seen)
+            if key not in self._choices:
+                seen.history.entries.append(key)
+            self._choices[key] = Choice(bound.record, seen.links[max(0, len(bound.messages) - 2)])
+            self._deciders.add(bound.place)
+            self._edition += 1
+            self._editions.put(seen.links[0], self._edition)
+
+    # Artifacts
+
+    def artifact(self, subject: str, link: bytes) -> Message | None:
+        """The artifact about exactly that."""
+        return self._artifacts.get((subject, link))
+
+    def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised) -> None:
+        """Keep an artifact as long as this history is known."""
+        key = (subject, link)
+        if self._recogniser.weigh(seen.history, _RECORD_BYTES + 4 * len(made.text)):
+            with self._lock:
+                seen.history.entries.append(key)
+                self._artifacts[key] = made
+
+    # Warnings
 
     def level(self, owner: str, who: str | Recognised) -> int:
         """How far a conversation had come by the last call, as its layer counts; 0 if that is not known.
@@ -169,7 +217,7 @@ class ContextMemory:
         if isinstance(who, str):
             with self._lock:
                 return self._levels.get((owner, who)) or 0
-        levels = who.history.levels
+        levels = who.conversation.levels
         if owner not in levels:
             levels[owner] = self._level_of_beginning(owner, who) if self._levels else 0
         return levels[owner]
@@ -177,61 +225,89 @@ class ContextMemory:
     def set_level(self, owner: str, who: str | Recognised, level: int) -> None:
         """Keep how far a conversation has come."""
         if not isinstance(who, str):
-            who.history.levels[owner] = level
+            who.conversation.levels[owner] = level
         key = who if isinstance(who, str) else who.links[who.length - 1]
         with self._lock:
             self._levels.put((owner, key), level)
 
     def raise_level(self, owner: str, who: str | Recognised, level: int) -> bool:
-        """Whether a conversation has come further than ever; then that is kept."""
+        """Keep a level that is higher than ever before; False if it is not."""
         if self.level(owner, who) >= level:
             return False
         self.set_level(owner, who, level)
         return True
 
+    # Letting go
+
     def forget(self, *, conversation_id: str | None = None, messages: Sequence[Message] | None = None) -> None:
         """Forget what is kept under a conversation's id, for these messages and every beginning of them, or all."""
-        keys: set[str | bytes] = set() if conversation_id is None else {conversation_id}
-        if messages is not None:
-            seen = self.recognise(messages)
-            keys.update(seen.links[: seen.length])
-        self._recogniser.clear()
-        with self._lock:
-            self._edition += 1
-            if conversation_id is None and messages is None:
-                self._records.clear()
-                self._editions.clear()
-                self._deciders.clear()
-                self._levels.clear()
-                self._sizes.clear()
-                return
-            self._records.drop(key for key in self._records if key[1] in keys)
-            self._levels.drop(key for key in self._levels if key[1] in keys)
-
-    def _put(self, owner: str, link: bytes, record: Record, root: bytes) -> None:
-        """Keep a record; the lock is held."""
-        self._records.put((owner, link), record)
-        if len(self._deciders) >= self._max_entries:
-            self._deciders = {each for each, _ in self._records}
-        self._deciders.add(owner)
-        self._edition += 1
-        self._editions.put(root, self._edition)
+        self._forget(conversation_id, () if messages is None else self._links_of(messages), messages is None)
 
     async def forget_stored(self, messages: Sequence[Message]) -> None:
-        """Forget these messages and every beginning of them, here and in the store. Raises what the store raises."""
-        seen = self.recognise(messages)
-        links = list(seen.links[: seen.length])
-        self.forget(messages=messages)
+        """Forget these messages and every beginning of them, here and in the store: give the whole history, answers
+        included, as choices are kept under these. Raises what the store raises."""
+        links = set(self._links_of(messages))
+        with self._lock:
+            links.update(key[2] for key, choice in self._choices.items() if choice.parent in links)
+        self._forget(None, tuple(links), False)
         if self.shared is not None and links:
-            await self.shared.forget(links)
+            await self.shared.forget(sorted(links))
 
     async def aclose(self) -> None:
-        """Close the store, if there is one. Decisions stay in it."""
+        """Close the store, if there is one. What is in it stays."""
         if self.shared is not None:
             await self.shared.aclose()
 
-    def _looked_up(self, owner: str, seen: Recognised, known: Decision | None, edition: int) -> Decision:
-        """Look for a record that covers more than what is known, newest first."""
+    def take_evicted(self) -> int:
+        """How many conversations were let go of for want of room since this was asked last."""
+        if not self._evicted:
+            return 0
+        with self._lock:
+            evicted, self._evicted = self._evicted, 0
+        return evicted
+
+    @property
+    def held_bytes(self) -> int:
+        """About how many bytes are held: messages, choices, artifacts and small entries."""
+        return self._recogniser.held_bytes + self._small_bytes()
+
+    def _small_bytes(self) -> int:
+        small = len(self._levels) + len(self._editions) + len(self._sizes)
+        return small * _SMALL_BYTES
+
+    def _links_of(self, messages: Sequence[Message]) -> tuple[bytes, ...]:
+        seen = Recogniser(self._key, 1).recognise(tuple(messages))
+        return tuple(seen.links[: seen.length])
+
+    def _forget(self, conversation_id: str | None, links: tuple[bytes, ...], is_whole: bool) -> None:
+        self._recogniser.clear()
+        with self._lock:
+            self._edition += 1
+            self._heads.clear()
+            if conversation_id is None and is_whole:
+                for each in (self._choices, self._artifacts, self._editions, self._deciders, self._levels, self._sizes):
+                    each.clear()
+                return
+            gone, who = set(links), None if conversation_id is None else self._of_id(conversation_id)
+            for key, choice in tuple(self._choices.items()):
+                if key[1] == who or key[2] in gone or choice.parent in gone:
+                    del self._choices[key]
+            for subject in tuple(self._artifacts):
+                if subject[1] in gone:
+                    del self._artifacts[subject]
+            self._levels.drop(key for key in self._levels if key[1] in gone or key[1] == conversation_id)
+
+    def _let_go(self, history: History) -> None:
+        """Let go of what is kept because of a history; the lock is held."""
+        self._evicted += 1
+        for key in history.entries:
+            self._choices.pop(cast("tuple[str, str, bytes]", key), None)
+            self._artifacts.pop(cast("tuple[str, bytes]", key), None)
+
+    def _looked_up(
+        self, place: str, whos: tuple[str, ...], seen: Recognised, known: Chosen | None, edition: int
+    ) -> Chosen:
+        """Look for a choice of a newer answer than the known one, newest first."""
         links = seen.links
         record, covers, least = None, 0, 0
         if known is not None:
@@ -240,17 +316,11 @@ class ContextMemory:
             least = known.length if known.edition == edition else max(0, covers - 1)
         with self._lock:
             for at in range(seen.length - 1, least - 1, -1):
-                found = self._records.get((owner, links[at]))
+                found = next((each for who in whos if (each := self._choices.get((place, who, links[at])))), None)
                 if found is not None:
-                    record, covers = found, at + 1
+                    record, covers = found.record, at + 1
                     break
-            else:
-                if record is not None:
-                    self._records.touch((owner, links[covers - 1]))
-        decision = Decision(record, covers, seen.length, edition)
-        if known is not None and known.record is record:
-            decision.saved = known.saved
-        return decision
+        return Chosen(record, covers, seen.length, edition)
 
     def _level_of_beginning(self, owner: str, who: Recognised) -> int:
         links = who.links
@@ -261,19 +331,9 @@ class ContextMemory:
                     return found
         return 0
 
-    def _sizes_by(self, counter: TokenCounter) -> Bounded[object, int]:
-        for known, sizes in self._sizes:
-            if known is counter:
-                return sizes
-        with self._lock:
-            del self._sizes[:-7]
-            sizes = Bounded[object, int](self._max_entries)
-            self._sizes.append((counter, sizes))
-            return sizes
-
     def __repr__(self) -> str:
         shared = f", shared={self.shared!r}" if self.shared is not None else ""
-        return f"ContextMemory(max_entries={self._max_entries}{shared})"
+        return f"ContextMemory(max_megabytes={self._max_megabytes:g}{shared})"
 
 
 def _key_of(scope: str) -> bytes:

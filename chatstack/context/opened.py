@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from chatstack.context.context import Context
+from chatstack.context.conversations import Wait
 from chatstack.context.digests import digest
 from chatstack.context.history import Recognised
 from chatstack.context.records import Record
@@ -13,10 +14,13 @@ from chatstack.context.records import Record
 class Opened(msgspec.Struct):
     """A request, repaired and sized.
 
-    ``limit`` is the one that it is to fit, 0 if there is none. ``replayed`` is the earlier decision that was carried
-    out for it, if any; ``found`` is the one that is there, even if it does not hold. ``is_anchored``: its size goes by
-    what the provider reported for its beginning. ``is_by_original``: it came edited by a layer outside, and ``seen`` is
-    about the messages as they were.
+    ``limit`` is the one that it is to fit, 0 if there is none. ``replayed`` are the edits in force, if any; ``since``
+    says for how many messages of the history these are known to be what was decided. ``saved`` is what they save.
+    ``is_pending``: something is due, and was not done; it is due on the next call, too.
+    ``is_anchored``: its size goes by what the provider reported for its beginning. ``is_by_original``: it came edited
+    by a layer outside, and ``seen`` is about the messages as they were. ``wait``: the last look in vain,
+    if no edit has come since. ``has_looked``: the strategy was asked about this request.
+    ``is_ineffective``: it was warned of that an edit does not help.
     """
 
     context: Context
@@ -24,10 +28,14 @@ class Opened(msgspec.Struct):
     model: str
     limit: int = 0
     replayed: Record | None = None
-    found: Record | None = None
+    since: int = 0
+    is_pending: bool = False
+    saved: int = 0
+    wait: Wait | None = None
     is_anchored: bool = False
     is_by_original: bool = False
-    terms: tuple[int, str] = (-1, "")
+    has_looked: bool = False
+    is_ineffective: bool = False
 
     @property
     def who(self) -> str | Recognised:

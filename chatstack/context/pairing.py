@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import itemgetter
+from typing import NamedTuple, cast
 
 from chatstack.errors import InputError
 from chatstack.values.messages import Message
-from chatstack.values.parts import ToolCall, ToolResult
+from chatstack.values.parts import ProviderItem, ToolCall, ToolResult
 from chatstack.values.surrogates import without_lone_surrogates
 
 
@@ -36,57 +38,11 @@ class Pairing:
         return Counter(call.id for position, call in self.open_calls if position == last)
 
 
-class Pairs:
-    """Calls and results, paired as they come.
-
-    A result answers the newest unanswered call of its id before it: ids are used again within one conversation, so
-    an id alone says nothing.
-    """
-
-    __slots__ = ("answers", "orphans", "waiting")
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, int]] = []
-        self.orphans: list[tuple[int, ToolResult]] = []
-        self.waiting: dict[str, list[tuple[int, ToolCall]]] = {}
-
-    def add(self, position: int, message: Message) -> None:
-        """Take in the next message; what a system message quotes is neither a call nor a result."""
-        role = message.role
-        if role == "system":
-            return
-        for part in message.parts:
-            kind = type(part)
-            if kind is ToolCall:
-                if role == "assistant":
-                    self.waiting.setdefault(part.id, []).append((position, part))  # type: ignore[union-attr, arg-type]
-            elif kind is ToolResult:
-                self._answer(position, part)  # type: ignore[arg-type]
-
-    def _answer(self, position: int, result: ToolResult) -> None:
-        asked = self.waiting.get(result.call_id)
-        if asked is None:
-            self.orphans.append((position, result))
-            return
-        self.answers.append((position, asked.pop()[0]))
-        if not asked:
-            del self.waiting[result.call_id]
-
-    def open_calls(self) -> list[tuple[int, ToolCall]]:
-        """The calls that no result has answered yet, in order."""
-        return sorted((each for asked in self.waiting.values() for each in asked), key=lambda each: each[0])
-
-
-def pair(messages: Sequence[Message]) -> Pairing:
-    """Pair calls and results, in one pass."""
-    pairs = Pairs()
-    for position, message in enumerate(messages):
-        pairs.add(position, message)
-    return Pairing(tuple(pairs.answers), tuple(pairs.orphans), tuple(pairs.open_calls()))
-
-
 class Answered(NamedTuple):
-    """A tool result, where it stands, and the call that it answers: the message's position, and the part's in it."""
+    """A tool result, where it stands, and the call that it answers: the message's position, and the part's in it.
+
+    ``is_displaced``: something else than results of that same message stands between the two.
+    """
 
     position: int
     part: int
@@ -94,22 +50,144 @@ class Answered(NamedTuple):
     call_position: int
     call_part: int
     call: ToolCall
+    is_displaced: bool
+
+
+_Places = tuple[int, int, int, int, bool]
+"""A result's position and its part's, those of its call, and whether it is displaced: nothing to collect as garbage."""
+_ENDING = ("assistant", "system")
+"""Whoever speaks there ends a round: what comes behind it is not right behind the calls before it."""
+
+
+class Pairs:
+    """Calls and results, paired as they come.
+
+    A result answers the newest unanswered call of its id before it: ids are used again within one conversation, so
+    an id alone says nothing. ``answers``, if given, is filled with all places of answers.
+    """
+
+    __slots__ = ("_answers", "_round", "displaced", "orphans", "waiting")
+
+    def __init__(self, answers: list[_Places] | None = None) -> None:
+        self._answers = answers
+        self.orphans: list[tuple[int, int, ToolResult]] = []
+        """Results without a call, each with its position and its part's."""
+        self.waiting: dict[str, list[tuple[int, int, ToolCall]]] = {}
+        self.displaced = 0
+        """How many results do not directly follow their calls."""
+        self._round = -1
+        """The position of the message whose results may come next, -1 once something else has come."""
+
+    def add(self, position: int, message: Message) -> None:
+        """Take in the next message.
+
+        What a system message quotes is neither a call nor a result. Items of a provider's own among results are no
+        words, and leave those behind them in place.
+        """
+        role, parts = message.role, message.parts
+        if role in _ENDING or not parts:
+            self._round = -1
+            if role == "system":
+                return
+        has_calls = False
+        for index, part in enumerate(parts):
+            kind = type(part)
+            if kind is ToolResult:
+                self._answer(position, index, part)  # type: ignore[arg-type]
+            elif kind is ToolCall and role == "assistant":
+                self.waiting.setdefault(part.id, []).append((position, index, part))  # type: ignore[union-attr, arg-type]
+                has_calls = True
+            elif kind is not ProviderItem or role != "tool":
+                self._round = -1
+        if has_calls:
+            self._round = position
+
+    def _answer(self, position: int, index: int, result: ToolResult) -> None:
+        asked = self.waiting.get(result.call_id)
+        if asked is None:
+            self.orphans.append((position, index, result))
+            return
+        call_position, call_part, _ = asked.pop()
+        if not asked:
+            del self.waiting[result.call_id]
+        is_displaced = call_position != self._round
+        if is_displaced:
+            self.displaced += 1
+        if self._answers is not None:
+            self._answers.append((position, index, call_position, call_part, is_displaced))
+
+    def open_calls(self) -> list[tuple[int, int, ToolCall]]:
+        """The calls that no result has answered yet, in order, each with its position and its part's."""
+        return sorted((each for asked in self.waiting.values() for each in asked), key=itemgetter(0, 1))
+
+    def need_repair(self, last: int) -> bool:
+        """Whether a provider would refuse them. The calls of the message at ``last`` may still wait."""
+        if self.orphans or self.displaced:
+            return True
+        return any(at != last for asked in self.waiting.values() for at, _, _ in asked)
+
+
+def pair(messages: Sequence[Message]) -> Pairing:
+    """Pair calls and results, in one pass."""
+    pairs, places = _paired(messages)
+    return Pairing(
+        tuple([(position, call_position) for position, _, call_position, _, _ in places]),
+        tuple([(position, result) for position, _, result in pairs.orphans]),
+        tuple([(position, call) for position, _, call in pairs.open_calls()]),
+    )
 
 
 def answered_calls(messages: Sequence[Message]) -> list[Answered]:
     """Every result that answers a call, in order, with the call; paired as ``pair`` does it."""
-    waiting: dict[str, list[tuple[int, int, ToolCall]]] = {}
-    found: list[Answered] = []
+    return pairs_and_answers(messages)[1]
+
+
+def pairs_and_answers(messages: Sequence[Message]) -> tuple[Pairs, list[Answered]]:
+    """The pairs of all messages, and the answers among them, in order."""
+    pairs, places = _paired(messages)
+    return pairs, [
+        Answered(
+            position,
+            part,
+            cast("ToolResult", messages[position].parts[part]),
+            call_position,
+            call_part,
+            cast("ToolCall", messages[call_position].parts[call_part]),
+            is_displaced,
+        )
+        for position, part, call_position, call_part, is_displaced in places
+    ]
+
+
+def _paired(messages: Sequence[Message]) -> tuple[Pairs, list[_Places]]:
+    places: list[_Places] = []
+    pairs = Pairs(places)
     for position, message in enumerate(messages):
-        if message.role == "system":
-            continue
-        for index, part in enumerate(message.parts):
-            if isinstance(part, ToolCall):
-                if message.role == "assistant":
-                    waiting.setdefault(part.id, []).append((position, index, part))
-            elif isinstance(part, ToolResult) and (asked := waiting.get(part.call_id)):
-                found.append(Answered(position, index, part, *asked.pop()))
-    return found
+        pairs.add(position, message)
+    return pairs, places
+
+
+def is_interrupted(messages: Sequence[Message], positions: Sequence[int]) -> bool:
+    """Whether a system message stands before results of a call, where the other messages stand at ``positions``."""
+    return any(
+        after - before > 1 and any(type(part) is ToolResult for part in messages[after].parts)
+        for before, after in itertools.pairwise(positions)
+    )
+
+
+def as_it_came(message: Message, at: int) -> ToolResult:
+    """The result at that place of a message, with the content that it had before any edit.
+
+    Edits leave parts in their places, so mostly it is looked for there alone: a message may hold thousands of them.
+    """
+    part, parts = cast("ToolResult", message.parts[at]), message.original.parts
+    if len(parts) == len(message.parts):
+        there = parts[at]
+        if isinstance(there, ToolResult) and there.call_id == part.call_id:
+            return there
+    if part in parts:
+        return part
+    return next((each for each in message.original.results if each.call_id == part.call_id), part)
 
 
 def alone(result: ToolResult) -> Message:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chatstack.context.context import Context
 from chatstack.context.limits import Limits
 from chatstack.context.plans import Plan
+from chatstack.context.shortening import fitted, never_whole, saved_by
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit, items_in
 from chatstack.errors import WiringError
+from chatstack.values.messages import Message
 
 UNSEEN = ", even what the model has not seen yet"
 
@@ -20,8 +22,9 @@ class OldestFirst(Strategy):
     """Above ``max_tokens``, removes the oldest units, whole ones only, down to ``target_tokens``.
 
     Never touched: system, pinned and summary messages, the first user message (the task), the latest one, and calls
-    that still wait for results. What the model has not seen yet goes only if the limit cannot be kept
-    otherwise, and the plan's reason says so.
+    that still wait for results. What the model has not seen yet goes only if the limit cannot be kept otherwise, and
+    the plan's reason says so; new tool results never go with their calls: where all that may go is not enough, they are
+    shortened, and where they take an eighth of the limit at most, a summary is, too.
     Source: seed ``needlr-context-window-guard``, and what its original removed that it should not.
     """
 
@@ -45,6 +48,9 @@ class OldestFirst(Strategy):
                 parameter="target_tokens",
             )
 
+    def is_due(self, context: Context) -> bool:
+        return bool(self.excess(context))
+
     def excess(self, context: Context) -> str:
         return Limits(self.max_tokens, with_reserve=True).excess(context)
 
@@ -55,26 +61,84 @@ class OldestFirst(Strategy):
 
 def without_oldest(context: Context, strategy: str, limits: Limits, target: Limits) -> Plan | None:
     """Where the context exceeds the limits: the plan without its oldest units, down to the target, as far as they may
-    go. What the model has not seen yet goes only as far as the limits need it."""
+    go. What the model has not seen yet goes only as far as the limits need it. Where all of that is not enough, new
+    tool results are shortened first, and then nothing goes that still fits."""
     reason = limits.excess(context)
     if not reason:
         return None
-    drop: list[int] = []
-    tokens, items = float(limits.tokens(context)), context.items if limits.max_items is not None else 0
+    replace: dict[int, Message] = {}
+    if limits.max_tokens is not None and limits.tokens(context) > limits.max_tokens:
+        replace = never_whole(context, strategy, limits.max_tokens)
+        for at, message in _shortened(context, replace, strategy, limits).items():
+            if at not in replace or context.size_of(message) < context.size_of(replace[at]):
+                replace[at] = message
+    draft = _Draft(context, replace, limits)
+    within = limits if replace and limits.allow(draft.tokens, draft.items) else target
     for unit in removable(context):
-        is_new = unit.positions[-1] > context.latest_assistant
-        if (limits if is_new else target).allow(tokens, items):
+        is_new = draft.is_new(unit)
+        if (limits if is_new else within).allow(draft.tokens, draft.items):
             break
         if is_new and UNSEEN not in reason:
             reason += UNSEEN
-        drop.extend(unit.positions)
-        tokens -= sum(context.sizes[position] for position in unit.positions) * context.scale
-        items -= sum(items_in(context.messages[position]) for position in unit.positions)
-    return Plan(strategy=strategy, reason=reason, drop=tuple(sorted(drop))) if drop else None
+        draft.drop(unit)
+    replace = {at: message for at, message in replace.items() if at not in draft.dropped}
+    if replace:
+        reason += f"; {len(replace)} messages shortened"
+    if not draft.dropped and not replace:
+        return None
+    dropped = tuple(sorted(draft.dropped))
+    return Plan(strategy=strategy, reason=reason, drop=dropped, replace=tuple(sorted(replace.items())))
+
+
+class _Draft:
+    """What is left of a context, some messages of which are replaced: its tokens, as they will be, and its items."""
+
+    def __init__(self, context: Context, replace: Mapping[int, Message], limits: Limits) -> None:
+        self.context = context
+        self.replace = replace
+        self.dropped: set[int] = set()
+        self.tokens = limits.tokens(context) - saved_by(context, replace)
+        self.items = context.items if limits.max_items is not None else 0
+
+    def is_new(self, unit: Unit) -> bool:
+        """Whether the model has not seen all of it."""
+        return unit.positions[-1] > self.context.latest_assistant
+
+    def drop(self, unit: Unit) -> None:
+        """Leave a unit out."""
+        context = self.context
+        self.dropped.update(unit.positions)
+        for at in unit.positions:
+            size = context.size_of(self.replace[at]) if at in self.replace else context.sizes[at]
+            self.tokens -= size * context.scale
+            self.items -= items_in(context.messages[at])
+
+
+def _shortened(context: Context, replaced: Mapping[int, Message], strategy: str, limits: Limits) -> dict[int, Message]:
+    """New tool results, and a summary, shortened where it would be too much even without all units that may go."""
+    found: dict[int, Message] = {}
+    most = limits.max_tokens
+    assert most is not None
+    unseen = saved_by(context, {at: message for at, message in replaced.items() if at > context.latest_assistant})
+    for going in (False, True):
+        draft = _Draft(context, replaced, limits)
+        for unit in removable(context):
+            if going or not draft.is_new(unit):
+                draft.drop(unit)
+        if draft.tokens <= most:
+            return {}
+        over = draft.tokens + unseen - most
+        found = fitted(context, strategy, most, over)
+        if saved_by(context, found) >= over:
+            break
+    return found
 
 
 def removable(context: Context) -> Sequence[Unit]:
-    """The units that may go, oldest first: never the first user message (the task) or the latest one, and never all."""
+    """The units that may go, oldest first: never the first user message (the task) or the latest one, and never all.
+
+    Nor calls whose results the model has not seen yet: it would only call again.
+    """
     kept = {context.first_user, context.latest_user}
     found: list[Unit] = []
     for unit in context.units:
@@ -83,6 +147,7 @@ def removable(context: Context) -> Sequence[Unit]:
             or context.messages[position].role == "system"
             or context.messages[position].pinned
             or context.messages[position].mark == "summary"
+            or (position > context.latest_assistant and context.messages[position].results)
             for position in unit.positions
         )
         if not protected and not unit.is_open:

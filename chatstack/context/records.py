@@ -1,15 +1,67 @@
-"""Records: what was decided for one history, and how it is carried out again."""
+"""Records: the edits in force for one history, by position, and how they are carried out again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from chatstack.context.plans import Plan
-from chatstack.values.messages import Message
+from chatstack.values.messages import Annotation, Message
+from chatstack.values.parts import Part, ToolCall, ToolResult
+
+MAX_ENTRIES = 20_000
+"""Of one stored record: how many messages it may name of each kind."""
+_FEW = msgspec.Meta(max_length=MAX_ENTRIES)
+_Position = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+
+
+class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An edited message, without the message: a number stands for that part of the message in whose place it is."""
+
+    position: _Position
+    parts: Annotated[tuple[_Position | Part, ...], _FEW]
+    extra_json: str | None
+    mark: str | None
+    annotation: Annotation | None
+
+    def applied(self, old: Message) -> Message | None:
+        """The message with this edit; None if it has not got the parts that the edit keeps or replaces."""
+        parts: list[Part] = []
+        for at, part in enumerate(self.parts):
+            if type(part) is int:
+                if part >= len(old.parts):
+                    return None
+                parts.append(old.parts[part])
+                continue
+            there = old.parts[at] if at < len(old.parts) else None
+            # Callers may give the calls of a history other ids; what stands in the place of a part has the ids of now.
+            if type(part) is ToolResult and type(there) is ToolResult and part.call_id != there.call_id:
+                part = msgspec.structs.replace(part, call_id=there.call_id)
+            elif type(part) is ToolCall and type(there) is ToolCall and part.id != there.id:
+                part = msgspec.structs.replace(part, id=there.id)
+            elif type(part) in (ToolResult, ToolCall) and type(part) is not type(there):
+                return None
+            parts.append(part)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        extra_json = old.extra_json if self.extra_json is None else self.extra_json
+        mark = old.mark if self.mark is None else self.mark
+        return old.edited(parts=tuple(parts), extra_json=extra_json, mark=mark, annotation=self.annotation)
+
+
+class Insertion(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A message of ours before a position; the length of the history means its end."""
+
+    position: _Position
+    message: Message
+    annotation: Annotation | None
+
+    def made(self) -> Message:
+        """The message, with what it says of itself."""
+        if self.annotation is None or self.message.annotation is not None:
+            return self.message
+        return self.message.edited(annotation=self.annotation)
 
 
 class Patch(NamedTuple):
@@ -21,17 +73,20 @@ class Patch(NamedTuple):
 
 
 class Record(msgspec.Struct, frozen=True, dict=True):
-    """What was decided for one history: which of its messages are left out, stand edited, or follow something of
-    ours. Positions are those in the history, without system messages."""
+    """The edits in force for one history: messages that are left out, stand edited, or follow something of ours.
+
+    Positions are those in the history, without system messages. It holds positions and what was put in place, never a
+    message of the caller's, so it may outlive the conversation that it was made for.
+    """
 
     drop: tuple[int, ...] = ()
-    replace: tuple[tuple[int, Message], ...] = ()
-    insert: tuple[tuple[int, Message], ...] = ()
+    replace: tuple[Edit, ...] = ()
+    insert: tuple[Insertion, ...] = ()
 
     @cached_property
     def patches(self) -> tuple[Patch, ...]:
-        """What is left out and put in, in order, neighbours joined: with ``replace``, what every later call does."""
-        single: list[Patch] = [Patch(position, position, (message,)) for position, message in self.insert]
+        """Deletions and insertions in order, neighbours joined: with ``replace``, the work of every later call."""
+        single = [Patch(each.position, each.position, (each.made(),)) for each in self.insert]
         single += [Patch(position, position + 1, ()) for position in self.drop]
         single.sort(key=lambda each: each[:2])  # what is inserted before a message comes before its own patch
         joined: list[Patch] = []
@@ -46,80 +101,95 @@ class Record(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def touched(self) -> frozenset[int]:
         """The positions of messages that it leaves out or edits."""
-        return frozenset((*self.drop, *(position for position, _ in self.replace)))
+        return frozenset((*self.drop, *(each.position for each in self.replace)))
 
-    def carried_out(self, messages: tuple[Message, ...], head: int) -> tuple[Message, ...]:
-        """The messages as decided, where the history begins at ``head``, and nothing else stands in it."""
+    @cached_property
+    def reach(self) -> int:
+        """How many messages of the history it needs: it holds for no shorter one."""
+        return max((*(at + 1 for at in self.touched), *(each.position for each in self.insert)), default=0)
+
+    def with_summary(self, summary: Message) -> Record:
+        """The same edits with another text of the summary."""
+        insert = tuple(
+            Insertion(each.position, summary, summary.annotation) if each.message.mark == "summary" else each
+            for each in self.insert
+        )
+        return Record(self.drop, self.replace, insert)
+
+    def edited(self, messages: Sequence[Message], positions: Sequence[int]) -> dict[int, Message] | None:
+        """The edited messages by position in the history, made of those of a request in which it stands at these
+        positions; None if one of them has changed its form."""
+        made: dict[int, Message] = {}
+        for each in self.replace:
+            message = each.applied(messages[positions[each.position]])
+            if message is None:
+                return None
+            made[each.position] = message
+        return made
+
+    def carried_out(
+        self, messages: tuple[Message, ...], head: int, edited: Mapping[int, Message]
+    ) -> tuple[Message, ...]:
+        """The messages as edited, where the history begins at ``head``, and nothing else stands in it."""
         after = list(messages)
-        for position, message in self.replace:
+        for position, message in edited.items():
             after[position + head] = message
         for start, stop, put in reversed(self.patches):  # from the end, so that the positions before stay true
             after[start + head : stop + head] = put
         return tuple(after)
 
-    def saved(self, sums: Sequence[int], size_of: Callable[[Message], int]) -> int:
+    def saved(self, sums: Sequence[int], size_of: Callable[[Message], int], edited: Mapping[int, Message]) -> int:
         """By how much it makes a history smaller whose sizes sum up like that."""
         saved = sum(sums[stop] - sums[start] - sum(map(size_of, put)) for start, stop, put in self.patches)
-        return saved + sum(sums[position + 1] - sums[position] - size_of(new) for position, new in self.replace)
+        return saved + sum(sums[position + 1] - sums[position] - size_of(new) for position, new in edited.items())
 
-    def plan(self, positions: Sequence[int], end: int) -> Plan:
+    def plan(self, positions: Sequence[int], end: int, edited: Mapping[int, Message]) -> Plan:
         """The same as a plan for a request of ``end`` messages, where the history stands at these positions."""
         return Plan(
             strategy="replay",
             reason="decided before",
             drop=tuple(positions[each] for each in self.drop),
-            replace=tuple((positions[each], message) for each, message in self.replace),
-            insert=tuple((positions[at] if at < len(positions) else end, new) for at, new in self.insert),
+            replace=tuple((positions[each], message) for each, message in edited.items()),
+            insert=tuple(
+                (positions[each.position] if each.position < len(positions) else end, each.made())
+                for each in self.insert
+            ),
         )
 
 
-class Decision:
-    """A record that was found for a history, kept with it so that the next call need not look for it again."""
+def edit_of(position: int, old: Message, new: Message) -> Edit:
+    """The difference between a message and what was made of it."""
+    places = {part: at for at, part in reversed([*enumerate(old.parts)])}
+    parts = tuple(_part(at, part, old.parts, places) for at, part in enumerate(new.parts))
+    extra_json = None if new.extra_json == old.extra_json else new.extra_json
+    return Edit(position, parts, extra_json, None if new.mark == old.mark else new.mark, new.annotation)
 
-    __slots__ = ("covers", "edition", "length", "record", "saved")
 
-    def __init__(self, record: Record | None, covers: int, length: int, edition: int) -> None:
-        self.record = record
-        self.covers = covers
-        """The record was made for that many messages."""
-        self.length = length
-        """How long the history was when it was looked for."""
-        self.edition = edition
-        """The memory's, when it was; another one means that something was decided for such a history since."""
-        self.saved: tuple[object, int] | None = None
-        """By that counter, how much smaller it makes the history."""
+def _part(at: int, part: Part, old: tuple[Part, ...], places: Mapping[Part, int]) -> int | Part:
+    """The place of an equal part, the same place first; the part itself if there is none."""
+    if at < len(old) and old[at] == part:
+        return at
+    return places.get(part, part)
 
 
 def record_of(
     positions: Sequence[int], before: tuple[Message, ...], after: Sequence[tuple[Message, int | None]]
 ) -> Record:
-    """All that was decided up to now. ``after`` are the messages that are left, each with its place in ``before``."""
+    """All edits up to now. ``after`` are the messages that are left, each with its place in ``before``."""
     index = {position: number for number, position in enumerate(positions)}
     kept = {origin for _, origin in after if origin is not None}
-    replace: list[tuple[int, Message]] = []
-    insert: list[tuple[int, Message]] = []
+    replace: list[Edit] = []
+    insert: list[Insertion] = []
     following = len(index)
     for message, origin in reversed(after):
         if origin is None:
-            insert.append((following, message))
+            insert.append(Insertion(following, message, message.annotation))
         else:
             following = index.get(origin, following)
             if message is not before[origin]:
-                replace.append((index[origin], message))
+                replace.append(edit_of(index[origin], before[origin], message))
     return Record(
         tuple(number for position, number in index.items() if position not in kept),
         tuple(reversed(replace)),
         tuple(reversed(insert)),
     )
-
-
-def covered(record: Record, messages: Sequence[Message]) -> int:
-    """For how many of a history's messages a decision holds, whatever follows them.
-
-    Up to the model's latest message, and whatever the decision itself names. What came after that may not come again:
-    a reminder that a caller appends to each request, and does not keep.
-    """
-    latest = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), -1)
-    named = (*record.drop, *(position for position, _ in record.replace))
-    inserted = (position for position, _ in record.insert)
-    return min(len(messages), max(latest + 1, max(named, default=-1) + 1, max(inserted, default=0), 1))

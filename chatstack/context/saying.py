@@ -2,31 +2,87 @@
 
 from __future__ import annotations
 
+from opentelemetry.trace import Span
+
 from chatstack import semconv
 from chatstack.context.context import Context
+from chatstack.context.kinds import KINDS, tokens_by_kind
 from chatstack.context.plans import Plan
+from chatstack.context.shortening import shortened_in
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Value
 from chatstack.values.parts import ToolResult
 
+_MOST_PLACES = 3
+
 
 def edit_attributes(plan: Plan, before: Context, after: Context) -> dict[str, Value]:
-    """The numbers of an edit."""
-    cleared = results_cleared(plan, before)
+    """The numbers of an edit; tokens by kind, where there are any of a kind."""
+    was, left = tokens_by_kind(before), tokens_by_kind(after)
+    kinds = [kind for kind in KINDS if kind in was or kind in left]
+    return {
+        **_plan_attributes(plan, before, after),
+        **{f"{semconv.COMPACTION}.{kind}_tokens_before": was.get(kind, 0) for kind in kinds},
+        **{f"{semconv.COMPACTION}.{kind}_tokens_after": left.get(kind, 0) for kind in kinds},
+    }
+
+
+def _plan_attributes(plan: Plan, before: Context, after: Context) -> dict[str, Value]:
+    shortened = sum(map(len, shortened_in(plan, before).values()))
+    cleared = results_cleared(plan, before) - shortened
     return {
         semconv.COMPACTION_REASON: plan.reason,
         semconv.COMPACTION_MESSAGES_BEFORE: len(before.messages),
         semconv.COMPACTION_MESSAGES_AFTER: len(after.messages),
         **({semconv.COMPACTION_RESULTS_CLEARED: cleared} if cleared else {}),
+        **({semconv.COMPACTION_RESULTS_SHORTENED: shortened} if shortened else {}),
     }
 
 
 def results_cleared(plan: Plan, context: Context) -> int:
-    """How many tool results a plan takes the content from."""
+    """How many tool results a plan takes content from."""
     return sum(
         type(old) is ToolResult and old != new
         for position, message in plan.replace
-        for old, new in zip(context.messages[position].parts, message.parts, strict=False)
+        if len(message.parts) == len(context.messages[position].parts)  # else parts were taken out of it, not cleared
+        for old, new in zip(context.messages[position].parts, message.parts, strict=True)
+    )
+
+
+def say_edited(telemetry: Telemetry, plan: Plan, before: Context, after: Context, span: Span | None = None) -> None:
+    """Tell of an edit that was made, on ``span`` if it has one already; and warn if it shortened new tool results."""
+    telemetry.edit(
+        plan.strategy,
+        f"{plan.reason}: {before.tokens:,} tokens became {after.tokens:,}",
+        edit_attributes(plan, before, after),
+        tokens_before=before.tokens,
+        tokens_after=after.tokens,
+        span=span,
+    )
+    say_shortened(telemetry, plan, before)
+
+
+def say_shortened(telemetry: Telemetry, plan: Plan, context: Context) -> None:
+    """Warn of new tool results that were too large, so that the model sees their beginning and end alone."""
+    found = shortened_in(plan, context)
+    if not found:
+        return
+    count = sum(map(len, found.values()))
+    after = {at: message for at, message in plan.replace if at in found}
+    before_tokens = sum(context.sizes[at] for at in after)
+    after_tokens = sum(map(context.size_of, after.values()))
+    places = ", ".join(str(context.origins[at]) for at in list(after)[:_MOST_PLACES])
+    telemetry.warn(
+        "tool_result_shortened",
+        f"{count} shortened: new tool results of {before_tokens:,} tokens are too large, and became {after_tokens:,}; "
+        f"at {places}{', ...' if len(after) > _MOST_PLACES else ''}",
+        {
+            semconv.COMPACTION_STRATEGY: plan.strategy,
+            semconv.COMPACTION_RESULTS_SHORTENED: count,
+            semconv.COMPACTION_TOKENS_BEFORE: before_tokens,
+            semconv.COMPACTION_TOKENS_AFTER: after_tokens,
+        },
+        span_name="compact_context shorten",
     )
 
 
@@ -36,7 +92,7 @@ def say_repaired(telemetry: Telemetry, plan: Plan, before: Context, after: Conte
         "messages_repaired",
         f"the history had {plan.reason}",
         {
-            **edit_attributes(plan, before, after),
+            **_plan_attributes(plan, before, after),
             semconv.COMPACTION_STRATEGY: plan.strategy,
             semconv.COMPACTION_TOKENS_BEFORE: before.tokens,
             semconv.COMPACTION_TOKENS_AFTER: after.tokens,
@@ -82,10 +138,15 @@ def say_ineffective(telemetry: Telemetry, strategy: str, after: Context, why: st
     """An edit was due, and does not help."""
     telemetry.warn(
         "edit_ineffective",
-        f"about {after.tokens:,} tokens are left, still at the trigger: {why}",
+        f"about {after.size_told} are left, still at the trigger: {why}",
         {semconv.COMPACTION_STRATEGY: strategy, semconv.COMPACTION_TOKENS_AFTER: after.tokens},
         span_name=f"compact_context {strategy}",
     )
+
+
+def share_of(context: Context, limit: int) -> str:
+    """Return how full a context is: the share of the limit, and the sizes."""
+    return f"{context.tokens / limit:.0%}: about {context.tokens:,} of {limit:,} tokens{context.reserve_told}"
 
 
 def say_window_unknown(telemetry: Telemetry, layer: str, consequence: str) -> None:

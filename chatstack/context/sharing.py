@@ -11,13 +11,15 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 from chatstack.context.outages import Outage
 from chatstack.context.records import Record
 from chatstack.context.stored import RecordError, restored, stored
-from chatstack.errors import ChatStackError, StoreError, WiringError
+from chatstack.errors import ChatStackError, StoreError, UnusableRecordError, WiringError
 from chatstack.values.messages import Message
 
 T = TypeVar("T")
 
 _OWNER_SIZE = 16
 _UNUSABLE = 1_000
+_MOST_PASSED = 3
+"""Records in a row that cannot be used, in one call; each is another question to the store."""
 
 
 class DecisionStore(Protocol):
@@ -28,7 +30,10 @@ class DecisionStore(Protocol):
     """
 
     async def find(self, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
-        """The last of these links, which come oldest first, that has a record of that owner: link and record."""
+        """The last of these links, which come oldest first, that has a record of that owner: link and record.
+
+        Raises ``UnusableRecordError`` where what lies there is no record at all; then older links are asked for.
+        """
         ...
 
     async def put(self, owner: str, link: bytes, record: bytes, *, replaces: bytes | None = None) -> bytes:
@@ -100,54 +105,64 @@ class SharedDecisions:
     async def find(
         self, owner: str, links: Sequence[bytes], messages: tuple[Message, ...], *, beyond: int = 0
     ) -> Found:
-        """What was last decided for these messages, or for the longest beginning of them that is known.
+        """The record of the last of these links that has one.
 
         The link at ``i`` stands for the first ``i + 1`` messages. Only what covers more than ``beyond`` messages is
-        looked for: a process knows its own decisions.
+        looked for: a process knows its own records.
         """
-        asked = list(links[beyond : len(messages)])
-        if not asked:
-            return Found(None, 0)
+        asked = list(links[beyond:])
+        problems: dict[str, None] = {}
 
-        async def ask() -> tuple[int, bytes] | None:
-            answer = await self.store.find(_hashed(owner), asked)
+        async def ask() -> tuple[int, bytes | UnusableRecordError] | None:
+            try:
+                answer = await self.store.find(_hashed(owner), asked)
+            except UnusableRecordError as error:
+                return _place_of(error.link, asked), error
             return None if answer is None else _checked(answer, asked)
 
-        answered, found, problem = await self._attempt(ask)
-        if not answered or found is None:
-            return Found(None, 0, problem, answered)
-        covers = beyond + 1 + found[0]
-        try:
-            return Found(restored(found[1], messages[:covers]), covers)
-        except RecordError as error:
-            return Found(None, 0, self._told_once(found[1], error))
+        for _ in range(_MOST_PASSED):
+            if not asked:
+                break
+            answered, found, problem = await self._attempt(ask)
+            if not answered or found is None:
+                return Found(None, 0, problem or "; ".join(problems), answered)
+            place, record = found
+            covers = beyond + 1 + place
+            try:
+                return Found(_read(record, messages[:covers]), covers, "; ".join(problems))
+            except RecordError as error:
+                if told := self._told_once(record, error):
+                    problems[told] = None
+            asked = asked[:place]  # as if it were not there
+        return Found(None, 0, "; ".join(problems))
 
     async def put(
         self,
         owner: str,
-        links: Sequence[bytes],
+        link: bytes,
         record: Record,
         messages: tuple[Message, ...],
-        replaces: Record | None = None,
     ) -> Kept:
-        """Keep what was decided for these messages, on top of ``replaces``; somebody else's record wins over it."""
-        if not messages:
-            return Kept(record)
+        """Keep a record about these messages under that link; somebody else's that is there already wins over it."""
         try:
             mine = stored(record, messages)
         except RecordError as error:
             return Kept(record, f"a decision cannot be stored, and holds in this process only: {error}")
-        link = links[len(messages) - 1]
 
-        async def ask() -> bytes:
-            there = await self.store.put(_hashed(owner), link, mine, replaces=_stored_or_none(replaces, messages))
-            return _checked_bytes(there)
+        async def ask() -> bytes | UnusableRecordError:
+            try:
+                there = await self.store.put(_hashed(owner), link, mine)
+            except UnusableRecordError as error:
+                return error
+            if type(there) is not bytes:  # what lies there was not asked for
+                raise StoreError(f"it gave a {type(there).__name__} for bytes")
+            return there
 
         answered, there, problem = await self._attempt(ask)
         if not answered or there is None or there == mine:
             return Kept(record, problem)
         try:
-            return Kept(restored(there, messages))
+            return Kept(_read(there, messages))
         except RecordError as error:
             return Kept(record, self._told_once(there, error))
 
@@ -160,9 +175,9 @@ class SharedDecisions:
         """Close the store."""
         await self.store.aclose()
 
-    def _told_once(self, data: bytes, error: RecordError) -> str:
+    def _told_once(self, record: bytes | UnusableRecordError, error: RecordError) -> str:
         """The problem with a record, if nobody has told it: every call of a conversation may meet the same one."""
-        known = hash(data)
+        known = hash(record if isinstance(record, bytes) else str(record))
         if known in self._unusable:
             return ""
         if len(self._unusable) >= _UNUSABLE:
@@ -204,31 +219,31 @@ def _hashed(owner: str) -> str:
     return hashlib.blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=_OWNER_SIZE).hexdigest()
 
 
-def _stored_or_none(record: Record | None, messages: tuple[Message, ...]) -> bytes | None:
-    """What it looks like in the store; None if it cannot be there."""
-    if record is None:
-        return None
-    try:
-        return stored(record, messages)
-    except RecordError:
-        return None
-
-
-def _checked(answer: object, asked: Sequence[bytes]) -> tuple[int, bytes]:
+def _checked(answer: object, asked: Sequence[bytes]) -> tuple[int, bytes | UnusableRecordError]:
     """The place of the link, and the record. A store is somebody's code: its hints may lie."""
     if not isinstance(answer, tuple) or len(cast("tuple[object, ...]", answer)) != 2:
         raise StoreError("it gave something else than a link and a record")
-    link, record = (_checked_bytes(each) for each in cast("tuple[object, object]", answer))
+    link, record = cast("tuple[object, object]", answer)
+    if type(link) is not bytes:
+        raise StoreError(f"it gave a {type(link).__name__} for a link")
+    place = _place_of(link, asked)
+    return place, record if type(record) is bytes else UnusableRecordError(
+        f"it is a {type(record).__name__}", link=link
+    )
+
+
+def _place_of(link: bytes, asked: Sequence[bytes]) -> int:
     for at in range(len(asked) - 1, -1, -1):
         if asked[at] == link:
-            return at, record
+            return at
     raise StoreError("it gave a link that was not asked for")
 
 
-def _checked_bytes(given: object) -> bytes:
-    if type(given) is not bytes:
-        raise StoreError(f"it gave a {type(given).__name__} for bytes")
-    return given
+def _read(record: bytes | UnusableRecordError, messages: tuple[Message, ...]) -> Record:
+    """What was decided. Raises ``RecordError`` for what cannot be used."""
+    if isinstance(record, UnusableRecordError):
+        raise RecordError(str(record))
+    return restored(record, messages)
 
 
 def _told(error: Exception) -> str:

@@ -13,42 +13,25 @@ from typing import Annotated, NoReturn
 
 import msgspec
 
-from chatstack.context.records import Record
+from chatstack.context.records import MAX_ENTRIES, Edit, Insertion, Record
 from chatstack.context.summaries import is_summary
-from chatstack.values.messages import Annotation, Message
-from chatstack.values.parts import Part
+from chatstack.values.messages import Message
 
-VERSION = 1
+VERSION = 2
 """Of the format. What has another is left alone."""
 MAX_BYTES = 1_000_000
-MAX_ENTRIES = 20_000
-"""Of one record: how long it may be, and how many messages it may name of each kind; what is more is not shared."""
+"""Of one record; what is larger is not shared."""
 
 _FEW = msgspec.Meta(max_length=MAX_ENTRIES)
 _Position = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
-
-
-class _Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An edited message: a number stands for that part of the message in whose place it is."""
-
-    position: _Position
-    parts: Annotated[tuple[_Position | Part, ...], _FEW]
-    extra_json: str | None
-    annotation: Annotation | None
-
-
-class _Inserted(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    position: _Position
-    message: Message
-    annotation: Annotation | None
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     version: int
     covers: int
     drop: Annotated[tuple[_Position, ...], _FEW]
-    replace: Annotated[tuple[_Edit, ...], _FEW]
-    insert: Annotated[tuple[_Inserted, ...], _FEW]
+    replace: Annotated[tuple[Edit, ...], _FEW]
+    insert: Annotated[tuple[Insertion, ...], _FEW]
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
@@ -75,18 +58,14 @@ def stored(record: Record, messages: tuple[Message, ...]) -> bytes:
     if max(len(record.drop), len(record.replace), len(record.insert)) > MAX_ENTRIES:
         raise RecordError(f"it names more than {MAX_ENTRIES:,} messages")
     length = len(messages)
-    replace = sorted(record.replace, key=_position_of)
-    if any(not 0 <= position < length for position, _ in replace):
+    if any(not 0 <= each.position < length for each in record.replace):
         raise RecordError("it is a decision about other messages")
     found = _Stored(
         VERSION,
         length,
         tuple(sorted(record.drop)),
-        tuple(_edit(position, messages[position], message) for position, message in replace),
-        tuple(
-            _Inserted(position, message, message.annotation)
-            for position, message in sorted(record.insert, key=_position_of)
-        ),
+        tuple(sorted(record.replace, key=_position_of)),
+        tuple(sorted(record.insert, key=_position_of)),
     )
     _check(found, messages)
     try:
@@ -113,14 +92,7 @@ def restored(data: bytes, messages: tuple[Message, ...]) -> Record:
     if not exact:  # fields that nobody knows, twice the same field, numbers in another spelling
         raise RecordError("it is not in the form in which records are written")
     _check(found, messages)
-    return Record(
-        found.drop,
-        tuple((each.position, _edited(messages[each.position], each)) for each in found.replace),
-        tuple(
-            (each.position, each.message.edited(annotation=each.annotation) if each.annotation else each.message)
-            for each in found.insert
-        ),
-    )
+    return Record(found.drop, found.replace, found.insert)
 
 
 def _refuse(why: str) -> NoReturn:
@@ -128,34 +100,8 @@ def _refuse(why: str) -> NoReturn:
     raise RecordError(why) from None
 
 
-def _position_of(entry: tuple[int, Message]) -> int:
-    return entry[0]
-
-
-def _edit(position: int, old: Message, new: Message) -> _Edit:
-    if (new.role, new.pinned, new.mark) != (old.role, old.pinned, old.mark):
-        raise RecordError("an edit changes the role, the pin or the mark of a message")
-    return _Edit(
-        position,
-        tuple(_part(at, part, old.parts) for at, part in enumerate(new.parts)),
-        None if new.extra_json == old.extra_json else new.extra_json,
-        new.annotation,
-    )
-
-
-def _part(at: int, part: Part, old: tuple[Part, ...]) -> int | Part:
-    """The place of an equal part, the same place first; the part itself if there is none."""
-    if at < len(old) and old[at] == part:
-        return at
-    return old.index(part) if part in old else part
-
-
-def _edited(old: Message, edit: _Edit) -> Message:
-    return old.edited(
-        parts=tuple(old.parts[part] if isinstance(part, int) else part for part in edit.parts),
-        extra_json=old.extra_json if edit.extra_json is None else edit.extra_json,
-        annotation=edit.annotation,
-    )
+def _position_of(entry: Edit | Insertion) -> int:
+    return entry.position
 
 
 def _check(found: _Stored, messages: tuple[Message, ...]) -> None:
@@ -178,6 +124,8 @@ def _check(found: _Stored, messages: tuple[Message, ...]) -> None:
         parts = len(messages[edit.position].parts)
         if any(isinstance(part, int) and part >= parts for part in edit.parts):
             raise RecordError("it keeps a part that its message has not")
+        if edit.mark is not None:
+            raise RecordError("it changes the mark of a message")
     for each in found.insert:
         message = each.message
         if not message.mark or message.pinned or message.role in ("system", "user"):

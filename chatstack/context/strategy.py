@@ -17,12 +17,13 @@ from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
-from chatstack.context.saying import say_ineffective, say_window_unknown
+from chatstack.context.reconstructing import Policy
+from chatstack.context.saying import say_window_unknown
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
-from chatstack.tokens.windows import Windows
+from chatstack.tokens.windows import Windows, is_asked_for
 from chatstack.values.requests import ChatRequest
 
 
@@ -38,12 +39,18 @@ class Strategy(ABC):
 
     __slots__ = ()
 
-    name: ClassVar[str] = "custom"
-    quotes_nothing: ClassVar[bool] = False
+    # No ``ClassVar``: a dataclass may make fields of them, and type checkers let it.
+    name: str = "custom"
+    quotes_nothing: bool = False
 
     @abstractmethod
     def plan(self, context: Context) -> Plan | None:
         """The edit to make, or None for none. Where ``context.is_unstable``, only what a limit forces."""
+
+    def is_due(self, context: Context) -> bool:
+        """A cheap test, before ``plan`` is asked at length: False only where it would plan nothing. Once true, it stays
+        true as a context grows."""
+        return True
 
     def excess(self, context: Context) -> str:
         """What is still too much of a context, in words, or \"\"; where an edit does not help, that is said."""
@@ -87,6 +94,16 @@ class StrategyApplier(ChatFronts):
 
     kind: ClassVar[str] = "context"
 
+    @property
+    def needs_window(self) -> bool:
+        """True where the strategy asks for the model's window."""
+        return self.strategy.needs_window
+
+    @property
+    def may_wait(self) -> bool:
+        """True where an edit may have to wait: for a store, or for the provider to tell its window."""
+        return self.memory.shared is not None or (self.strategy.needs_window and is_asked_for(self.inner))
+
     def __post_init__(self) -> None:
         if type(self.strategy).__repr__ is object.__repr__:
             name = type(self.strategy).__name__
@@ -99,7 +116,7 @@ class StrategyApplier(ChatFronts):
         editing = ContextEditing.around(
             self.inner,
             repr(self.strategy),
-            layer="a strategy's layer",
+            layer=type(self.strategy).__name__,
             memory=self.memory,
             telemetry=self.telemetry,
             counter=counter,
@@ -110,20 +127,22 @@ class StrategyApplier(ChatFronts):
     async def send(self, request: ChatRequest, /) -> ChatStream:
         if self._editing.stands_aside(request):
             return await self.inner.send(request)
+        await self._editing.counter.prepare()
         opened = self._editing.open(request)
         window = await self.windows.of(self.inner, request.options.model) if self.strategy.needs_window else None
-        opened.limit = window or 0
+        if window is not None:
+            opened.limit, opened.context = window, opened.context.against_window(window)
         context = await self._editing.replay(opened)
         if self.strategy.needs_window and window is None and self._editing.is_news("window", opened):
             name = type(self.strategy).__name__
             say_window_unknown(self.telemetry, name, "it edits nothing for want of it")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
-        context = await self._editing.apply(self._plan(context), context, opened)
+        context = self._editing.edit(Policy(self._plan, self.strategy.is_due), context, opened)
         excess = self.strategy.excess(context)
-        if excess and self._editing.is_news("ineffective", opened):
+        if excess:
             why = f"{self._worded(excess, 'too much is left')}, and nothing more may go"
-            say_ineffective(self.telemetry, self.strategy.name, context, why)
+            self._editing.say_ineffective(self.strategy.name, context, opened, why)
         return await self._editing.send(self.inner, context, opened)
 
     def _plan(self, context: Context) -> Plan | None:

@@ -17,7 +17,8 @@ class Truncate(Strategy):
     ``truncate_to`` of both.
 
     Never touched: system, pinned and summary messages, the first user message (the task), the latest one, and calls
-    that wait for results; what the model has not seen yet only where a limit cannot be kept otherwise.
+    that wait for results; what the model has not seen yet only where a limit cannot be kept otherwise. New tool results
+    never go with their calls: they are shortened where they are too large, and so is, at last, a summary.
     Source: seed ``videosdk-context-window``.
     """
 
@@ -31,6 +32,9 @@ class Truncate(Strategy):
         check_limit("Truncate", "max_tokens", self.max_tokens)
         check_limit("Truncate", "max_context_items", self.max_context_items)
         check_share("Truncate", "truncate_to", self.truncate_to, "the limits")
+
+    def is_due(self, context: Context) -> bool:
+        return bool(self.excess(context))
 
     def excess(self, context: Context) -> str:
         return self._limits(1.0).excess(context)

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from chatstack.context.context import Context
-from chatstack.context.pairing import pair
+from chatstack.context.pairing import answered_calls, pair, pairs_and_answers
 from chatstack.context.plans import Plan
-from chatstack.values.messages import Message
+from chatstack.values.messages import Message, Role
 from chatstack.values.parts import Part, ToolCall, ToolResult
 
 
 def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[str, ...]:
     """What is wrong with a plan for that context; empty if nothing is. Never the text of a message.
 
-    A repair may insert results, and need not make the context smaller. It may take results that have no call out of
-    any message, and leave out a pinned one of nothing else: a provider would refuse the request for them.
+    A repair need not make the context smaller, and may move results, out of any message: a provider would refuse the
+    request otherwise. It may change nothing else, and must leave nothing to repair.
     """
     found = tuple(_misplaced(plan, context))
     if found:
         return found
     after = context.after(plan)
+    if is_repair:
+        return (
+            *_lost(plan, context, is_repair),
+            *_unmarked_answers(context, after),
+            *_changed_words(context, after),
+            *_unrepaired(context, after),
+        )
     return (
         *_unmarked(plan, context),
         *_lost(plan, context, is_repair),
         *_summaries(plan, context, after),
         *(() if _keeps_pairs(plan, context) else _unpaired(context, after)),
-        *(() if is_repair else _inserted_into_units(plan, context)),
-        *(() if is_repair else _not_smaller(context, after)),
+        *_inserted_into_units(plan, context),
+        *_not_smaller(context, after),
     )
 
 
@@ -89,6 +97,45 @@ def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
                 yield f"the latest user message, at {position}, is {word}"
 
 
+def _unmarked_answers(before: Context, after: Context) -> Iterator[str]:
+    """Results of ours are marked; others were there, and were those of a call."""
+    there = Counter(each.result for each in answered_calls(before.messages))
+    new = Counter(part for message in after.messages if not message.mark for part in _results(message)) - there
+    if new:
+        yield "it puts in a result that was not there, and does not mark it as ours"
+
+
+def _changed_words(before: Context, after: Context) -> Iterator[str]:
+    """Everything but results stays, in its order."""
+    if _words(before.messages) != _words(after.messages):
+        yield "a repair moves results, and changes nothing else"
+
+
+def _words(messages: Sequence[Message]) -> list[tuple[Role, bool, tuple[Part, ...]]]:
+    """The messages without their results; what a system message quotes is none."""
+    found: list[tuple[Role, bool, tuple[Part, ...]]] = []
+    for message in messages:
+        parts = message.parts
+        if message.role != "system":
+            parts = tuple([part for part in parts if type(part) is not ToolResult])
+        if parts or not message.parts:
+            found.append((message.role, message.pinned, parts))
+    return found
+
+
+def _results(message: Message) -> tuple[ToolResult, ...]:
+    return () if message.role == "system" else message.results
+
+
+def _unrepaired(before: Context, after: Context) -> Iterator[str]:
+    """No result of a call is lost, and each stands behind its call."""
+    there = Counter(each.result for each in answered_calls(before.messages))
+    if there - Counter(part for message in after.messages for part in _results(message)):
+        yield "a result that answers a call is lost"
+    if pairs_and_answers(after.messages)[0].need_repair(len(after.messages) - 1):
+        yield "it leaves something to repair"
+
+
 def _summaries(plan: Plan, context: Context, after: Context) -> Iterator[str]:
     """What a summary holds goes into the next one, and there is one at most."""
     marked = {position for position, message in enumerate(context.messages) if message.mark == "summary"}
@@ -137,9 +184,16 @@ def _inserted_into_units(plan: Plan, context: Context) -> Iterator[str]:
     if not plan.insert:
         return
     dropped = frozenset(plan.drop)
-    kept = [[each for each in unit.positions if each not in dropped] for unit in context.units]
+    # At each position, how many more units than before it have begun before it, and are not at their end yet.
+    begun = [0] * (len(context.messages) + 2)
+    for unit in context.units:
+        kept = [each for each in unit.positions if each not in dropped]
+        if kept:
+            begun[kept[0] + 1] += 1
+            begun[kept[-1] + 1] -= 1
+    inside = tuple(itertools.accumulate(begun))
     for position, _ in plan.insert:
-        if any(len(each) > 1 and each[0] < position <= each[-1] for each in kept):
+        if inside[position]:
             yield f"insert at {position}: between a call and its results"
 
 

@@ -13,7 +13,7 @@ from chatstack.client.protocol import ChatClient
 from chatstack.context.summaries import SummaryError, instructions_for, summary_in, summary_request
 from chatstack.context.transcripts import Entry
 from chatstack.errors import ContextOverflowError, RequestRefusedError
-from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.counter import TokenCounter, whole_count
 from chatstack.tokens.windows import Windows
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
@@ -151,7 +151,8 @@ class SummaryWriter:
         if window is None:
             return limit
         instructions = instructions_for(self.prompt, "0" * 16, self.max_tokens)
-        taken = self.counter.count_options(ChatOptions(instructions=instructions)) + self.max_tokens
+        fixed = self.counter.count_options(ChatOptions(instructions=instructions))
+        taken = whole_count(self.counter, "count_options", fixed) + self.max_tokens
         taken += max(self.max_tokens, self._size(Entry("summary so far", previous)))
         room = int((window - taken) * _SURE)
         if room < _LEAST_ROOM:
@@ -197,7 +198,8 @@ class SummaryWriter:
 
     def _size(self, entry: Entry) -> int:
         overhead = len(entry.who) // _CHARS_PER_TOKEN + _DELIMITER_TOKENS
-        return max(0, self.counter.count_message(Message.user(entry.text))) + overhead
+        size = self.counter.count_message(Message.user(entry.text))
+        return whole_count(self.counter, "count_message", size) + overhead
 
 
 _GOES_ON = ", continued"

@@ -9,10 +9,11 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wrong
+from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.errors import BudgetExceeded, InputError
 from chatstack.layers.spending import Account, Allowance, Spending
 from chatstack.tokens.prices import Price
+from chatstack.tokens.published import tables_loaded
 from chatstack.tools.turn import NOT_RUN
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
@@ -21,6 +22,7 @@ from chatstack.values.responses import ChatUpdate
 BudgetPeriod: TypeAlias = Literal["turn", "conversation"]
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class Budget(ChatFronts):
     """Stops a turn, or a conversation, that has used up its tokens or its money: ``BudgetExceeded``.
@@ -61,6 +63,8 @@ class Budget(ChatFronts):
         object.__setattr__(self, "_is_around_tools", is_around)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
+        if self._allowance.looks_up:
+            await tables_loaded()
         price = self._allowance.price_of(self.inner, request.options.model)
         account = self._account(request)
         _check(self._allowance, self.per, account)

@@ -12,7 +12,7 @@ import msgspec
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, CountsTokens, chain
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wrong
+from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
@@ -20,16 +20,18 @@ from chatstack.context.left_out import without_left_out
 from chatstack.context.limits import check_window
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
-from chatstack.context.saying import say_estimated, say_ineffective, say_window_unknown
+from chatstack.context.reconstructing import Policy
+from chatstack.context.saying import say_estimated, say_window_unknown
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
-from chatstack.tokens.windows import Windows
+from chatstack.tokens.windows import Windows, is_asked_for
 from chatstack.values.requests import ChatRequest
 
 _KINDS = ("tokens", "messages", "fraction")
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolResultClearer(ChatFronts):
     """Clears old tool results in batches, the same ones again on every later call, so that prompt caches hold.
@@ -41,9 +43,9 @@ class ToolResultClearer(ChatFronts):
     ``{tool}``, ``{tokens}`` and ``{handle}`` in it are filled in, the handle for ``recall_tool``. ``clear_tool_inputs``
     also clears the arguments of the calls, of all or of some tools. ``clear_at_least`` keeps an edit from being made
     that saves fewer tokens; ``"pays"`` lets it wait until reading those tokens again and again has cost twice what it
-    will cost, the window forces it (where it is known), or the cache is cold. ``token_count_method="model"`` has the
-    provider count, where its API can, before an edit is decided on an estimate. ``max_context_tokens`` is the window,
-    where nobody else tells it.
+    will cost, the window forces it (where it is known, and the edit gets below it), or the cache is cold.
+    ``token_count_method="model"`` has the provider count, where its API can, before an edit is decided on an estimate.
+    ``max_context_tokens`` is the window, where nobody else tells it.
     Never cleared: what the model has not seen yet, errors, pinned messages, calls that wait for results.
     Source: seed ``xpert-context-editing``.
     """
@@ -95,10 +97,27 @@ class ToolResultClearer(ChatFronts):
         object.__setattr__(self, "_strategy", strategy)
         object.__setattr__(self, "_editing", editing)
 
+    @property
+    def may_wait(self) -> bool:
+        """True where an edit may have to wait: for a store, a count, or the provider to tell its window."""
+        asks_window = self._by_shares and self.max_context_tokens == "auto" and is_asked_for(self.inner)
+        return self.memory.shared is not None or self.token_count_method == "model" or asks_window
+
+    @property
+    def needs_window(self) -> bool:
+        """True where the model's window decides, and nobody has stated it."""
+        asks = self._by_shares or self.clear_at_least == "pays"
+        return asks and self.max_context_tokens == "auto"
+
+    @property
+    def _by_shares(self) -> bool:
+        return "fraction" in self.trigger or "fraction" in self.keep
+
     async def send(self, request: ChatRequest, /) -> ChatStream:
         editing = self._editing
         if editing.stands_aside(request):
             return await self.inner.send(request)
+        await editing.counter.prepare()
         opened = editing.open(request)
         window = await self._window(request, opened)
         context = await editing.replay(opened)
@@ -117,10 +136,12 @@ class ToolResultClearer(ChatFronts):
         """The window, where anything depends on it."""
         if self.max_context_tokens != "auto":
             return self.max_context_tokens
-        needed = "fraction" in self.trigger or "fraction" in self.keep
+        needed = self._by_shares
         if not needed and self.clear_at_least != "pays" and not opened.seen.is_unstable:
             return None
         window = await self.windows.of(self.inner, request.options.model)
+        if window is not None:
+            opened.context = opened.context.against_window(window)
         if needed:
             opened.limit = window or 0
             if window is None and self._editing.is_news("window", opened):
@@ -150,21 +171,21 @@ class ToolResultClearer(ChatFronts):
         return msgspec.structs.replace(context, scale=counted / whole.input_tokens)
 
     async def _cleared(self, context: Context, opened: Opened) -> Context:
-        strategy, owner, history = self._strategy, self._editing.owner, opened.seen.history
-        is_free = strategy.is_forced(context) or (strategy.clear_at_least == "pays" and context.is_cold)
-        if not is_free and history.is_waiting(owner, context.tokens):
-            return context  # planning looks at the whole history: not again for every message that comes
-        plan = strategy.plan(context)
-        if plan is None:
-            history.wait(owner, context.tokens)
-        after = await self._editing.apply(plan, context, opened)
-        if strategy.trigger[0] == "messages" or not strategy.is_due(after):
+        strategy = self._strategy
+        after = self._editing.edit(Policy(strategy.plan, strategy.is_due, self._waits_on), context, opened)
+        if not opened.has_looked or strategy.trigger[0] == "messages" or not strategy.is_due(after):
             return after
-        nothing = plan is None and not strategy.batch(context)
-        if (nothing or plan is not None) and self._editing.is_news("ineffective", opened):
+        nothing = not strategy.batch(after)
+        if nothing or after is not context:
             why = "no tool result is left that may be cleared" if nothing else "the results that may be cleared are few"
-            say_ineffective(self.telemetry, strategy.name, after, why)
+            self._editing.say_ineffective(strategy.name, after, opened, why)
         return after
+
+    def _waits_on(self, context: Context) -> tuple[int, ...] | None:
+        strategy = self._strategy
+        if strategy.is_forced(context) or (strategy.clear_at_least == "pays" and context.is_cold):
+            return None
+        return (context.tokens,)
 
     def _check_rest(self) -> None:
         least: object = self.clear_at_least

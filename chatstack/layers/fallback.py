@@ -9,18 +9,19 @@ from typing import ClassVar, cast
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, chain, is_client
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wrong
+from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.context.memory import ContextMemory
 from chatstack.errors import ChatStackError, FallbackError, InputError, ProviderError
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.telemetry.emission import Telemetry
-from chatstack.telemetry.tracer import ModelTracer
+from chatstack.telemetry.tracer import traced
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.windows import Windows
 from chatstack.values.requests import ChatRequest
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class Fallback(ChatFronts):
     """Asks the next client when one raises a ``ProviderError`` before its first delta: overloaded, not reachable, too
@@ -90,10 +91,8 @@ class Fallback(ChatFronts):
                 windows=self.windows,
                 telemetry=self.telemetry,
             )
-        layers = tuple(chain(client))
-        if not any(isinstance(layer, ModelTracer) for layer in layers):
-            client = ModelTracer(client, telemetry=self.telemetry)
-        if any(isinstance(layer, ContextWindowGuard) for layer in layers):
+        client = traced(client, self.telemetry)
+        if any(isinstance(layer, ContextWindowGuard) for layer in chain(client)):
             return client
         return ContextWindowGuard(
             client,

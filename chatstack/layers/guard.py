@@ -11,7 +11,7 @@ from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wrong
+from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
@@ -19,38 +19,43 @@ from chatstack.context.limits import check_share, check_window
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.pruning import OldestFirst
-from chatstack.context.saying import say_window_unknown
+from chatstack.context.reconstructing import Policy
+from chatstack.context.saying import say_window_unknown, share_of
 from chatstack.errors import ContextOverflowError, FallbackError
+from chatstack.layers.refusals import input_in, is_size, limit_in, overflow_in, taken_before, tells_nothing
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Value
-from chatstack.tokens.calibration import Calibration
+from chatstack.tokens.calibration import Calibration, is_plausible
 from chatstack.tokens.counter import TokenCounter, char_counter
-from chatstack.tokens.windows import Windows
+from chatstack.tokens.published import tables_loaded
+from chatstack.tokens.windows import UNTOLD_SHARE, Windows, is_asked_for
 from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatResponse
 
 _RETRIES = 3
 """How often a refused request is tried again, smaller each time."""
-_SMALLER = 0.75
-_FURTHEST = 4
-"""A limit so many times larger than what was refused is not what it failed at, and a size so many times smaller than
-its estimate not its own. The other way round both may be: nobody can tell a language that the counter cannot count."""
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextWindowGuard(ChatFronts):
     """Warns when a request comes near the model's window, and, if told to, prunes what does not fit.
 
     Goes innermost, where it weighs what is really sent: instructions, every part of every message, tool schemas and
     the reserved output (``max_tokens`` of the options). ``max_context_tokens`` is a number, or ``"auto"`` for the
-    model's window. ``warning_threshold`` is a share of it. ``prune_on_overflow`` removes the oldest units, whole ones
+    model's window; only there, what the provider reserves where the options name nothing counts, too (Anthropic's
+    8,192). ``warning_threshold`` is a share of it. ``prune_on_overflow`` removes the oldest units, whole ones
     only, down to ``prune_to`` (a share), and the same ones again on later calls; never system, pinned and summary
-    messages, the first and the latest user message, or calls that wait for results. What cannot be made to fit is
-    sent as it is, or, with ``strict``, raised as ``ContextOverflowError`` before anything is sent. Sizes are
-    estimates, by ``counter``, else by ``chars_per_token``, corrected by what the provider reports. Each crossing is
-    warned of once; ``every_call`` repeats it.
+    messages, the first and the latest user message, or calls that wait for results. A tool result that the model has
+    not seen yet is never removed; where it is too large it is shortened, and ``tool_result_shortened`` warned of. Where
+    nothing else is left, a summary is shortened, too. What cannot be made to fit is sent as it is, or, with
+    ``strict``, raised as ``ContextOverflowError`` before anything is sent. Sizes are estimates, by ``counter``, else by
+    ``chars_per_token``, corrected by what the provider reports. Each crossing is warned of once; ``every_call``
+    repeats it.
     Where the provider refuses a request as too long, a pruning guard takes the sizes that it tells for the true ones,
     prunes, and sends less, up to three times, as nothing has reached the caller yet; a limit that proved true holds
-    from then on, whatever ``max_context_tokens`` says.
+    from then on, whatever ``max_context_tokens`` says. Where it tells none, what was refused and what was then taken
+    bound the window for an hour.
     Source: seed ``needlr-context-window-guard``.
     """
 
@@ -95,11 +100,22 @@ class ContextWindowGuard(ChatFronts):
         )
         object.__setattr__(self, "_editing", editing)
 
+    @property
+    def needs_window(self) -> bool:
+        """True where the limit is the model's own window."""
+        return self.max_context_tokens == "auto"
+
+    @property
+    def may_wait(self) -> bool:
+        """True where an edit may have to wait: for a store, or for the provider to tell its window."""
+        return self.memory.shared is not None or (self.max_context_tokens == "auto" and is_asked_for(self.inner))
+
     async def send(self, request: ChatRequest, /) -> ChatStream:
         if self._editing.stands_aside(request):
             return await self.inner.send(request)
+        await self._editing.counter.prepare()
         opened = self._editing.open(request)
-        limit = await self._limit(request)
+        limit = await self._limit(opened)
         if limit is None:
             self._say_unknown(opened)
             context = await self._editing.replay(opened)
@@ -108,7 +124,7 @@ class ContextWindowGuard(ChatFronts):
         try:
             return await self._editing.send(self.inner, context, opened)
         except (ContextOverflowError, FallbackError) as error:
-            refusal = _overflow_in(error)
+            refusal = overflow_in(error)
             if refusal is None:
                 raise
             return await self._recovered(refusal, context, opened)
@@ -117,13 +133,25 @@ class ContextWindowGuard(ChatFronts):
         """What its levels are kept under: with another threshold or limit, other lines are crossed."""
         return f"{self._editing.owner}:{limit}:{self.warning_threshold:g}"
 
-    async def _limit(self, request: ChatRequest) -> int | None:
+    async def _limit(self, opened: Opened) -> int | None:
         """What was asked for, or the model's window; never more than what a refusal has told."""
-        model = request.options.model
+        model = opened.context.request.options.model
         if self.max_context_tokens == "auto":
-            return await self.windows.of(self.inner, model)
-        learnt = self.windows.learnt(self.inner, model)
-        return self.max_context_tokens if learnt is None else min(self.max_context_tokens, learnt)
+            window = await self.windows.of(self.inner, model)
+        else:
+            window = self.windows.learnt(self.inner, model)
+        return self._tighter(opened, window)
+
+    def _tighter(self, opened: Opened, window: int | None) -> int | None:
+        """The limit that binds, the stated one or the window; the context is weighed against that one from here on."""
+        stated = None if self.max_context_tokens == "auto" else self.max_context_tokens
+        if window is None:
+            return stated
+        whole = opened.context.against_window(window)
+        if stated is not None and stated <= window - whole.reserved_tokens + opened.context.reserved_tokens:
+            return stated
+        opened.context = whole
+        return window
 
     async def _fitted(self, request: ChatRequest, opened: Opened, limit: int) -> Context:
         """The context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
@@ -150,11 +178,11 @@ class ContextWindowGuard(ChatFronts):
     async def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
         """Above the limit: say so, prune if that is wanted, and say what cannot be helped."""
         action = "prune" if self.prune_on_overflow else "reject" if self.strict else "warn"
-        message = _share(context, limit)
         before = context
         if news:
             numbers = self._numbers(context, limit, action)
             error = "ContextOverflowError" if action == "reject" else ""
+            message = f"{self._outcome(context, limit)} at {share_of(context, limit)}"
             with self.telemetry.warning("context_window_exceeded", message, numbers, error=error):
                 context = await self._pruned(opened, context, limit)
         else:
@@ -175,35 +203,49 @@ class ContextWindowGuard(ChatFronts):
         return ContextOverflowError(
             context.tokens,
             limit,
-            message=f"ContextWindowGuard: about {context.tokens:,} tokens do not fit into {limit:,}, and {why}; "
+            message=f"ContextWindowGuard: about {context.size_told} do not fit into {limit:,}, and {why}; "
             f"largest: {largest(context)}",
         )
 
     async def _pruned(self, opened: Opened, context: Context, limit: int) -> Context:
         if not self.prune_on_overflow:
             return context
-        return await self._editing.apply(self._pruner(limit).plan(context), context, opened)
+        pruner = self._pruner(limit)
+        return self._editing.edit(Policy(pruner.plan, pruner.is_due), context, opened)
 
     def _pruner(self, limit: int) -> OldestFirst:
         return OldestFirst(max_tokens=limit, target_tokens=max(1, int(limit * self.prune_to)))
+
+    def _outcome(self, context: Context, limit: int) -> str:
+        """What becomes of a request that is too large, in a word or two: lists show no more than that."""
+        plan = self._pruner(limit).plan(context) if self.prune_on_overflow else None
+        if plan is not None and context.after(plan).tokens <= limit:
+            return "pruned"
+        return "refused" if self.strict else "cannot fit" if self.prune_on_overflow else "sent as it is"
 
     async def _recovered(self, refusal: ContextOverflowError, context: Context, opened: Opened) -> ChatStream:
         """Learn from a refusal; a pruning guard then sends less, and less again, as long as there is anything to
         leave out. Nothing has reached the caller yet: ``send`` is primed."""
         told: int | None = None
+        if tells_nothing(refusal):
+            await tables_loaded()  # a published window may contradict what is learnt
+        context = self._against_window(refusal.limit, context, opened)
         for _ in range(_RETRIES):
-            said = _limit_in(refusal, context)
+            said = limit_in(refusal, context)
             told = said if told is None else min(told, said or told)
             context, limit = self._learnt_from(refusal, said, context, opened)
             if not self.prune_on_overflow:
                 break
-            before = context
+            before, plan = context, self._pruner(limit).plan(context)
+            smaller = plan is not None and context.after(plan).tokens < context.tokens
             with self.telemetry.warning(
                 "context_window_exceeded",
-                f"refused as too long: about {context.tokens:,} tokens; {limit:,} at most are sent next",
+                f"{'pruned' if smaller else 'cannot fit'}: the provider refused about {context.size_told} as too long; "
+                f"{limit:,} at most are sent next",
                 self._numbers(context, limit, "prune"),
             ):
-                context = await self._pruned(opened, context, limit)
+                # A refusal is news: nothing of it is to be read off the history.
+                context = self._editing.apply(plan, context, opened)
             if context.input_tokens >= before.input_tokens:
                 self._say_irreducible(context, limit)
                 break
@@ -213,6 +255,8 @@ class ContextWindowGuard(ChatFronts):
                 continue
             if told is not None and context.tokens <= told:  # what was taken although it is larger disproves it
                 self.windows.learn(self.inner, opened.model or None, told)
+            elif told is None and tells_nothing(refusal) and self._is_last:
+                self._learn_bounds(answer[0], before, context, opened)
             return cast("ChatStream", answer.pop())  # so that a refusal which keeps this frame does not keep the stream
         raise refusal
 
@@ -222,10 +266,33 @@ class ContextWindowGuard(ChatFronts):
         try:
             return await self._editing.send(self.inner, context, opened)
         except (ContextOverflowError, FallbackError) as error:
-            refusal = _overflow_in(error)
+            refusal = overflow_in(error)
             if refusal is None:
                 raise
             return refusal
+
+    def _against_window(self, window: int | None, context: Context, opened: Opened) -> Context:
+        """A refusal is about the model's window: what it is told of is weighed against that, a stated limit, too."""
+        window = window if window is not None and window > 0 else None
+        whole = context.against_window(window)
+        opened.context = opened.context.against_window(window)
+        opened.limit += whole.tokens - context.tokens if opened.limit else 0
+        return whole
+
+    def _learn_bounds(self, stream: ChatStream, refused: Context, taken: Context, opened: Opened) -> None:
+        """Once the answer is complete, keep what was refused and what was taken, as large as its usage says they are.
+        Before that they are estimates, and must not bind other conversations."""
+        client, model, earlier = self.inner, opened.model or None, taken_before(opened, refused)
+        # Not the contexts: these hold all messages, and the stream would hold them.
+        reserved, sizes = taken.reserved_tokens, (refused.tokens, taken.tokens)
+
+        def learn(answer: ChatResponse) -> None:
+            counted, reported = sizes[1] - reserved, answer.usage.input_tokens
+            scale = reported / counted if is_plausible(counted, reported) else 1.0
+            most, least = (reserved + int((size - reserved) * scale) for size in sizes)
+            self.windows.bound(client, model, refused=most, taken=max(earlier, least))
+
+        stream.when_answered(learn)
 
     def _learnt_from(
         self, refusal: ContextOverflowError, said: int | None, context: Context, opened: Opened
@@ -237,12 +304,16 @@ class ContextWindowGuard(ChatFronts):
         actual = refusal.actual
         if said is not None:
             opened.limit = min(said, opened.limit or said)
-        if actual is not None and _is_size(actual, said, context) and self._is_last:
+        if actual is not None and is_size(actual, said, context) and self._is_last:
             if not context.reserved_tokens:  # else nobody knows whether they are in it
                 self.calibration.learn(opened.model, self._editing.counter, context.input_tokens, actual)
-            context = msgspec.structs.replace(context, scale=_input_in(actual, context) / context.input_tokens)
+            context = msgspec.structs.replace(context, scale=input_in(actual, context) / context.input_tokens)
         limit = opened.limit or context.tokens
-        return context, limit if context.tokens > limit else max(1, int(context.tokens * _SMALLER))
+        if context.tokens <= limit:
+            limit = max(1, int(context.tokens * UNTOLD_SHARE), taken_before(opened, context))
+        if tells_nothing(refusal):  # the next call will keep to it, too
+            opened.limit = limit
+        return context, limit
 
     @property
     def _is_last(self) -> bool:
@@ -250,17 +321,14 @@ class ContextWindowGuard(ChatFronts):
         return not any(getattr(each, "kind", "") == "context" for each in chain(self.inner))
 
     def _say_near(self, context: Context, limit: int) -> None:
-        self.telemetry.warn(
-            "context_window_near_limit",
-            _share(context, limit),
-            self._numbers(context, limit, "warn"),
-        )
+        message = f"fits at {share_of(context, limit)}"
+        self.telemetry.warn("context_window_near_limit", message, self._numbers(context, limit, "warn"))
 
     def _say_irreducible(self, context: Context, limit: int) -> None:
         self.telemetry.warn(
             "context_irreducible",
-            f"cannot be made to fit: about {context.tokens:,} tokens, {context.tokens - limit:,} above the limit of "
-            f"{limit:,}, and nothing more may be removed; largest: {largest(context)}",
+            f"{'refused: ' if self.strict else ''}cannot fit: about {context.size_told}, {context.tokens - limit:,} "
+            f"above the limit of {limit:,}, and nothing more may be removed; largest: {largest(context)}",
             self._numbers(context, limit, "reject" if self.strict else "warn"),
             error="ContextOverflowError" if self.strict else "",
         )
@@ -278,34 +346,3 @@ class ContextWindowGuard(ChatFronts):
             semconv.CONTEXT_THRESHOLD: self.warning_threshold,
             semconv.CONTEXT_TOKEN_SOURCE: self._editing.counter.source,
         }
-
-
-def _share(context: Context, limit: int) -> str:
-    """How full it is, in words: what matters comes first, as lists show no more than that."""
-    return f"{context.tokens / limit:.0%} of the limit: about {context.tokens:,} of {limit:,} tokens"
-
-
-def _limit_in(refusal: ContextOverflowError, context: Context) -> int | None:
-    """The limit that a refusal tells, if it can be one."""
-    limit = refusal.limit
-    highest = max(context.tokens * _FURTHEST, (refusal.actual or 0) - 1)
-    return limit if limit is not None and 0 < limit <= highest else None
-
-
-def _is_size(actual: int, limit: int | None, context: Context) -> bool:
-    """Whether a refusal can be right about the size: it is above the limit, and not far below the estimate."""
-    return actual > (limit or 0) and actual * _FURTHEST >= context.input_tokens > 0
-
-
-def _input_in(actual: int, context: Context) -> int:
-    """The input in what a refusal calls the size: whichever comes nearer to the estimate, with the room for the answer
-    or without."""
-    estimated = context.tokens - context.reserved_tokens
-    without = actual - context.reserved_tokens
-    return without if without > 0 and abs(without - estimated) < abs(actual - estimated) else actual
-
-
-def _overflow_in(error: ContextOverflowError | FallbackError) -> ContextOverflowError | None:
-    """What the client that is asked first said of the size; the others are asked again with less, too."""
-    said = error.exceptions[0] if isinstance(error, FallbackError) else error
-    return said if isinstance(said, ContextOverflowError) else None

@@ -12,9 +12,9 @@ from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wrong
+from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.errors import WiringError
-from chatstack.telemetry.content import as_attributes, content_of
+from chatstack.telemetry.content import as_attributes, content_of, shown_input, shown_output
 from chatstack.telemetry.delivery import ProgressDelivery
 from chatstack.telemetry.emission import Telemetry, say_dropped
 from chatstack.telemetry.events import ProgressEvent
@@ -23,9 +23,9 @@ from chatstack.telemetry.spans import SpanWatch, end_span, start_span
 from chatstack.telemetry.turns import Turn, attached, inside, of_conversation
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
-from chatstack.values.surrogates import without_lone_surrogates
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgressReporter(ChatFronts):
     """Opens the turn's ``invoke_agent`` span, onto which warnings and edits roll up, and reports progress.
@@ -115,7 +115,8 @@ class _TurnRun:
             f"invoke_agent {reporter.agent_name}",
             of_conversation(request.conversation_id, about),
         )
-        self.turn = Turn(span, request.conversation_id, reporter.hears if is_heard else None)
+        listener = reporter.hears if is_heard else None
+        self.turn = Turn(span, request.conversation_id, listener, asked=request.messages)
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
         """Say what came of it, and end the span."""
@@ -129,7 +130,7 @@ class _TurnRun:
             if reporter.telemetry.captures_on_spans:
                 span.set_attributes(as_attributes(content_of(self._request, answer)))
                 if answer is not None and "openinference" in reporter.telemetry.display_hints:
-                    span.set_attribute(semconv.OPENINFERENCE_OUTPUT, _shown(turn.story, answer.text))
+                    span.set_attribute(semconv.OPENINFERENCE_OUTPUT, shown_output(turn.story, answer.text))
         kind = end_span(span, error)
         seconds = time.perf_counter() - self._started
         labels = {semconv.AGENT_NAME: reporter.agent_name} | ({semconv.ERROR_TYPE: kind} if kind else {})
@@ -148,8 +149,7 @@ class _TurnRun:
         """What tells turns apart in a list of traces: whose and how long; what was asked, if text is captured."""
         messages = self._request.messages
         if self._reporter.telemetry.captures_on_spans:
-            asked = next((message.text for message in reversed(messages) if message.role == "user"), "")
-            return without_lone_surrogates(asked)
+            return shown_input(messages)
         length = f"{len(messages)} message{'' if len(messages) == 1 else 's'}"
         return f"{self._request.conversation_id}, {length}" if self._request.conversation_id else length
 
@@ -160,10 +160,6 @@ class _TurnRun:
         if self.turn.utilization:
             known[semconv.CONTEXT_UTILIZATION] = round(self.turn.utilization, 4)
         return known
-
-
-def _shown(story: str, answer: str) -> str:
-    return without_lone_surrogates("\n\n".join(filter(None, (story, answer))))
 
 
 def _is_async(listener: object) -> bool:

@@ -71,6 +71,11 @@ class Allowance:
         """Whether anything is bounded at all."""
         return self.max_tokens is not None or self.max_cost is not None
 
+    @property
+    def looks_up(self) -> bool:
+        """True where the published price is needed."""
+        return self.max_cost is not None and self.price is None
+
     def used(self, account: Account) -> float:
         """The share that is used up, of tokens or of dollars, whichever is larger; 1.0 is all of it."""
         tokens = account.tokens / self.max_tokens if self.max_tokens is not None else 0.0

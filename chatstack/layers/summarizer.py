@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
-import msgspec
 from opentelemetry.trace import Span
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import wraps_a_client
 from chatstack.context.agreement import Agreement
 from chatstack.context.attempts import Leave, SummaryAttempts
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
-from chatstack.context.folding import Cut, OldestIntoSummary
-from chatstack.context.kept_summaries import KeptSummaries
+from chatstack.context.folding import Cut, OldestIntoSummary, cut_in
+from chatstack.context.kept_summaries import Due, KeptSummaries, Subject, goes_further
 from chatstack.context.limits import Limits
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
+from chatstack.context.plans import Plan
+from chatstack.context.reconstructing import Policy, Reconstruction
 from chatstack.context.records import Record
-from chatstack.context.saying import say_ineffective
+from chatstack.context.saying import say_shortened
+from chatstack.context.shortening import never_whole
+from chatstack.context.sizes import sized
 from chatstack.context.summaries import SUMMARY_PROMPT, summary_message, version_of
 from chatstack.context.writing import NotWrittenError, Spent, SummaryWriter, Written
 from chatstack.errors import WiringError
+from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
 from chatstack.telemetry.emission import Telemetry
-from chatstack.telemetry.spans import end_span
+from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached, beside
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
 from chatstack.tokens.windows import Windows
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatUpdate, Usage
+from chatstack.values.responses import Usage
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class Summarizer(ChatFronts):
     """Replaces the oldest part of a conversation by one summary when it grows over a limit, and folds that summary into
@@ -56,7 +60,8 @@ class Summarizer(ChatFronts):
     replaces ours.
     A summary that fails, is empty, cut off or no smaller changes nothing: the request goes on as it came, for the next
     layer to make it fit, ``summarizer_failed`` is warned of, and it is tried again after a while. What summaries cost
-    is in ``response.overhead_usage``.
+    is in ``response.overhead_usage``. New tool results larger than ``max_tokens`` go out shortened, and are summarized
+    whole.
     Source: seed ``videosdk-context-window``.
     """
 
@@ -113,14 +118,23 @@ class Summarizer(ChatFronts):
         object.__setattr__(
             self, "_writer", SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
         )
-        object.__setattr__(self, "_kept", KeptSummaries(Agreement(self.memory, self.telemetry), f"summary({version})"))
+        object.__setattr__(self, "_kept", KeptSummaries(Agreement(self.memory, self.telemetry), version))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         editing, spent = self._editing, Spent()
         if editing.stands_aside(request):
             return await self.inner.send(request)
+        await editing.counter.prepare()
         opened = editing.open(request)
         context = await editing.replay(opened)
+        if self._strategy.is_due(context) and not self._waits(context, opened):
+            shaped = self._without_what_cannot_fit(opened)
+            if shaped is not None:
+                came = opened.context.messages
+                less = sum(map(editing.size_of, came)) - sum(map(editing.size_of, shaped.messages))
+                # Known by its originals, as behind a clearer.
+                with attached(compacted(came, shaped.messages, less)):
+                    return await self.send(shaped)
         try:
             if self._strategy.is_due(context):
                 context = await self._compressed(context, opened, spent)
@@ -135,9 +149,23 @@ class Summarizer(ChatFronts):
         def owe() -> None:
             self.attempts.owe(editing.owner, opened, overhead, self.memory.clock)
 
-        told = ChatStream(_ToldFirst(stream, overhead, owe), owns=stream)
+        told = ChatStream(ToldFirst(stream, overhead, owe), owns=stream)
         told.sent = stream.sent
         return told
+
+    def _without_what_cannot_fit(self, opened: Opened) -> ChatRequest | None:
+        """The request with tool results shortened that are larger than the limit; None if there are none.
+
+        Not kept, but made anew for each call: a kept edit would undo what a layer further out does to them later.
+        """
+        context, limit, name = opened.context, self.max_tokens, self._strategy.name
+        shortened = {} if limit is None else never_whole(context, name, limit)
+        if not shortened:
+            return None
+        plan = Plan(strategy=name, reason="results that cannot fit", replace=tuple(sorted(shortened.items())))
+        if self._editing.is_news("shortened", opened, len(shortened)):
+            say_shortened(self.telemetry, plan, context)
+        return context.after(plan).to_send()
 
     async def left_out(self, opened: Opened) -> Record | None:
         """What has been folded of this history: a layer further out need not weigh it any more."""
@@ -148,72 +176,109 @@ class Summarizer(ChatFronts):
         if context.is_unstable or not opened.seen.length:  # an edit that nobody can keep is paid for on every call
             return context
         if self.attempts.rests(self._writer.client, self._editing.owner, opened, self.memory.clock):
+            opened.is_pending = True
             self._say_resting(context, opened)
             return context
-        cut = self._cut(context, opened)
-        if cut is None:
+        context, due = await self._folded(context, opened)
+        if due is None:
             return context
-        async with self.attempts.alone((self._editing.owner, opened.seen.links[_covered_by(cut, context, opened) - 1])):
-            context = await self._editing.replay(opened)
-            cut = self._cut(context, opened)
-            reused = context if cut is None else await self._reused(context, cut, opened)
-            if reused is not context:
-                context, cut = reused, self._cut(reused, opened)
-            return context if cut is None else await self._summarized(context, cut, opened, spent)
+        opened.is_pending = True
+        async with self.attempts.alone(due.subject):
+            if await self._kept.find(due.subject, opened.seen) is not None:  # written while this call waited
+                again = await self._editing.replay(opened)
+                context, due = await self._folded(again, opened)
+            if due is not None:
+                context = await self._summarized(context, due, opened, spent)
+            self._editing.binding.reach(opened)
+        return context
 
-    def _cut(self, context: Context, opened: Opened) -> Cut | None:
-        """What to fold, if anything has to be. Where nothing can, that is said, and not looked for again for every
-        message."""
-        if not self._strategy.is_due(context):
-            return None
-        history, owner = opened.seen.history, self._editing.owner
-        if history.is_waiting(owner, context.tokens, context.items):
-            return None
+    async def _folded(self, context: Context, opened: Opened) -> tuple[Context, Due | None]:
+        """The context with the summaries that are there, and what has to be summarized beside them, if anything.
+
+        Which messages go into summaries is worked out from the beginning of what is not known of the history, so that
+        each process, and each branch, comes to the same cuts and finds the summaries that were written for them. Where
+        nothing can be summarized, that is said, and not looked for again for every message.
+        """
+        seen, strategy = opened.seen, self._strategy
+        opened.is_pending = False
+        if not strategy.is_due(context) or self._waits(context, opened):
+            return context, None
+        came = self._editing.as_it_came(context, opened)
+        policy = Policy(self._expected, strategy.is_due, _sizes_of)
+        past = self._editing.past_of(came, opened, policy)
+        last = await self._kept.last_cut(seen, opened.context, self._writes_as(opened))
+        if last is not None and goes_further(last, opened.replayed, seen):
+            opened.replayed, opened.since = last, max(last.reach, opened.since)
+            context = self._editing.carried_out(last, came, opened)
+            if not strategy.is_due(context):
+                return context, None
+        known, missing = await self._known(past, opened, opened.since, opened.replayed)
+        if known is not None and known is not opened.replayed:
+            why = "there is a summary of these messages"
+            context = self._editing.adopt(known, came, opened, strategy=strategy.name, reason=why)
+        if missing is not None:
+            return context, Due(cut_in(context, opened, missing[0]), missing[1])
+        if strategy.is_due(context):
+            opened.wait = past.wait
+            why = f"{strategy.limits.excess(context)}, and too little of it may be summarized now"
+            self._editing.say_ineffective(strategy.name, context, opened, why)
+        return context, None
+
+    def _waits(self, context: Context, opened: Opened) -> bool:
+        """Nothing could be summarized on an earlier call, and nothing has changed that."""
+        seen = opened.seen
+        return opened.wait is not None and opened.wait.goes_on(seen.latest_user(seen.length), _sizes_of(context))
+
+    async def _known(
+        self, past: Reconstruction, opened: Opened, since: int, record: Record | None
+    ) -> tuple[Record | None, tuple[Record, Subject] | None]:
+        """The edits of the requests of more than ``since`` messages, as far as there are summaries for them, and those
+        that lack one."""
+        known, missing = record, None
+        while (step := past.first(since, record)) is not None:
+            subject = self._kept.subject(opened.seen, step.record, self._writes_as(opened))
+            summary = await self._kept.find(subject, opened.seen)
+            if summary is None:
+                record, missing = step.record, (step.record, subject)
+            else:
+                record = known = step.record.with_summary(summary)
+                missing = None
+            since = step.length
+        return known, missing
+
+    def _expected(self, context: Context) -> Plan | None:
+        """The plan for a context, with a stand-in for a summary that is not written yet."""
         cut = self._strategy.cut(context)
         if cut is None:
-            history.wait(owner, context.tokens, context.items)
-            if self._editing.is_news("ineffective", opened):
-                why = f"{self._strategy.limits.excess(context)}, and too little of it may be summarized now"
-                say_ineffective(self.telemetry, self._strategy.name, context, why)
-        return cut
+            return None
+        folded = sum(context.sizes[at] for at in cut.folded)
+        summary = summary_message("", Annotation(self._strategy.name))
+        tokens = min(self._strategy.expected_tokens(context, cut), max(0, folded - 1))
+        return self._strategy.plan(context, cut, sized(summary, tokens, self._editing.counter))
 
-    async def _reused(self, context: Context, cut: Cut, opened: Opened) -> Context:
-        """The context with a summary that was written for a beginning of this history, if that helps."""
-        known = await self._kept.find(opened.seen, opened.context)
-        record = known.record
-        if record is None or not 0 < known.covers <= _covered_by(cut, context, opened):
-            return context
-        if opened.replayed is not None and len(record.drop) <= len(opened.replayed.drop):
-            return context
-        if opened.seen.history.latest_user in record.touched:
-            return context
-        came = msgspec.structs.replace(opened.context, scale=context.scale)
-        plan = record.plan(opened.seen.positions, len(came.messages))
-        plan = msgspec.structs.replace(plan, strategy="summarize", reason="there is a summary of these messages")
-        after = await self._editing.apply(plan, came, opened)
-        return after if after is not came else context
+    def _writes_as(self, opened: Opened) -> str:
+        """The model that writes the summaries."""
+        info = provider_info(self._writer.client)
+        return opened.model if self.summary_client is None or info is None else info.model
 
-    async def _summarized(self, context: Context, cut: Cut, opened: Opened, spent: Spent) -> Context:
+    async def _summarized(self, context: Context, due: Due, opened: Opened, spent: Spent) -> Context:
         leave = self.attempts.leave(self._writer.client, self._editing.owner, opened, self.memory.clock)
         if leave is None:
             self._say_resting(context, opened)
             return context
-        span, started = self.telemetry.working(self._strategy.name), self.memory.clock()
+        started = self.memory.clock()
         try:
-            with attached(beside(span)):
-                context = await self._attempt(context, cut, opened, leave, span, spent)
-        except BaseException as error:
+            with self.telemetry.working(self._strategy.name) as span, attached(beside(span)):
+                return await self._attempt(context, due, opened, leave, span, spent)
+        except BaseException:
             leave.gave_up(self.memory.clock() - started)
-            end_span(span, error)
             raise
-        end_span(span, None)
-        return context
 
     async def _attempt(
-        self, context: Context, cut: Cut, opened: Opened, leave: Leave, span: Span, spent: Spent
+        self, context: Context, due: Due, opened: Opened, leave: Leave, span: Span, spent: Spent
     ) -> Context:
         """One try."""
-        strategy, request = self._strategy, context.request
+        strategy, request, cut = self._strategy, context.request, due.cut
         try:
             written = await self._writer.write(
                 strategy.previous(context, cut),
@@ -222,7 +287,8 @@ class Summarizer(ChatFronts):
                 conversation_id=request.conversation_id,
                 spent=spent,
             )
-            plan = strategy.plan(context, cut, self._summary(written, context, cut))
+            summary = self._summary(written, context, cut)
+            plan = strategy.plan(context, cut, summary)
             if context.after(plan).tokens >= context.tokens:
                 raise NotWrittenError("it is no smaller than what it stands for", "not_smaller", Usage())
         except NotWrittenError as failure:
@@ -231,15 +297,17 @@ class Summarizer(ChatFronts):
             told = f"{failure.reason}; it is tried again in {rest:g} seconds at the earliest"
             self._say_failed(told, failure.kind, context, span)
             return context
-        covers = _covered_by(cut, context, opened)
-        after = await self._editing.apply(plan, context, opened, span=span)
+        kept = await self._kept.keep(due.subject, summary, opened.seen)
+        if kept is not summary:  # another process was quicker
+            plan = strategy.plan(context, cut, kept)
+        after = self._editing.apply(plan, context, opened, span=span)
         if after is context:  # the verifier did not let it pass, and has said so
             leave.failed(is_outage=False)
         else:
             leave.succeeded()
-            record = opened.replayed
-            if record is not None and max(record.drop, default=0) < covers:  # else it is somebody else's, about more
-                await self._kept.keep(opened.seen, opened.context, record, covers)
+            opened.is_pending = False
+            if opened.replayed is not None:
+                await self._kept.keep_cut(opened.seen, opened.replayed, opened.context, self._writes_as(opened))
         return after
 
     def _summary(self, written: Written, context: Context, cut: Cut) -> Message:
@@ -278,38 +346,5 @@ class Summarizer(ChatFronts):
             self._say_failed("one went wrong a moment ago, and none is tried yet", "resting", context, None)
 
 
-def _covered_by(cut: Cut, context: Context, opened: Opened) -> int:
-    """How many messages of the history come before the cut."""
-    origin = next((each for each in context.origins[cut.border :] if each is not None), len(opened.context.messages))
-    return bisect_left(opened.seen.positions, origin)
-
-
-class _ToldFirst:
-    """The same answer, and with it what summaries have cost; if it does not get to its end, that is owed again."""
-
-    def __init__(self, stream: ChatStream, usage: Usage, owe: Callable[[], None]) -> None:
-        self._stream = stream
-        self._usage: Usage | None = usage
-        self._owe: Callable[[], None] | None = owe
-
-    async def __anext__(self) -> ChatUpdate:
-        if self._usage is not None:
-            usage, self._usage = self._usage, None
-            return ChatUpdate(overhead_usage=usage)
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._owe = None
-            raise
-
-    async def aclose(self) -> None:
-        self._give_back()
-        await self._stream.aclose()
-
-    def __del__(self) -> None:
-        self._give_back()
-
-    def _give_back(self) -> None:
-        owe, self._owe = self._owe, None
-        if owe is not None:
-            owe()
+def _sizes_of(context: Context) -> tuple[int, int]:
+    return context.tokens, context.items

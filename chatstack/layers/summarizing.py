@@ -9,7 +9,7 @@ from chatstack.client.protocol import ChatClient, chain, is_client
 from chatstack.context.limits import check_limit, check_share
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
-from chatstack.telemetry.tracer import ModelTracer
+from chatstack.telemetry.tracer import traced
 
 _SUMMARY_TOKENS = 2_048
 _LEAST_SUMMARY = 64
@@ -86,6 +86,4 @@ def _below_layers(inner: ChatClient) -> ChatClient:
 def client_that_writes(given: ChatClient | None, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
     """Who writes the summaries: the client that was given, or what the inner layers lead to; with a span for each of
     its calls."""
-    client = given or _below_layers(inner)
-    is_traced = any(getattr(each, "kind", "") == "tracer" for each in chain(client))
-    return client if is_traced else ModelTracer(client, telemetry=telemetry)
+    return traced(given or _below_layers(inner), telemetry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
@@ -158,6 +159,11 @@ class WindowKeeper(ChatFronts):
     async def left_out(self, opened: Opened) -> Record | None:
         """What has been folded of this history: a layer further out need not weigh it any more."""
         return await self._compressing.left_out(opened) if isinstance(self._compressing, Summarizer) else None
+
+    def tool_calls_left(self, messages: tuple[Message, ...]) -> int:
+        """How many tools may still be called: for the tool loop, which answers the others with an error."""
+        most = self.strategy.max_tool_calls_per_turn
+        return sys.maxsize if most is None else most - _calls_since_the_user_spoke(messages, most)[0]
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         return await self._compressing.send(self._without_more_calls(request))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from chatstack.errors import UnusableRecordError
 from chatstack.stores.sqlite_file import FileForm, Transaction
 
 LINKS_AT_ONCE = 500
 """How many links one statement asks for; SQLite takes 999 variables at least."""
 FORM = FileForm(
     application_id=0x43484454,
-    version=1,
+    version=2,
     statements=(
         "CREATE TABLE decisions (owner TEXT NOT NULL, link BLOB NOT NULL, record BLOB NOT NULL, used INTEGER NOT NULL,"
         " PRIMARY KEY (owner, link))",
@@ -19,6 +20,11 @@ FORM = FileForm(
     ),
     busy_seconds=0.1,  # well inside the time that a call has for its store
 )
+
+
+_RECORD = "CASE typeof(record) WHEN 'blob' THEN record END"
+"""Null for what is none: SQLite keeps a value of any type, and reading text that is no UTF-8 would be an error."""
+_USED = "CASE typeof(used) WHEN 'integer' THEN used ELSE 0 END"
 
 
 def find(connection: sqlite3.Connection, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes, int] | None:
@@ -31,10 +37,10 @@ def find(connection: sqlite3.Connection, owner: str, links: Sequence[bytes]) -> 
         for link in reversed(chunk) if known else ():
             if link in known:
                 row = connection.execute(
-                    "SELECT record, used FROM decisions WHERE owner = ? AND link = ?", (owner, link)
+                    f"SELECT {_RECORD}, {_USED} FROM decisions WHERE owner = ? AND link = ?", (owner, link)
                 ).fetchone()
                 if row is not None:  # nobody has let it go in the meantime
-                    return link, row[0], row[1]
+                    return link, _record_in(row, link), row[1]
     return None
 
 
@@ -43,16 +49,25 @@ def put(
 ) -> tuple[bytes, bool]:
     """What is there now, and whether there was nothing before."""
     with Transaction(connection):
-        row = connection.execute("SELECT record FROM decisions WHERE owner = ? AND link = ?", (owner, link)).fetchone()
+        row = connection.execute(
+            f"SELECT {_RECORD} FROM decisions WHERE owner = ? AND link = ?", (owner, link)
+        ).fetchone()
         if row is None:
             connection.execute("INSERT INTO decisions VALUES (?, ?, ?, ?)", (owner, link, record, now))
             return record, True
-        if row[0] != replaces:
-            return row[0], False
+        there = _record_in(row, link)
+        if there != replaces:
+            return there, False
         connection.execute(
             "UPDATE decisions SET record = ?, used = ? WHERE owner = ? AND link = ?", (record, now, owner, link)
         )
         return record, False
+
+
+def _record_in(row: tuple[bytes | None, ...], link: bytes) -> bytes:
+    if row[0] is None:
+        raise UnusableRecordError("it is of another type than records are", link=link)
+    return row[0]
 
 
 def touch(connection: sqlite3.Connection, owner: str, link: bytes, now: int) -> None:

@@ -38,6 +38,8 @@ class ScriptedClient(ChatFronts):
         counter: TokenCounter | None = None,
         delay_seconds: float | None = None,
     ) -> None:
+        if isinstance(answers, str | Message):
+            raise ValueError("ScriptedClient: answers must be a list, also of a single one: ScriptedClient([...])")
         self.answers = list(answers)
         if not self.answers:
             raise ValueError("ScriptedClient: needs at least one answer")

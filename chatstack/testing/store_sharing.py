@@ -20,7 +20,7 @@ from chatstack.values.requests import ChatRequest
 
 _TURNS = 14
 _SUMMARY = "They looked at places, all of them grey."
-_EDITS = ["compact_context clear_tool_results", "compact_context summarize"]
+_EDITS = {"compact_context clear_tool_results", "compact_context summarize"}
 
 
 class SharingContract:
@@ -35,12 +35,26 @@ class SharingContract:
         first, second = _Process(self.make()), _Process(self.make())
         here = _sent(first.asked(length))
         same(len(first.writer.requests), 1, "summaries written by the first")
-        same([span.name for span in first.capture.spans[:2]], _EDITS, "what the first has edited")
+        same(set(first.edits), _EDITS, "what the first has edited")
         same((b"cleared" in here[0], _SUMMARY.encode() in here[0]), (True, True), "whether both edits were sent")
         same(_sent(second.asked(length)) == here, True, "whether the second sends the same")
         same(second.writer.requests, [], "summaries written by the second")
-        edits = {span.name for span in second.capture.spans} & set(_EDITS)
-        same(edits, set[str](), "what the second has edited")
+        # No answer binds it to what the first has edited, so it edits again, with the summary of the first.
+        same(second.edits, first.edits, "what the second has edited")
+        same(second.capture.warnings, first.capture.warnings, "warnings of the second")
+
+    def test_a_second_process_goes_on_from_an_answer_with_no_edit_of_its_own(self) -> None:
+        length = len(_conversation())
+        first, second = _Process(self.make()), _Process(self.make())
+        before = first.asked(length - 4)[-1].messages
+        same(set(first.edits), _EDITS, "what the first has edited")
+        after = second.asked(length - 2)[-1].messages
+        same(_encoded(after[:-2]) == _encoded(before), True, "whether the second begins with what the first has sent")
+        same(
+            (len(second.edits), len(second.writer.requests)),
+            (0, 0),
+            "edits of the second, and summaries it had written",
+        )
         same((first.capture.warnings, second.capture.warnings), ((), ()), "warnings")
 
     def test_processes_take_turns_as_if_they_were_one(self) -> None:
@@ -49,12 +63,15 @@ class SharingContract:
         expected = _sent(alone.asked(*lengths))
         same(len(alone.writer.requests) > 1, True, "whether one process alone writes summaries")
         taken: list[bytes] = []
+        edits: list[str] = []
         summaries = 0
         for length in lengths:
             process = _Process(self.make(), scope="shared")
             taken += _sent(process.asked(length))
+            edits += process.edits
             summaries += len(process.writer.requests)
         same(taken == expected, True, "whether they have sent the same as one process alone")
+        same(edits, alone.edits, "what all of them have edited")
         same(summaries, len(alone.writer.requests), "summaries written by all of them")
 
     def test_another_tenant_finds_none_of_it(self) -> None:
@@ -77,16 +94,24 @@ class _Process:
         self._stack = stack.use(Summarizer, max_tokens=1_200, keep_recent_turns=5, summary_client=self.writer)
 
     def asked(self, *lengths: int) -> list[ChatRequest]:
-        """What is sent for the first so many messages of the conversation, one call after another."""
+        """Requests sent for the first so many messages of the conversation, one call after another, each answered as
+        the conversation tells."""
 
         async def calls() -> None:
             client = self._stack.build(self.capture.resolve)
             for length in lengths:
-                await client.get_response(_conversation()[:length])
+                history = _conversation()
+                self.model.answers[:] = [history[length] if length < len(history) else "fine"]
+                await client.get_response(history[:length])
             await self._memory.aclose()
 
         asyncio.run(calls())
         return self.model.requests
+
+    @property
+    def edits(self) -> list[str]:
+        """The edits, by name, in order."""
+        return [span.name for span in self.capture.spans if span.name in _EDITS]
 
 
 def _conversation() -> list[Message]:
@@ -104,4 +129,8 @@ def _conversation() -> list[Message]:
 
 
 def _sent(requests: list[ChatRequest]) -> list[bytes]:
-    return [msgspec.json.encode(request.messages) for request in requests]
+    return [_encoded(request.messages) for request in requests]
+
+
+def _encoded(messages: tuple[Message, ...]) -> bytes:
+    return msgspec.json.encode(messages)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
 from chatstack import CharCounter, ChatOptions, ChatRequest, Context, Message, ToolCall, ToolResult
+from chatstack.providers.anthropic.wire import messages_to_wire as anthropic_messages_to_wire
+from chatstack.providers.openai.chat_wire import messages_to_wire as chat_messages_to_wire
 
 _COUNTER = CharCounter()
 
@@ -28,6 +31,11 @@ def leftovers(messages: Sequence[Message]) -> Counter[str]:
     return found
 
 
+def is_new(messages: Sequence[Message], position: int) -> bool:
+    """Whether there are tool results in that message that no answer of the model follows."""
+    return bool(messages[position].results) and all(each.role != "assistant" for each in messages[position:])
+
+
 def size(messages: Sequence[Message]) -> int:
     """Tokens of messages by the default counter."""
     return sum(map(_COUNTER.count_message, messages))
@@ -42,3 +50,51 @@ def is_subsequence(part: Sequence[Message], whole: Sequence[Message]) -> bool:
     """Whether the first are among the others, the same objects, in the same order."""
     rest = iter(whole)
     return all(any(each is other for other in rest) for each in part)
+
+
+def refusals(messages: Sequence[Message]) -> list[str]:
+    """What the strict wires refuse in these messages, but for calls of the last one."""
+    last = {call.id for call in messages[-1].calls} if messages else set[str]()
+    chat = [("chat completions", *each) for each in _chat_rounds(messages)]
+    blocks = [("anthropic", *each) for each in _block_rounds(messages)]
+    return [
+        f"{wire}: after the calls {asked} come the results {given}"
+        for wire, asked, given in (*chat, *blocks)
+        if sorted(asked) != sorted(given) and not (given == [] and set(asked) <= last)
+    ]
+
+
+def _chat_rounds(messages: Sequence[Message]) -> list[tuple[list[str], list[str]]]:
+    """The calls of each message, and the results right behind it; for other messages, no calls."""
+    rounds: list[tuple[list[str], list[str]]] = []
+    for each in chat_messages_to_wire(messages):
+        if each["role"] == "tool":
+            if not rounds:
+                rounds.append(([], []))
+            rounds[-1][1].append(cast("str", each["tool_call_id"]))
+        else:
+            calls = cast("list[dict[str, str]]", each.get("tool_calls") or [])
+            rounds.append(([call["id"] for call in calls], []))
+    return rounds
+
+
+def _block_rounds(messages: Sequence[Message]) -> list[tuple[list[str], list[str]]]:
+    """The same where results are blocks of a user's message, before all others; neighbours of one role are joined."""
+    joined: list[tuple[str, list[dict[str, str]]]] = []
+    for each in anthropic_messages_to_wire(messages):
+        role, content = cast("str", each["role"]), cast("list[dict[str, str]]", each["content"])
+        if joined and joined[-1][0] == role:
+            joined[-1][1].extend(content)
+        else:
+            joined.append((role, list(content)))
+    rounds: list[tuple[list[str], list[str]]] = []
+    for role, content in joined:
+        kinds = [block["type"] for block in content]
+        given = [block["tool_use_id"] for block in content if block["type"] == "tool_result"]
+        late = "tool_result" in kinds[len(given) :]
+        if role == "user" and rounds and not late:
+            rounds[-1][1].extend(given)
+        elif given:
+            rounds.append(([], given))
+        rounds.append(([block["id"] for block in content if block["type"] == "tool_use"], []))
+    return rounds

@@ -27,7 +27,12 @@ class Says(Strategy):
 
 
 def edited(**changes: object) -> Any:
-    return lambda context: Plan(strategy="says", reason="r", replace=((1, context.messages[1].edited(**changes)),))
+    def plan(context: Context) -> Plan | None:
+        if len(context.messages) < 2:  # the request that the history's first answer was given to
+            return None
+        return Plan(strategy="says", reason="r", replace=((1, context.messages[1].edited(**changes)),))
+
+    return plan
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,19 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from chatstack import ChatOptions, ChatRequest, File, Image, Message, Plan, Text, ToolCall, ToolResult
+from chatstack import (
+    ChatOptions,
+    ChatRequest,
+    ClearThenDrop,
+    File,
+    Image,
+    Message,
+    Plan,
+    Strategy,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.context.handles import handle_of
@@ -376,8 +388,10 @@ def test_an_edit_that_saves_less_than_asked_for_is_not_made() -> None:
     assert at_once(clear_at_least=saves).plan(context_of(messages)) is not None
     scaled = msgspec.structs.replace(context_of(messages), scale=2.0)
     assert at_once(clear_at_least=2 * saves).plan(scaled) is not None
-    full = msgspec.structs.replace(context_of(messages), window_tokens=10)
-    assert at_once(clear_at_least=10_000).plan(full) is not None
+    tokens = context_of(messages).tokens
+    for window, is_forced in ((tokens, False), (tokens - 1, True), (tokens - saves, True), (tokens - saves - 1, False)):
+        full = msgspec.structs.replace(context_of(messages), window_tokens=window)
+        assert (at_once(clear_at_least=10_000).plan(full) is not None) is is_forced
 
 
 def calls_until_it_pays(
@@ -410,7 +424,7 @@ def test_more_to_clear_pays_sooner() -> None:
     assert many < few
 
 
-@pytest.mark.parametrize("about", [{"is_cold": True}, {"window_tokens": 1_000}], ids=["cold", "forced"])
+@pytest.mark.parametrize("about", [{"is_cold": True}, {"window_tokens": 100_500}], ids=["cold", "forced"])
 def test_it_does_not_wait_where_it_costs_nothing_or_must_be(about: dict[str, Any]) -> None:
     assert calls_until_it_pays(100_000, about=about) == 0
 
@@ -441,3 +455,16 @@ def test_the_plan_is_the_same_for_the_same_context() -> None:
     plans: list[Plan | None] = [at_once(2, clear_tool_inputs=True).plan(context) for _ in range(2)]
     assert plans[0] == plans[1]
     assert isinstance(context, Context)
+
+
+@pytest.mark.parametrize("strategy", [at_once(), ClearThenDrop(2_000_000)], ids=["clearing", "condensing"])
+def test_the_results_of_one_message_are_looked_at_once_each(strategy: Strategy) -> None:
+    """With one that compared each with each other, this would take many minutes."""
+    ids = [str(number) for number in range(100_000)]
+    asked = Message("assistant", tuple(ToolCall(each, "look") for each in ids))
+    given = Message("tool", tuple(ToolResult(each, "look", LONG) for each in ids))
+    context = context_of([TASK, asked, given, NOW])
+    plan = strategy.plan(context)
+    assert plan is not None
+    assert problems(plan, context) == ()
+    assert strategy.plan(context.after(plan)) is None

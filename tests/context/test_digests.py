@@ -7,9 +7,9 @@ import pickle
 import pytest
 from hypothesis import given
 
-from chatstack import Message, Reasoning, Text, ToolCall, ToolResult
-from chatstack.context.digests import digest
-from chatstack.context.history import Recogniser
+from chatstack import File, Image, Message, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack.context.digests import digest, head_digest, soft_digest, subject_digest
+from chatstack.context.recognising import Recogniser
 from tests.histories import PROPERTY, decoded_again, histories
 
 HELLO = Message.user("hello")
@@ -96,3 +96,123 @@ def test_a_beginning_has_the_beginning_of_the_chain_fresh_or_not(messages: list[
     for end in range(len(messages) + 1):
         start = chain_of(decoded_again(messages[:end]))
         assert start == whole[: len(start)]
+
+
+# Softly: as callers send it again
+
+
+def call(arguments: str, name: str = "look", id: str = "c1") -> Message:
+    return Message.assistant("let me see", ToolCall(id, name, arguments))
+
+
+ITEM = ProviderItem("openai-responses", '{"type": "web_search_call"}')
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Message.assistant("a  b\n"), Message.assistant("\ta b")),
+        (Message.assistant("a ", "b"), Message.assistant("a b")),
+        (call('{"at": "sky", "n": 1}'), call('{"n":1,"at":"sky"}')),
+        (call('{"at": "caf\\u00e9"}'), call('{"at": "caf\u00e9"}')),
+        (call("{}", id="c1"), call("{}", id="toolu_7")),
+        (call("not JSON"), call("not JSON")),
+        (Message("assistant", (Reasoning("hm"), Text("a"))), Message.assistant("a")),
+        (Message("assistant", (ITEM, Text("a"))), Message.assistant("a")),
+        (Message("assistant", (Text("a", '{"cache": true}'),), extra_json='{"id": 1}'), Message.assistant("a")),
+        (Message.tool("c1", "sun", name="look"), Message.tool("toolu_7", "sun")),
+        (Message("assistant", (Text("a"),), mark="summary"), Message.assistant("a")),
+    ],
+    ids=[
+        "white space of answers",
+        "texts joined",
+        "arguments encoded anew",
+        "escapes in arguments",
+        "ids of calls",
+        "arguments that are no JSON",
+        "reasoning",
+        "items of the provider",
+        "fields of the provider",
+        "ids of results",
+        "marks",
+    ],
+)
+def test_what_callers_do_not_keep_of_a_message_is_no_difference(one: Message, other: Message) -> None:
+    assert soft_digest(one) == soft_digest(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Message.user("a b"), Message.user("a  b")),
+        (Message.user("a"), Message.user("a\n")),
+        (Message.tool("c1", "a b"), Message.tool("c1", "a  b")),
+        (Message.tool("c1", "a"), Message("tool", (ToolResult("c1", "", "a", is_error=True),))),
+        (Message.assistant("a b"), Message.assistant("ab")),
+        (Message.assistant("a"), Message.user("a")),
+        (Message.assistant("a"), Message.assistant("a", pinned=True)),
+        (call('{"at": 1}'), call('{"at": 2}')),
+        (call('{"at": 1}'), call('{"at": "1"}')),
+        (call("{}"), call("{}", name="listen")),
+        (call("not  JSON"), call("not JSON")),
+        (Message("user", (Reasoning("hm"), Text("a"))), Message.user("a")),
+        (Message("user", (ITEM, Text("a"))), Message.user("a")),
+        (Message.user("a", Image(url="https://example.org/a.png")), Message.user("a")),
+        (Message.user(File(data="YQ==", name="a.txt")), Message.user(File(data="Yg==", name="a.txt"))),
+    ],
+    ids=[
+        "white space of the user",
+        "the user's last line",
+        "white space of a result",
+        "a result that is an error",
+        "words",
+        "roles",
+        "pins",
+        "values",
+        "kinds of values",
+        "names of tools",
+        "arguments that are no JSON",
+        "reasoning that a user tells",
+        "items that a user sends",
+        "pictures",
+        "files",
+    ],
+)
+def test_what_is_said_by_anybody_is_a_difference(one: Message, other: Message) -> None:
+    assert soft_digest(one) != soft_digest(other)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["[" * 5_000, "1e999", "9" * 400, '{"a": "\ud800"}', '"\\ud800"', "", '{"a":1}' * 20_000]
+)
+def test_odd_arguments_have_a_digest_like_any_others(arguments: str) -> None:
+    assert soft_digest(call(arguments)) == soft_digest(call(arguments)) != soft_digest(call("{}"))
+
+
+def test_an_edited_message_has_a_soft_digest_of_its_own() -> None:
+    message = Message.user("hello")
+    before = soft_digest(message)
+    assert soft_digest(message.edited(parts=(Text("bye"),))) == soft_digest(Message.user("bye")) != before
+
+
+def test_a_chain_goes_by_what_callers_keep() -> None:
+    said: tuple[Part, ...] = (Reasoning("hm"), Text("a  b"))
+    one = chain_of([Message.user("q"), Message("assistant", said), Message.user("more")])
+    assert one == chain_of([Message.user("q"), Message.assistant("a b"), Message.user("more")])
+    assert one[:1] == chain_of([Message.user("q"), Message.assistant("other"), Message.user("more")])[:1]
+    assert one[1:] != chain_of([Message.user("q"), Message.assistant("other"), Message.user("more")])[1:]
+
+
+def test_a_date_above_a_conversation_does_not_make_another_of_it() -> None:
+    one = head_digest((Message.system("It is 2026-01-09,\n 10:05."),), "be brief")
+    assert one == head_digest((Message.system("It is 2026-01-11, 9:00. "),), "be  brief")
+    assert one != head_digest((Message.system("It is 2026-01-09, 10:05."),), "be long")
+    assert one != head_digest((Message.system("It was 2026-01-09, 10:05."),), "be brief")
+    assert head_digest((), "a") != head_digest((), None)
+
+
+def test_a_subject_is_exactly_these_messages_in_this_order() -> None:
+    a, b = Message.assistant("a"), Message.assistant("b")
+    assert subject_digest((a, b)) == subject_digest(tuple(decoded_again([a, b])))
+    others = [(a,), (b, a), (a, b, b), (Message.assistant("a "), b)]
+    assert subject_digest((a, b)) not in [subject_digest(each) for each in others]

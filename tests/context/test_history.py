@@ -1,184 +1,23 @@
-"""Histories: a conversation is known again when it comes longer, and is never taken for another one."""
+"""Histories: what is worked out of a list of messages is the same in whatever steps it came."""
 
 from __future__ import annotations
-
-import threading
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatstack import CharCounter, Message, ToolCall
-from chatstack.context.history import NEW_MESSAGES, Recognised, Recogniser
-from chatstack.context.repairing import repair_plan
-from tests.histories import PROPERTY, decoded_again, histories, tidy_histories
-
-CALL, RESULT = Message.assistant("looking", ToolCall("c", "look")), Message.tool("c", "sun")
+from chatstack import CharCounter, Image, Message, Reasoning, ToolCall
+from chatstack.context.history import History, Recognised, weight_of
+from chatstack.context.recognising import Recogniser
+from tests.histories import PROPERTY, decoded_again, tidy_histories
 
 
-def recogniser(max_messages: int = 100_000) -> Recogniser:
-    return Recogniser(b"", max_messages)
+def recogniser() -> Recogniser:
+    return Recogniser(b"", 100_000)
 
 
-def talk(count: int, start: str = "") -> list[Message]:
-    """User and assistant in turn, no two messages equal."""
-    return [(Message.assistant if at % 2 else Message.user)(f"{start}{at}") for at in range(count)]
-
-
-def seen(known: Recogniser, messages: Sequence[Message]) -> Recognised:
+def seen(known: Recogniser, messages: list[Message]) -> Recognised:
     return known.recognise(tuple(messages))
-
-
-@pytest.mark.parametrize("fresh", [False, True], ids=["the same objects", "fresh equal objects"])
-def test_a_conversation_that_goes_on_keeps_its_history(fresh: bool) -> None:
-    known, messages = recogniser(), talk(40)
-    found = {
-        id(seen(known, decoded_again(messages[:end]) if fresh else messages[:end]).history) for end in range(1, 41)
-    }
-    assert len(found) == 1
-
-
-def test_the_same_request_again_is_the_same_history() -> None:
-    known, messages = recogniser(), talk(9)
-    assert seen(known, messages).history is seen(known, decoded_again(messages)).history
-
-
-def test_a_conversation_may_have_grown_by_many_messages_in_between() -> None:
-    known, messages = recogniser(), talk(2 * NEW_MESSAGES + 3)
-    first = seen(known, messages[:2]).history
-    assert seen(known, messages[: 1 + NEW_MESSAGES]).history is first
-    assert seen(known, messages).history is not first
-
-
-def test_branches_are_histories_of_their_own() -> None:
-    known, messages = recogniser(), talk(9)
-    trunk = seen(known, messages).history
-    one, other = (seen(known, [*messages[:7], *talk(3, name)]) for name in ("x", "y"))
-    assert len({id(trunk), id(one.history), id(other.history)}) == 3
-    assert list(one.links[:7]) == list(other.links[:7])
-    assert one.links[7] != other.links[7]
-    assert not one.is_unstable
-    assert not other.is_unstable
-
-
-def test_a_history_that_was_edited_in_the_middle_is_another_one() -> None:
-    known, messages = recogniser(), talk(12)
-    before = seen(known, messages)
-    edited = [*messages[:6], Message.user("6, but edited"), *messages[7:]]
-    after = seen(known, edited)
-    assert after.history is not before.history
-    assert after.links[5] == before.links[5]
-    assert after.links[6] != before.links[6]
-    assert seen(known, [*edited, *talk(2, "more")]).history is after.history
-
-
-@pytest.mark.parametrize("place", [0, 1, 3, 6, 7])
-def test_system_messages_may_stand_anywhere_and_change_from_call_to_call(place: int) -> None:
-    known, messages = recogniser(), talk(7)
-    history = seen(known, messages).history
-    for day in ("Monday", "Tuesday"):
-        given_now = [*messages[:place], Message.system(day), *messages[place:]]
-        found = seen(known, given_now)
-        assert found.history is history
-        assert found.length == 7
-        assert [given_now[at] for at in found.positions] == messages
-    assert seen(known, [Message.system("a"), *messages[:3], Message.system("b"), *messages[3:]]).history is history
-
-
-def test_system_messages_alone_are_no_history() -> None:
-    known = recogniser()
-    found = seen(known, [Message.system("be brief")])
-    assert (found.length, found.needs_repair, list(found.positions)) == (0, False, [])
-    assert seen(known, []).length == 0
-
-
-def test_what_was_not_used_for_longest_is_forgotten() -> None:
-    known = recogniser(max_messages=10)
-    one, two, three = (seen(known, talk(4, name)).history for name in ("x", "y", "z"))
-    assert seen(known, talk(4, "y")).history is two
-    assert seen(known, talk(4, "z")).history is three
-    assert seen(known, talk(4, "x")).history is not one
-
-
-def test_what_is_used_stays_however_much_else_comes() -> None:
-    known = recogniser(max_messages=40)
-    messages = talk(30)
-    history = seen(known, messages[:10]).history
-    for end in range(10, 31):
-        assert seen(known, messages[:end]).history is history
-        seen(known, talk(5, f"other {end} "))
-
-
-def test_one_conversation_that_is_larger_than_the_bound_is_known_all_the_same() -> None:
-    known, messages = recogniser(max_messages=3), talk(20)
-    history = seen(known, messages[:10]).history
-    assert seen(known, messages).history is history
-
-
-def test_two_conversations_with_the_same_beginning_do_not_get_in_each_others_way() -> None:
-    known, shared = recogniser(), talk(6)
-    one, other = [*shared, Message.user("one")], [*shared, Message.user("other")]
-    histories = seen(known, one).history, seen(known, other).history
-    for number in range(10):
-        one += talk(2, f"one {number} ")
-        other += talk(2, f"other {number} ")
-        assert (seen(known, one).history, seen(known, other).history) == histories
-    assert histories[0] is not histories[1]
-
-
-@pytest.mark.parametrize("differ_at", [0, 1])
-def test_a_thousand_conversations_that_differ_in_their_beginning_alone_are_all_known_again(differ_at: int) -> None:
-    known, same = recogniser(), talk(24)
-    conversations = [
-        [*same[:differ_at], Message.user(f"task {number}"), *same[differ_at + 1 :]] for number in range(1_000)
-    ]
-    first = [seen(known, each[:14]).history for each in conversations]
-    later = [seen(known, each[:16]).history for each in conversations]
-    assert len(set(map(id, first))) == 1_000
-    assert all(one is other for one, other in zip(first, later, strict=True))
-
-
-def test_a_thousand_conversations_that_differ_in_their_middle_alone_are_never_taken_for_one_another() -> None:
-    known, same = recogniser(), talk(24)
-    conversations = [[*same[:5], Message.user(f"task {number}"), *same[6:]] for number in range(1_000)]
-    for end in (14, 16, 16):
-        found = [seen(known, each[:end]) for each in conversations]
-        assert len({id(each.history) for each in found}) == 1_000
-        assert not any(each.is_unstable for each in found)
-
-
-def test_many_threads_that_make_the_same_conversations_grow_see_what_they_sent() -> None:
-    known = recogniser()
-    conversations = [[*talk(3, f"{number} "), CALL, RESULT, *talk(40, f"{number} then ")] for number in range(4)]
-    start = threading.Barrier(8)
-    wrong: list[str] = []
-
-    def call(number: int) -> None:
-        messages = decoded_again(conversations[number % 4])
-        start.wait()
-        for end in [*range(1, len(messages) + 1)] * 3:
-            found = seen(known, messages[:end])
-            given_now = messages[:end]
-            if list(found.history.messages[:end]) != given_now:
-                wrong.append(f"conversation {number} of {end} messages is not its history")
-            if repair_plan(given_now) is not None and not found.needs_repair:
-                wrong.append(f"conversation {number} of {end} messages needs repair")
-
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-
-
-@PROPERTY
-@given(histories())
-def test_it_needs_repair_exactly_where_something_does_not_pair(messages: list[Message]) -> None:
-    known = recogniser()
-    for end in range(1, len(messages) + 1):
-        assert seen(known, messages[:end]).needs_repair == (repair_plan(messages[:end]) is not None)
 
 
 @PROPERTY
@@ -203,85 +42,52 @@ def test_sizes_sum_up_the_same_whatever_way_a_history_came(messages: list[Messag
         assert sums[found.length] == sum(map(counter.count_message, conversation))
 
 
-# Beginnings that change
+def test_it_weighs_the_same_whatever_way_it_came() -> None:
+    messages = tuple((Message.assistant if at % 2 else Message.user)(f"{at} " * at) for at in range(20))
+    step_by_step, at_once = History(), History()
+    for end in range(1, len(messages) + 1):
+        step_by_step.grow(messages[:end])
+    at_once.grow(messages)
+    assert step_by_step.held_bytes == at_once.held_bytes == History().held_bytes + sum(map(weight_of, messages))
 
 
-def is_unstable(calls: Sequence[Sequence[Message]]) -> list[bool]:
-    known = recogniser()
-    return [seen(known, messages).is_unstable for messages in calls]
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message.user("x" * 100_000),
+        Message.user("\N{GRINNING FACE}" * 25_000),
+        Message.assistant(ToolCall("c", "look", "x" * 100_000)),
+        Message.tool("c", "x" * 100_000),
+        Message("assistant", (Reasoning("x" * 100_000),)),
+        Message.user(Image(data="x" * 100_000, media_type="image/png")),
+        Message("user", (), extra_json="x" * 100_000),
+    ],
+    ids=["text", "wide text", "arguments", "result", "reasoning", "picture", "extra fields"],
+)
+def test_a_message_weighs_at_least_what_is_in_it(message: Message) -> None:
+    assert 100_000 < weight_of(message) < 102_500
 
 
-def test_a_head_that_changes_on_every_call_is_noticed_at_the_third() -> None:
-    rest = talk(30, "rest ")[1:]
-    calls = [[Message.user(f"it is {number} o'clock"), *rest[: 8 + 2 * number]] for number in range(6)]
-    assert is_unstable(calls) == [False, False, True, True, True, True]
+def test_the_latest_user_and_assistant_messages_are_known_for_each_length() -> None:
+    messages = [Message.user("a"), Message.assistant("b"), Message.user("c"), Message.assistant("d")]
+    found = seen(recogniser(), messages)
+    assert (found.history.latest_user, found.history.latest_assistant) == (2, 3)
+    assert [found.latest_user(length) for length in range(5)] == [-1, 0, 0, 2, 2]
 
 
-def test_a_request_made_again_is_as_unstable_as_it_was() -> None:
-    rest = talk(30, "rest ")[1:]
-    calls = [[Message.user(f"it is {number} o'clock"), *rest[: 8 + 2 * number]] for number in range(4)]
-    assert is_unstable([*calls, calls[-1], calls[-1]])[-3:] == [True, True, True]
+def test_conversations_with_the_same_messages_so_far_share_what_is_worked_out_of_them_and_no_state() -> None:
+    known, messages = recogniser(), (Message.user("a"), Message.assistant("b"))
+    one, other = (known.recognise(messages, lambda _, who=who: who) for who in ("id:1", "id:2"))
+    assert one.history is other.history
+    assert one.conversation is not other.conversation
+    assert known.recognise(messages, lambda _: "id:1").conversation is one.conversation
 
 
-@pytest.mark.parametrize("slide", [1, 2, 3])
-@pytest.mark.parametrize("keeps_task", [False, True])
-def test_a_window_that_its_caller_slides_is_noticed(slide: int, keeps_task: bool) -> None:
-    messages = talk(60)
-    task = messages[:1] if keeps_task else []
-    calls = [[*task, *messages[1 + slide * number : 11 + slide * number]] for number in range(6)]
-    assert is_unstable(calls) == [False, False, True, True, True, True]
-
-
-def test_a_beginning_that_has_come_to_rest_is_stable_again() -> None:
-    rest = talk(40, "rest ")[1:]
-    calls = [[Message.user(f"task {min(number, 3)}"), *rest[: 8 + 2 * number]] for number in range(7)]
-    assert is_unstable(calls) == [False, False, True, True, False, False, False]
-
-
-def test_a_beginning_that_changes_once_is_no_habit() -> None:
-    rest = talk(40, "rest ")[1:]
-    calls = [[Message.user("a" if number < 3 else "b"), *rest[: 8 + 2 * number]] for number in range(7)]
-    assert not any(is_unstable(calls))
-
-
-def test_a_last_message_that_is_not_kept_is_no_moving_beginning() -> None:
-    messages = talk(60)
-    for reminder in ("be brief", "be brief, number {}"):
-        calls = [[*messages[:end], Message.user(reminder.format(end))] for end in range(1, 60, 2)]
-        assert not any(is_unstable(calls))
-
-
-def test_answers_made_again_and_branches_are_no_moving_beginning() -> None:
-    messages = talk(40)
-    again = [[*messages[:20], Message.assistant(f"take {number}"), Message.user("no")] for number in range(10)]
-    assert not any(is_unstable([messages[:20], *again]))
-    forks = [[*messages[: 20 - number], *talk(5, f"branch {number} ")] for number in range(10)]
-    assert not any(is_unstable([messages, *forks]))
-
-
-def test_short_chats_are_never_unstable() -> None:
-    rest = talk(30, "rest ")[1:]
-    calls = [[Message.user(f"it is {number} o'clock"), *rest[:6]] for number in range(10)]
-    assert not any(is_unstable(calls))
-
-
-def test_conversations_that_end_alike_are_no_moving_beginning() -> None:
-    end = [Message.user("thanks"), Message.assistant("you are welcome"), Message.user("bye"), Message.assistant("bye")]
-    calls = [[*talk(6 + number % 3, f"{number} "), *end] for number in range(30)]
-    assert not any(is_unstable(calls))
-
-
-def test_conversations_that_ended_alike_for_a_while_are_no_moving_beginning() -> None:
-    known, end = recogniser(), talk(4, "end ")
-    conversations = [[*talk(8, f"{number} "), *end] for number in range(10)]
-    for number, conversation in enumerate(conversations):
-        assert not seen(known, conversation).is_unstable
-        if number:
-            seen(known, [*conversations[number - 1], *talk(2, f"{number} more ")])
-
-
-def test_conversations_that_differ_in_their_task_alone_are_no_moving_beginning_while_they_go_on() -> None:
-    known, rest = recogniser(), talk(30, "rest ")[1:]
-    for end in range(0, 30, 2):
-        for number in range(200):
-            assert not seen(known, [Message.user(f"task {number}"), *rest[:end]]).is_unstable
+def test_the_states_of_few_conversations_are_kept_with_one_history() -> None:
+    history = History()
+    first = history.conversation("id:0")
+    for number in range(1, 16):
+        history.conversation(f"id:{number}")
+    assert history.conversation("id:0") is first
+    history.conversation("id:16")
+    assert history.conversation("id:0") is not first

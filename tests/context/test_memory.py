@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
+from typing import Any
 
 import pytest
 
 from chatstack import (
     CharCounter,
     ChatOptions,
+    ChatRequest,
     ChatStack,
+    ChatStream,
     ContextMemory,
     ContextWindowGuard,
     Message,
     OldestFirst,
+    Reasoning,
+    Text,
+    ToolCall,
     ToolDeclaration,
+    ToolResult,
     WiringError,
 )
-from chatstack.context.memory import Record
+from chatstack.context.agreement import Agreement
+from chatstack.context.records import Insertion, Record, record_of
+from chatstack.context.summaries import OPENING
+from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient
+from tests.context.test_sharing import DictStore
 from tests.histories import decoded_again
 
-A, B, C, D = (Message.assistant(each) for each in "abcd")
+A, B, C, D = Message.user("a"), Message.assistant("b"), Message.user("c"), Message.assistant("d")
+SAID = Message.assistant("said")
 FIRST, SECOND = Record(drop=(0,)), Record(drop=(0, 1))
 
 
@@ -42,118 +56,286 @@ class CountingCounter(CharCounter):
         return super().count_options(options)
 
 
-def recalled(memory: ContextMemory, *messages: Message, owner: str = "guard") -> Record | None:
-    return memory.recall(owner, memory.recognise(messages)).record
+class QuietClient(ScriptedClient):
+    """Keeps no requests."""
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        stream = await super().send(request)
+        self.requests.clear()
+        return stream
 
 
-def latched(memory: ContextMemory, *messages: Message, record: Record = FIRST, owner: str = "guard") -> Record:
-    return memory.latch(owner, memory.recognise(messages), record)
+def chosen(memory: ContextMemory, *messages: Message, who: str | None = None, place: str = "guard") -> Record | None:
+    """The choice in force for these messages, of the conversation of that id."""
+    return memory.chosen(place, memory.recognise(messages, who)).record
 
 
-def test_a_decision_is_recalled_for_the_same_messages_and_for_all_that_go_on_from_them() -> None:
+def choose(
+    memory: ContextMemory,
+    *request: Message,
+    said: Message = SAID,
+    record: Record = FIRST,
+    who: str | None = None,
+    place: str = "guard",
+) -> tuple[Message, ...]:
+    """Have that answer given to this request under these edits; the history with the answer."""
+    seen = memory.recognise(request, who)
+    memory.choose(place, seen, record, said, [seen.who])
+    return (*request, said)
+
+
+def test_a_choice_holds_for_whoever_has_the_answer_that_was_given_under_it() -> None:
     memory = ContextMemory()
-    latched(memory, A, B)
-    assert recalled(memory, A, B) == FIRST
-    assert recalled(memory, A, B, C) == FIRST
-    assert recalled(memory, A) is None
+    history = choose(memory, A, B)
+    assert chosen(memory, *history) == FIRST
+    assert chosen(memory, *history, C) == FIRST
+    assert chosen(memory, A, B) is None
+    assert chosen(memory, A, B, C) is None
+
+
+def test_an_answer_made_again_is_not_bound_by_what_the_first_was_given_under() -> None:
+    memory = ContextMemory()
+    choose(memory, A, B)
+    assert chosen(memory, A, B, Message.assistant("said otherwise"), C) is None
 
 
 def test_fresh_but_equal_messages_recall_it_too() -> None:
     memory = ContextMemory()
-    latched(memory, A, B)
-    assert recalled(memory, *decoded_again([A, B, C])) == FIRST
+    assert chosen(memory, *decoded_again([*choose(memory, A, B), C])) == FIRST
 
 
-def test_other_system_messages_do_not_matter() -> None:
+def test_an_answer_is_known_as_callers_keep_it() -> None:
+    memory, call = ContextMemory(), ToolCall("c1", "look", '{"at": "sky", "n": 1}')
+    said = Message("assistant", (Reasoning("hm"), Text("let me  see\n"), call))
+    choose(memory, A, B, said=said)
+    kept = Message.assistant("let me see", ToolCall("call_9", "look", '{"n":1,"at":"sky"}'))
+    assert chosen(memory, A, B, kept, Message.tool("call_9", "sun")) == FIRST
+
+
+def test_the_head_of_a_conversation_names_it_where_it_has_no_id() -> None:
     memory = ContextMemory()
-    latched(memory, Message.system("it is Monday"), A, B)
-    assert recalled(memory, Message.system("it is Tuesday"), A, B) == FIRST
+    history = choose(memory, Message.system("it is 10:05 on 2026-01-09"), A, B)
+    (_, *conversation) = history
+    assert chosen(memory, Message.system("it is 9:00 on 2026-01-11"), *conversation) == FIRST
+    assert chosen(memory, Message.system("you are a pirate"), *conversation) is None
+    assert chosen(memory, *conversation) is None
 
 
-def test_the_longest_match_counts() -> None:
+def test_a_system_message_in_between_does_not_make_another_conversation() -> None:
+    """It comes with what is said, as a note on one call, and another on the next."""
+    memory, head = ContextMemory(), Message.system("be brief")
+    choose(memory, head, A, B, C)
+    for note in ("the user is in a hurry", "the user has left"):
+        assert chosen(memory, head, A, Message.system(note), B, C, SAID) == FIRST
+
+
+def test_an_id_narrows_and_never_replaces_the_comparison_of_messages() -> None:
     memory = ContextMemory()
-    latched(memory, A, B)
-    latched(memory, A, B, C, record=SECOND)
-    assert recalled(memory, A, B, C, D) == SECOND
-    assert recalled(memory, A, B, D) == FIRST
+    history = choose(memory, A, B, who="mine")
+    assert chosen(memory, *history, who="mine") == FIRST
+    assert chosen(memory, *history, who="yours") is None
+    assert chosen(memory, *history) is None
+    assert chosen(memory, A, D, SAID, who="mine") is None
 
 
-def test_branches_share_what_was_decided_up_to_the_fork_only() -> None:
+def test_the_newest_answer_counts() -> None:
     memory = ContextMemory()
-    latched(memory, A, B)
-    latched(memory, A, B, C, record=SECOND)
-    assert recalled(memory, A, B, D, C) == FIRST
-    assert recalled(memory, A, D) is None
+    history = choose(memory, A, B)
+    longer = choose(memory, *history, C, said=D, record=SECOND)
+    assert chosen(memory, *longer, A) == SECOND
+    assert chosen(memory, *history, C) == FIRST
 
 
-def test_a_history_edited_in_the_middle_falls_back_to_the_record_before_the_edit() -> None:
+def test_branches_share_what_was_chosen_up_to_the_fork_only() -> None:
     memory = ContextMemory()
-    latched(memory, A, B)
-    latched(memory, A, B, C, D, record=SECOND)
-    assert recalled(memory, A, B, Message.assistant("C, but edited"), D) == FIRST
+    history = choose(memory, A, B)
+    choose(memory, *history, C, said=D, record=SECOND)
+    assert chosen(memory, *history, B, D) == FIRST
+    assert chosen(memory, A, SAID) is None
 
 
-def test_a_message_that_is_pinned_later_recalls_nothing_that_was_decided_about_it() -> None:
+def test_a_history_edited_in_the_middle_falls_back_to_the_choice_before_the_edit() -> None:
     memory = ContextMemory()
-    latched(memory, A, B)
-    assert recalled(memory, A, Message.assistant("b", pinned=True)) is None
+    history = choose(memory, A, B)
+    choose(memory, *history, C, said=D, record=SECOND)
+    assert chosen(memory, *history, Message.user("C, but edited"), D) == FIRST
 
 
-def test_the_first_writer_wins_and_the_second_gets_its_record() -> None:
+def test_a_message_that_is_pinned_later_recalls_nothing_that_was_chosen_about_it() -> None:
     memory = ContextMemory()
-    assert latched(memory, A, B) == FIRST
-    assert latched(memory, A, B, record=SECOND) == FIRST
-    assert recalled(memory, A, B) == FIRST
+    choose(memory, A, B)
+    assert chosen(memory, A, Message.user("b", pinned=True), SAID) is None
 
 
-def test_of_many_writers_at_once_all_get_the_same_record() -> None:
+def test_of_two_calls_at_once_that_got_the_same_answer_all_later_ones_go_by_the_same_choice() -> None:
+    """Pure strategies choose the same; of others, one choice holds."""
     memory = ContextMemory()
     start = threading.Barrier(8)
-    got: list[Record] = []
 
-    def write(number: int) -> None:
+    def choose_one(number: int) -> None:
         start.wait()
-        got.append(latched(memory, A, B, record=Record(drop=(number,))))
+        choose(memory, A, B, record=Record(drop=(number,)))
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=choose_one, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(got) == 8
-    assert len(set(got)) == 1
-    assert recalled(memory, A, B) == got[0]
+    found = {chosen(memory, *decoded_again([A, B, SAID]), *more) for more in ((), (C,), (C, D))}
+    assert len(found) == 1
+    assert found < {Record(drop=(number,)) for number in range(8)}
 
 
-def test_each_layer_has_decisions_of_its_own() -> None:
+def test_each_layer_has_choices_of_its_own() -> None:
     memory = ContextMemory()
-    latched(memory, A, B)
-    assert recalled(memory, A, B, owner="clearer") is None
+    assert chosen(memory, *choose(memory, A, B), place="clearer") is None
 
 
-def test_it_is_bounded_and_what_was_not_used_for_longest_goes_first() -> None:
-    memory = ContextMemory(max_entries=2)
-    latched(memory, A)
-    latched(memory, B)
-    assert recalled(memory, A) == FIRST
-    latched(memory, C)
-    assert (recalled(memory, A), recalled(memory, B), recalled(memory, C)) == (FIRST, None, FIRST)
-
-
-def test_a_decision_holds_without_what_came_after_the_models_latest_message() -> None:
-    """A reminder that a caller appends to each request, and does not keep, is no part of what was decided about."""
+def test_a_reminder_that_goes_along_with_one_request_is_no_part_of_what_was_chosen() -> None:
     memory = ContextMemory()
-    latched(memory, A, B, Message.user("remember: one"))
-    assert recalled(memory, A, B, Message.user("remember: two")) == FIRST
-    assert recalled(memory, A, B, C, Message.user("remember: three")) == FIRST
-    assert recalled(memory, A) is None
+    choose(memory, A, B, Message.user("remember: one"))
+    assert chosen(memory, A, B, SAID, Message.user("remember: two")) == FIRST
+    assert chosen(memory, A, B, Message.user("remember: one"), SAID, C) == FIRST
+    assert chosen(memory, A, SAID) is None
 
 
-def test_what_a_decision_names_is_part_of_it_wherever_it_stands() -> None:
+def test_what_a_choice_names_is_part_of_it_wherever_it_stands() -> None:
     memory, new = ContextMemory(), Message.user("new")
-    latched(memory, A, B, new, record=Record(drop=(2,)))
-    assert recalled(memory, A, B) is None
-    assert recalled(memory, A, B, new, C) == Record(drop=(2,))
+    choose(memory, A, B, new, record=Record(drop=(2,)))
+    assert chosen(memory, A, B, SAID) is None
+    assert chosen(memory, A, B, new, SAID, C) == Record(drop=(2,))
+
+
+def test_what_was_put_in_the_place_of_a_reminder_is_no_choice_without_it() -> None:
+    memory, ours = ContextMemory(), Message("assistant", (Text("ours"),), mark="repair")
+    choose(memory, A, B, C, record=Record(insert=(Insertion(3, ours, None),)))
+    assert chosen(memory, A, B, SAID) is None
+
+
+# Artifacts
+
+
+def test_an_artifact_serves_whoever_asks_for_exactly_its_subject() -> None:
+    memory, summary = ContextMemory(), Message("assistant", (Text("short"),), mark="summary")
+    seen = memory.recognise((A, B, SAID))
+    memory.keep_artifact("summary:1:folded", seen.links[1], summary, seen)
+    other = memory.recognise(decoded_again([A, B, D, C]), "another conversation")
+    assert memory.artifact("summary:1:folded", other.links[1]) is summary
+    assert memory.artifact("summary:2:folded", other.links[1]) is None
+    assert memory.artifact("summary:1:folded", other.links[2]) is None
+
+
+# Bounds
+
+
+def test_a_conversation_goes_as_a_whole_and_the_one_that_was_not_used_for_longest_first() -> None:
+    memory = ContextMemory(max_messages=6)
+    kept = {name: choose(memory, Message.user(name)) for name in ("one", "two")}
+    assert chosen(memory, *kept["one"]) == FIRST
+    assert memory.take_evicted() == 0
+    kept["three"] = choose(memory, Message.user("three"), B, C)
+    chosen(memory, *kept["three"])
+    assert memory.take_evicted() > 0
+    assert chosen(memory, *kept["three"]) == FIRST
+    assert chosen(memory, *kept["two"]) is None
+
+
+def test_what_is_held_stays_within_its_megabytes_whatever_comes() -> None:
+    memory = ContextMemory(max_megabytes=0.2)
+    for number in range(60):
+        history = choose(memory, Message.user(f"{number} " + "x" * 9_000), B)
+        memory.set_level("guard", memory.recognise(history), 1)
+        summary = Message("assistant", (Text("x" * 2_000),), mark="summary")
+        seen = memory.recognise(history)
+        memory.keep_artifact("summary", seen.links[0], summary, seen)
+        memory.recognise(history)
+        assert 0 < memory.held_bytes <= 200_000
+    assert memory.take_evicted() > 30
+    assert memory.take_evicted() == 0
+
+
+def test_what_is_kept_of_a_conversation_that_went_goes_with_it() -> None:
+    memory = ContextMemory(max_messages=4)
+    history = choose(memory, A, B)
+    summary = Message("assistant", (Text("short"),), mark="summary")
+    seen = memory.recognise(history)
+    memory.keep_artifact("summary", seen.links[0], summary, seen)
+    memory.recognise([Message.user(f"other {number}") for number in range(4)])
+    assert memory.artifact("summary", seen.links[0]) is None
+    assert chosen(memory, *history) is None
+
+
+@pytest.mark.parametrize("given", [0, -1, -0.5, float("nan"), float("inf"), None, "256", True, b"1"], ids=repr)
+def test_what_is_no_size_in_megabytes_is_refused(given: Any) -> None:
+    with pytest.raises(WiringError, match="max_megabytes=") as caught:
+        ContextMemory(max_megabytes=given)
+    assert caught.value.parameter == "max_megabytes"
+
+
+@pytest.mark.parametrize("given", [0.001, 1, 256, 10_000.5])
+def test_any_other_size_is_taken(given: float) -> None:
+    memory = ContextMemory(max_megabytes=given)
+    assert chosen(memory, *choose(memory, A, B)) == FIRST
+    assert repr(memory) == f"ContextMemory(max_megabytes={given:g})"
+
+
+class Traced(Message, frozen=True, weakref=True):
+    """A message that tells when it is gone."""
+
+
+def test_what_is_chosen_about_messages_keeps_none_of_them() -> None:
+    """It holds positions, and what was put in their place."""
+
+    def decided() -> tuple[Record, list[weakref.ref[Message]]]:
+        asked = Traced("user", (Text("the secret garden"),))
+        old = Traced("tool", (ToolResult("c1", "", "roses " * 50), Text("a note")))
+        cleared = old.edited(parts=(ToolResult("c1", "", "[cleared]"), old.parts[1]))
+        ours = Message("assistant", (Text("ours"),), mark="repair")
+        record = record_of(range(2), (asked, old), [(ours, None), (cleared, 1)])
+        return record, [weakref.ref(each) for each in (asked, old, cleared)]
+
+    record, gone = decided()
+    gc.collect()
+    assert (record.drop, len(record.replace), len(record.insert)) == ((0,), 1, 1)
+    assert [each() for each in gone] == [None, None, None]
+
+
+def test_a_conversation_that_went_leaves_no_message_behind() -> None:
+    memory = ContextMemory(max_messages=5)
+
+    def talk() -> list[weakref.ref[Message]]:
+        messages = [Traced(each.role, each.parts) for each in (A, B, C)]
+        choose(memory, *messages)
+        return [weakref.ref(each) for each in messages]
+
+    gone = talk()
+    gc.collect()
+    assert None not in [each() for each in gone]
+    memory.recognise([Message.user(f"other {number}") for number in range(5)])
+    gc.collect()
+    assert [each() for each in gone] == [None, None, None]
+
+
+def test_a_call_that_is_over_leaves_nothing_of_what_was_forgotten() -> None:
+    """Layers, their memory and what they have noted on the way."""
+    memory = ContextMemory()
+    stack = ChatStack(QuietClient(), memory=memory)
+    stack = stack.use(ContextWindowGuard, max_context_tokens=100, prune_on_overflow=True)
+
+    async def talk() -> list[weakref.ref[Message]]:
+        messages = [Traced(each.role, each.parts) for each in LONG]
+        await stack.build().get_response(messages)
+        return [weakref.ref(each) for each in messages]
+
+    gone = asyncio.run(talk())
+    gc.collect()
+    assert None not in [each() for each in gone]
+    memory.forget()
+    gc.collect()
+    assert [each() for each in gone] == [None] * len(LONG)
+
+
+# Levels
 
 
 def test_levels_are_bounded_too() -> None:
@@ -174,36 +356,112 @@ def test_a_level_is_known_by_the_longest_beginning_that_has_one() -> None:
     assert memory.level("clearer", memory.recognise([A, B])) == 0
 
 
-def test_a_conversation_can_be_forgotten() -> None:
+# Forgetting
+
+
+def test_a_conversation_can_be_forgotten_by_its_id() -> None:
     memory = ContextMemory()
-    memory.set_level("guard", "mine", 1)
-    memory.set_level("guard", "yours", 1)
+    for who in ("mine", "yours"):
+        memory.set_level("guard", who, 1)
+        choose(memory, A, B, who=who)
     memory.forget(conversation_id="mine")
     assert (memory.level("guard", "mine"), memory.level("guard", "yours")) == (0, 1)
+    assert chosen(memory, A, B, SAID, who="mine") is None
+    assert chosen(memory, A, B, SAID, who="yours") == FIRST
 
 
-def test_messages_and_every_beginning_of_them_can_be_forgotten() -> None:
+@pytest.mark.parametrize("answers", [0, 1], ids=["as they were sent", "with the last answer"])
+def test_messages_and_every_beginning_of_them_can_be_forgotten(answers: int) -> None:
     memory = ContextMemory()
-    latched(memory, A)
-    latched(memory, A, B)
-    latched(memory, A, B, C)
-    latched(memory, D)
-    memory.forget(messages=[A, B])
-    assert recalled(memory, A, B) is None
-    assert recalled(memory, A, B, C) == FIRST
-    assert recalled(memory, D) == FIRST
+    first = choose(memory, A)
+    second = choose(memory, *first, B, record=SECOND)
+    third = choose(memory, *second, C)
+    other = choose(memory, D)
+    memory.forget(messages=[*first, B, SAID][: 3 + answers])
+    assert chosen(memory, *second) is None
+    assert chosen(memory, *first) is None
+    assert chosen(memory, *third) == FIRST
+    assert chosen(memory, *other) == FIRST
+
+
+def test_messages_are_forgotten_under_every_name_of_their_conversation() -> None:
+    memory = ContextMemory()
+    choose(memory, A, B, who="mine")
+    choose(memory, A, B)
+    memory.forget(messages=[A, B, SAID])
+    assert chosen(memory, A, B, SAID, who="mine") is None
+    assert chosen(memory, A, B, SAID) is None
+
+
+def test_artifacts_and_levels_of_messages_are_forgotten_with_them() -> None:
+    memory, summary = ContextMemory(), Message("assistant", (Text("short"),), mark="summary")
+    seen = memory.recognise((A, B, C))
+    memory.keep_artifact("summary", seen.links[1], summary, seen)
+    memory.set_level("guard", seen, 2)
+    memory.forget(messages=[A, B, C])
+    assert memory.artifact("summary", seen.links[1]) is None
+    assert memory.level("guard", memory.recognise((A, B, C))) == 0
 
 
 def test_everything_can_be_forgotten() -> None:
     memory, counter = ContextMemory(), CountingCounter()
-    latched(memory, A)
+    history = choose(memory, A)
+    choose(memory, A, who="mine")
+    seen, summary = memory.recognise(history), Message("assistant", (Text("short"),), mark="summary")
+    memory.keep_artifact("summary", seen.links[0], summary, seen)
     memory.set_level("guard", "mine", 1)
     memory.options_size(ChatOptions(instructions="be brief"), counter)
     memory.forget()
-    assert recalled(memory, A) is None
+    assert memory.held_bytes == 0
+    assert chosen(memory, *history) is None
+    assert chosen(memory, *history, who="mine") is None
+    assert memory.artifact("summary", seen.links[0]) is None
     assert memory.level("guard", "mine") == 0
     memory.options_size(ChatOptions(instructions="be brief"), counter)
     assert counter.options == 2
+
+
+def test_a_layer_that_has_forgotten_chooses_anew() -> None:
+    memory = ContextMemory()
+    history = choose(memory, A, B)
+    memory.forget(messages=history)
+    choose(memory, A, B, record=SECOND)
+    assert chosen(memory, *history) == SECOND
+
+
+@pytest.mark.parametrize("answers", [0, 1], ids=["as they were sent", "with the last answer"])
+def test_messages_are_forgotten_in_the_store_too(answers: int) -> None:
+    async def run() -> None:
+        store = DictStore()
+        memory = ContextMemory(store=store, scope="tenant")
+        agreement = Agreement(memory, Telemetry())
+        seen = memory.recognise((A, B))
+        for bound in memory.choose("guard", seen, FIRST, SAID, [seen.who]):
+            await agreement.share(bound, seen)
+        summary = Message("assistant", (Text(f"{OPENING}\nshort"),), mark="summary")
+        await agreement.keep_artifact("summary", seen.links[1], summary, seen)
+        other = memory.recognise((D,))
+        for bound in memory.choose("guard", other, FIRST, SAID, [other.who]):
+            await agreement.share(bound, other)
+        assert len(store.kept) > 2
+        await memory.forget_stored([A, B, SAID][: 2 + answers])
+        assert len(store.kept) == 1
+        assert chosen(memory, A, B, SAID) is None
+        assert chosen(memory, D, SAID) == FIRST
+
+    asyncio.run(run())
+
+
+def test_that_a_store_could_not_forget_is_raised() -> None:
+    async def fails() -> None:
+        raise OSError("gone")
+
+    memory = ContextMemory(store=DictStore(fails), scope="tenant")
+    with pytest.raises(OSError, match="gone"):
+        asyncio.run(memory.forget_stored([A, B]))
+
+
+# Sizes
 
 
 def test_a_message_is_counted_once_for_each_counter_fresh_or_not() -> None:

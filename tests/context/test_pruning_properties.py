@@ -13,7 +13,7 @@ from chatstack import CharCounter, ContextMemory, ContextWindowGuard, Message, T
 from chatstack.context.repairing import repair_plan
 from chatstack.context.units import units_of
 from chatstack.testing import ScriptedClient, TelemetryCapture
-from tests.context.strictness import is_subsequence, leftovers, size
+from tests.context.strictness import is_new, is_subsequence, leftovers, refusals, size
 from tests.histories import PROPERTY, decoded_again, histories, tidy_histories
 
 LIMITS = st.sampled_from([30, 80, 150, 300])
@@ -84,13 +84,16 @@ def protected(messages: Sequence[Message]) -> list[Message]:
 @PROPERTY
 @given(histories(), LIMITS)
 def test_what_is_sent_has_no_orphans_not_even_those_that_were_there(messages: list[Message], limit: int) -> None:
-    assert leftovers(Guarded(limit).send(messages)) == {}
+    sent = Guarded(limit).send(messages)
+    assert leftovers(sent) == {}
+    assert refusals(sent) == []
 
 
 @PROPERTY
 @given(histories(), LIMITS)
 def test_no_message_that_must_stay_is_lost(messages: list[Message], limit: int) -> None:
-    sent = set(map(id, Guarded(limit).send(messages)))
+    # A summary may be shortened where nothing else is left.
+    sent = {id(each.original if each.mark == "summary" else each) for each in Guarded(limit).send(messages)}
     must_stay = [message for message in protected(messages) if not message.results]
     assert [message for message in must_stay if id(message) not in sent] == []
 
@@ -116,7 +119,7 @@ def test_a_request_with_a_user_message_leaves_with_one(messages: list[Message], 
 def test_whole_units_go_the_oldest_first_and_the_rest_stays_the_same_objects(
     messages: list[Message], limit: int
 ) -> None:
-    sent = Guarded(limit).send(messages)
+    sent = [message.original for message in Guarded(limit).send(messages)]
     assert is_subsequence(sent, messages)
     here = set(map(id, sent))
     must_stay = set(map(id, protected(messages)))
@@ -124,7 +127,7 @@ def test_whole_units_go_the_oldest_first_and_the_rest_stays_the_same_objects(
     for unit in units_of(messages):
         members = {id(messages[position]) for position in unit.positions}
         assert members <= here or not members & here
-        if not unit.is_open and not members & must_stay:
+        if not unit.is_open and not members & must_stay and not any(is_new(messages, at) for at in unit.positions):
             removed.append(not members & here)
     assert removed == sorted(removed, reverse=True)
 
@@ -141,7 +144,26 @@ def test_what_is_sent_fits_or_is_said_not_to(messages: list[Message], limit: int
     if size(sent) > limit:
         must_stay = set(map(id, protected(messages)))
         for unit in units_of(sent):
-            assert unit.is_open or any(id(sent[position]) in must_stay for position in unit.positions)
+            stays = (id(sent[at].original) in must_stay or is_new(sent, at) for at in unit.positions)
+            assert unit.is_open or any(stays)
+
+
+@PROPERTY
+@given(tidy_histories(), LIMITS)
+def test_a_result_that_the_model_has_not_seen_stays_with_its_call_and_loses_no_more_than_its_middle(
+    messages: list[Message], limit: int
+) -> None:
+    guarded = Guarded(limit)
+    sent = guarded.send(messages)
+    stays = [message for at, message in enumerate(messages) if is_new(messages, at)]
+    left = [message for at, message in enumerate(sent) if is_new(sent, at)]
+    assert [*map(id, stays)] == [id(message.original) for message in left]
+    for came, went in zip(stays, left, strict=True):
+        assert size([went]) <= size([came])
+        for before, after in zip(came.results, went.results, strict=True):
+            assert after == before or f" of {len(before.text.encode()):,} bytes left out]" in after.text
+    edited = any(message is not message.original for message in left)
+    assert ("tool_result_shortened" in guarded.capture.warnings) == edited
 
 
 @PROPERTY
@@ -175,7 +197,9 @@ def _removable(sent: Sequence[Message]) -> list[Message]:
     must_stay = set(map(id, protected(sent)))
     units = [unit for unit in units_of(sent) if not unit.is_open]
     return [
-        sent[unit.positions[0]] for unit in units if not any(id(sent[each]) in must_stay for each in unit.positions)
+        sent[unit.positions[0]]
+        for unit in units
+        if not any(id(sent[each]) in must_stay or is_new(sent, each) for each in unit.positions)
     ]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from hypothesis import given
+from hypothesis import strategies as st
 
-from chatstack import ContextWindowGuard, Message, Text, ToolCall, ToolResult
+from chatstack import ContextMemory, ContextWindowGuard, Message, Plan, ProviderItem, Text, ToolCall, ToolResult
 from chatstack.context.repairing import NO_RESULT, repair_plan
 from chatstack.context.units import units_of
+from chatstack.context.verifier import problems
 from chatstack.testing import ScriptedClient, TelemetryCapture
-from tests.context.strictness import is_subsequence, leftovers
+from tests.context.strictness import context_of, is_subsequence, leftovers, refusals
 from tests.histories import PROPERTY, histories, tidy_histories
 
 
@@ -21,6 +23,12 @@ def calls(*ids: str) -> Message:
 def repaired(messages: list[Message]) -> list[Message]:
     plan = repair_plan(messages)
     return messages if plan is None else list(plan.apply(messages))
+
+
+def words(messages: list[Message]) -> list[tuple[object, ...]]:
+    return [
+        (each.role, said) for each in messages if (said := [p for p in each.parts if not isinstance(p, ToolResult)])
+    ]
 
 
 def answer(call_id: str) -> Message:
@@ -47,7 +55,7 @@ def test_of_a_message_with_more_than_an_orphan_only_the_orphan_goes() -> None:
     stray = Message("user", (ToolResult("nobody", "look", "3"), Text("and?")))
     after = repaired([calls("a"), both, stray])
     assert after == [calls("a"), Message("tool", (ToolResult("a", "look", "1"),)), Message.user("and?")]
-    assert after[1].original is both
+    assert after[1].original is after[1], "what is left stands for itself: nobody further in may meet the orphan again"
 
 
 def test_equal_results_are_told_apart_by_which_of_them_pairs() -> None:
@@ -106,6 +114,158 @@ def test_a_repair_is_said_once_for_a_conversation_and_again_when_there_is_more_o
     assert capture.warnings == ("messages_repaired",)
 
 
+def results(call_id: str, text: str) -> Message:
+    return Message("tool", (ToolResult(call_id, "look", text),))
+
+
+def test_a_result_behind_a_word_of_the_user_is_put_before_it() -> None:
+    late = Message.tool("a", "1")
+    after = repaired([calls("a"), Message.user("wait"), late, Message.user("so?")])
+    assert after == [calls("a"), late, Message.user("wait"), Message.user("so?")]
+    assert after[1] is late
+
+
+def test_whatever_stands_between_comes_behind_in_its_order() -> None:
+    between = [
+        Message.user("one"),
+        Message.system("two"),
+        Message.assistant("three"),
+        Message("user", (Text("four"),), pinned=True),
+        Message("user", (ToolResult("nobody", "look", "5"), Text("five"))),
+    ]
+    late = Message("tool", (ToolResult("a", "look", "1"),), pinned=True)
+    assert repaired([calls("a"), *between, late]) == [calls("a"), late, *between[:4], Message.user("five")]
+
+
+def test_of_parallel_calls_the_late_results_come_behind_those_that_are_there_and_missing_ones_are_answered() -> None:
+    asked = calls("a", "b", "c")
+    assert repaired([asked, Message.tool("b", "2"), Message.user("so?"), Message.tool("c", "3")]) == [
+        asked,
+        Message.tool("b", "2"),
+        answer("a"),
+        Message.tool("c", "3"),
+        Message.user("so?"),
+    ]
+
+
+def test_results_of_two_messages_calls_in_one_message_are_told_apart() -> None:
+    both = Message("tool", (ToolResult("a", "look", "1"), ToolResult("b", "look", "2")))
+    assert repaired([calls("a"), calls("b"), both]) == [calls("a"), results("a", "1"), calls("b"), results("b", "2")]
+
+
+def test_a_late_result_in_a_message_of_the_user_leaves_the_words_where_they_are() -> None:
+    mixed = Message("user", (ToolResult("a", "look", "1"), Text("and?")))
+    assert repaired([calls("a"), Message.user("wait"), mixed]) == [
+        calls("a"),
+        results("a", "1"),
+        Message.user("wait"),
+        Message.user("and?"),
+    ]
+
+
+def test_a_result_behind_words_in_the_same_message_comes_before_them() -> None:
+    mixed = Message("user", (Text("here:"), ToolResult("a", "look", "1")))
+    assert repaired([calls("a"), mixed]) == [calls("a"), results("a", "1"), Message.user("here:")]
+
+
+def test_results_before_words_in_one_message_stay_unless_there_are_more_of_them() -> None:
+    mixed = Message("user", (ToolResult("a", "look", "1"), Text("and?")))
+    assert repair_plan([calls("a"), mixed]) is None
+    assert repaired([calls("a", "b"), mixed]) == [calls("a", "b"), results("a", "1"), answer("b"), Message.user("and?")]
+    assert repaired([calls("a", "b"), mixed, Message.tool("b", "2")]) == [
+        calls("a", "b"),
+        results("a", "1"),
+        Message.tool("b", "2"),
+        Message.user("and?"),
+    ]
+
+
+def test_an_id_used_again_leaves_each_result_with_its_own_call() -> None:
+    history = [calls("a"), Message.user("wait"), Message.tool("a", "1"), calls("a"), Message.tool("a", "2")]
+    assert repaired(history) == [calls("a"), Message.tool("a", "1"), Message.user("wait"), *history[3:]]
+
+
+def test_a_result_in_the_middle_of_another_round_leaves_that_round_whole() -> None:
+    history = [calls("a"), calls("b", "c"), Message.tool("b", "2"), Message.tool("a", "1"), Message.tool("c", "3")]
+    assert repaired(history) == [history[0], history[3], history[1], history[2], history[4]]
+
+
+def test_the_same_result_object_twice_is_kept_once() -> None:
+    part = ToolResult("a", "look", "1")
+    assert repaired([calls("a"), Message("tool", (part, part))]) == [calls("a"), results("a", "1")]
+
+
+def test_a_result_inside_of_the_message_that_asks_goes_behind_it_and_then_nothing_waits() -> None:
+    asked = Message("assistant", (ToolCall("a", "look"), ToolResult("a", "look", "1"), ToolCall("b", "look")))
+    assert repaired([Message.user("hi"), asked]) == [
+        Message.user("hi"),
+        calls("a", "b"),
+        results("a", "1"),
+        answer("b"),
+    ]
+
+
+def test_items_of_a_provider_among_results_are_no_words_between() -> None:
+    item = Message("tool", (ProviderItem("openai", '{"type":"computer_call_output"}'),))
+    assert repair_plan([calls("a"), item, Message.tool("a", "1")]) is None
+
+
+def test_the_plan_says_how_many_results_stood_elsewhere() -> None:
+    plan = repair_plan([calls("a"), Message.user("secret"), Message.tool("a", "secret")])
+    assert plan is not None
+    assert plan.reason == "0 results without a call, 0 calls without a result, 1 results away from their call"
+
+
+def test_a_result_that_arrives_for_a_call_that_was_answered_by_us_takes_that_place_and_is_said() -> None:
+    model, capture = ScriptedClient(), TelemetryCapture()
+    guard = ContextWindowGuard(model, max_context_tokens=1000, telemetry=capture.telemetry)
+    begun = [Message.user("hi"), calls("a", "b"), Message.user("wait")]
+    late = [*begun, Message.assistant("fine"), Message("tool", (ToolResult("a", "look"), ToolResult("b", "look")))]
+    for history in (begun, late, [*late, Message.user("so?")]):
+        asyncio.run(guard.get_response(history, conversation_id="c"))
+    sent = [request.messages for request in model.requests]
+    assert sent[0] == (*begun[:2], answer("a"), answer("b"), begun[2])
+    assert sent[1] == (*begun[:2], late[4], begun[2], late[3])
+    assert sent[2][: len(sent[1])] == sent[1], "the prefix holds again"
+    assert capture.warnings == ("messages_repaired", "messages_repaired")
+
+
+def test_a_result_that_comes_where_it_belongs_after_it_was_answered_by_us_is_said_too() -> None:
+    model, capture = ScriptedClient(), TelemetryCapture()
+    guard = ContextWindowGuard(model, max_context_tokens=1000, telemetry=capture.telemetry)
+    begun = [Message.user("hi"), calls("a", "b"), Message.tool("a", "1")]
+    for history in (begun, [*begun, Message.tool("b", "2")], [*begun, Message.tool("b", "2"), Message.user("so?")]):
+        asyncio.run(guard.get_response(history))
+    assert [len(request.messages) for request in model.requests] == [4, 4, 5]
+    assert model.requests[0].messages[3] == answer("b")
+    assert capture.warnings == ("messages_repaired", "messages_repaired")
+    assert capture.logs[-1].body == "the history had no result of a call, and has it now"
+
+
+def test_a_system_message_between_a_call_and_its_result_is_repaired_on_every_call() -> None:
+    model = ScriptedClient()
+    guard = ContextWindowGuard(model, max_context_tokens=1000)
+    history = [Message.user("hi"), calls("a"), Message.system("be kind"), Message.tool("a", "1")]
+    for more in ([], [Message.user("so?")]):
+        asyncio.run(guard.get_response([*history, *more]))
+    good = (history[0], history[1], history[3], history[2])
+    assert [request.messages for request in model.requests] == [good, (*good, Message.user("so?"))]
+
+
+def test_a_repair_takes_as_many_steps_as_there_are_messages() -> None:
+    """With one that compared each with each other, this would take hours."""
+    many = 100_000
+    ids = [str(number) for number in range(many)]
+    orphans = Message("tool", tuple(ToolResult(f"no {each}", "look") for each in ids))
+    history = [Message.user("hi"), orphans, calls(*ids), Message.user("and?")]
+    history += [Message.tool(each, "late") for each in reversed(ids[: many // 2])]
+    after = repaired(history)
+    assert [len(message.parts) for message in after[:3]] == [1, many, 1]
+    assert after[-1] == Message.user("and?")
+    assert refusals(after) == []
+    assert problems(repair_plan(history) or Plan(strategy="", reason=""), context_of(history), is_repair=True) == ()
+
+
 @PROPERTY
 @given(histories())
 def test_after_a_repair_everything_pairs_and_nothing_is_left_to_repair(messages: list[Message]) -> None:
@@ -116,21 +276,66 @@ def test_after_a_repair_everything_pairs_and_nothing_is_left_to_repair(messages:
 
 @PROPERTY
 @given(histories())
-def test_a_repair_keeps_all_that_is_no_orphan_in_order(messages: list[Message]) -> None:
-    after = repaired(messages)
-    assert is_subsequence([each for each in messages if not each.results], after)
-    ours = [message for message in after if message.mark == "repair"]
-    open_before = sum(count for what, count in leftovers(messages).items() if what.startswith("call"))
-    assert len(ours) == open_before
+def test_after_a_repair_no_wire_refuses_the_messages(messages: list[Message]) -> None:
+    assert refusals(repaired(messages)) == []
 
 
 @PROPERTY
 @given(histories())
-def test_an_inserted_answer_stands_behind_its_call_with_nothing_but_results_between(messages: list[Message]) -> None:
+def test_a_repair_is_needed_exactly_where_the_history_says_so(messages: list[Message]) -> None:
+    memory = ContextMemory()
+    for length in (len(messages) // 2, len(messages)):
+        seen = memory.recognise(messages[:length])
+        assert seen.needs_repair == (repair_plan(messages[:length]) is not None)
+
+
+@PROPERTY
+@given(histories())
+def test_a_repair_keeps_all_words_in_order_and_every_answer(messages: list[Message]) -> None:
+    after = repaired(messages)
+    assert is_subsequence([each for each in messages if not each.results], after)
+    assert words(after) == words(messages)
+    ours = [message for message in after if message.mark == "repair"]
+    open_before = sum(count for what, count in leftovers(messages).items() if what.startswith("call"))
+    orphans = sum(count for what, count in leftovers(messages).items() if what.startswith("result"))
+    assert len(ours) == open_before
+    assert sum(len(each.results) for each in after) == sum(len(each.results) for each in messages) - orphans + len(ours)
+
+
+@PROPERTY
+@given(histories())
+def test_a_repair_passes_the_verifier(messages: list[Message]) -> None:
+    plan = repair_plan(messages)
+    assert plan is None or problems(plan, context_of(messages), is_repair=True) == ()
+
+
+@PROPERTY
+@given(histories(), st.data())
+def test_whenever_a_longer_history_begins_otherwise_than_it_was_sent_that_is_said(
+    messages: list[Message], data: st.DataObject
+) -> None:
+    model, capture = ScriptedClient(), TelemetryCapture()
+    guard = ContextWindowGuard(model, max_context_tokens=100_000, telemetry=capture.telemetry)
+    sent: tuple[Message, ...] = ()
+    for length in sorted({*data.draw(st.lists(st.integers(1, len(messages)), max_size=4)), len(messages)}):
+        capture.clear()
+        asyncio.run(guard.get_response(messages[:length], conversation_id="c"))
+        waits = bool(sent) and bool(sent[-1].calls)
+        before, sent = sent, model.requests[-1].messages
+        assert sent[: len(before)] == before or "messages_repaired" in capture.warnings or waits
+        capture.clear()
+        asyncio.run(guard.get_response(messages[:length], conversation_id="c"))
+        assert model.requests[-1].messages == sent
+        assert capture.warnings == (), "the same again is no news"
+
+
+@PROPERTY
+@given(histories())
+def test_an_answer_or_result_stands_behind_its_call_with_nothing_but_results_between(messages: list[Message]) -> None:
     after = repaired(messages)
     for unit in units_of(after):
         for position in unit.positions:
-            if after[position].mark == "repair":
+            if after[position].results:
                 asked = max(each for each in unit.positions if after[each].calls and each < position)
                 assert all(after[each].results for each in range(asked + 1, position))
 

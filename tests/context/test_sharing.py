@@ -7,13 +7,14 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from chatstack import Message, WiringError
-from chatstack.context.records import Record
+from chatstack.context.records import Insertion, Record
 from chatstack.context.sharing import DecisionStore, Found, Kept, SharedDecisions
 from chatstack.context.stored import stored
-from chatstack.errors import StoreError
+from chatstack.errors import StoreError, UnusableRecordError
 
 A, B, C, D = (Message.user(each) for each in "abcd")
 HISTORY = (A, B, C, D)
@@ -32,14 +33,15 @@ class DictStore:
 
     async def find(self, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
         await self._called("find", owner, list(links))
-        return next(((link, self.kept[owner, link]) for link in reversed(links) if (owner, link) in self.kept), None)
+        link = next((link for link in reversed(links) if (owner, link) in self.kept), None)
+        return None if link is None else (link, self._kept(owner, link))
 
     async def put(self, owner: str, link: bytes, record: bytes, *, replaces: bytes | None = None) -> bytes:
         await self._called("put", owner, link)
         there = self.kept.get((owner, link))
         if there is None or there == replaces:
             self.kept[owner, link] = record
-        return self.kept[owner, link]
+        return self._kept(owner, link)
 
     async def forget(self, links: Sequence[bytes] | None = None) -> None:
         await self._called("forget", "", links)
@@ -49,6 +51,12 @@ class DictStore:
 
     async def aclose(self) -> None:
         self.is_closed = True
+
+    def _kept(self, owner: str, link: bytes) -> bytes:
+        kept: Any = self.kept[owner, link]
+        if isinstance(kept, Exception):
+            raise kept
+        return kept  # type: ignore[no-any-return]
 
     async def _called(self, what: str, owner: str, about: Any) -> None:
         self.calls.append((what, owner, about))
@@ -81,14 +89,14 @@ async def hang() -> None:
 
 def run(work: Awaitable[Any]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             return await work
 
     return asyncio.run(bounded())
 
 
 def find(shared: SharedDecisions, messages: tuple[Message, ...] = HISTORY, owner: str = "guard", **more: int) -> Found:
-    found: Found = run(shared.find(owner, LINKS, messages, **more))
+    found: Found = run(shared.find(owner, LINKS[: len(messages)], messages, **more))
     return found
 
 
@@ -96,10 +104,9 @@ def put(
     shared: SharedDecisions,
     record: Record,
     messages: tuple[Message, ...] = HISTORY,
-    replaces: Record | None = None,
     owner: str = "guard",
 ) -> Kept:
-    kept: Kept = run(shared.put(owner, LINKS, record, messages, replaces))
+    kept: Kept = run(shared.put(owner, LINKS[len(messages) - 1], record, messages))
     return kept
 
 
@@ -135,12 +142,15 @@ def test_the_first_writer_wins_and_the_other_gets_its_record() -> None:
     assert put(SharedDecisions(store), SECOND) == (FIRST, "")
 
 
-def test_whoever_had_seen_a_record_replaces_it() -> None:
-    shared = SharedDecisions(DictStore())
+def test_a_record_that_is_there_is_never_replaced_by_whoever_knows_it() -> None:
+    """What was sent under it was sent: it holds for those that have the answer in their history."""
+    store = DictStore()
+    shared = SharedDecisions(store)
     put(shared, FIRST)
-    assert put(shared, SECOND, replaces=FIRST) == (SECOND, "")
-    assert find(shared).record == SECOND
-    assert put(shared, Record(drop=(0, 1, 2)), replaces=FIRST) == (SECOND, "")
+    before = dict(store.kept)
+    assert find(shared).record == FIRST
+    assert put(shared, SECOND) == (FIRST, "")
+    assert store.kept == before
 
 
 def test_ones_own_record_comes_back_as_the_same_object() -> None:
@@ -160,12 +170,6 @@ def test_only_what_covers_more_than_is_known_is_asked_for() -> None:
     assert find(shared, beyond=1) == Found(FIRST, 2)
     assert find(shared, beyond=4) == Found(None, 0)
     assert [links for _, _, links in store.calls] == [LINKS[2:], LINKS[1:]]
-
-
-def test_links_of_what_goes_on_behind_the_messages_are_not_asked_for() -> None:
-    store = DictStore()
-    find(SharedDecisions(store), (A, B))
-    assert store.calls[0][2] == LINKS[:2]
 
 
 def test_an_owner_is_a_short_key_in_the_store_whatever_its_options_are() -> None:
@@ -319,7 +323,7 @@ def test_a_store_that_hangs_is_waited_for_so_long_and_no_longer() -> None:
     shared = SharedDecisions(DictStore(hang), timeout_seconds=0.01)
 
     async def ask() -> Found:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(300):
             return await shared.find("guard", LINKS, HISTORY)
 
     assert "no answer in 0.01 seconds" in asyncio.run(ask()).problem
@@ -394,7 +398,7 @@ def test_a_record_that_cannot_be_used_is_told_and_not_overwritten(data: bytes) -
     found = find(shared)
     assert (found.record, found.answered) == (None, True)
     assert found.problem.startswith("a stored decision cannot be used: ")
-    kept = put(SharedDecisions(store), SECOND, replaces=FIRST)
+    kept = put(SharedDecisions(store), SECOND)
     assert kept == (SECOND, found.problem)
     assert store.kept[key] == data
 
@@ -407,15 +411,42 @@ def test_a_record_that_cannot_be_used_is_told_once_and_is_no_outage() -> None:
     put(shared, FIRST, (A, B))
     for at, key in enumerate(store.kept):
         store.kept[key] = b"noise %d" % at
+    assert find(shared, (A, B)).problem
     assert find(shared).problem
     assert [find(shared) for _ in range(3)] == [Found(None, 0, "")] * 3
     assert put(shared, SECOND).problem == ""
-    assert find(shared, (A, B)).problem
-    assert len(store.calls) == 8
+
+
+@pytest.mark.parametrize("given", ["text", None, 7, UnusableRecordError("of a kind", link=LINKS[3])], ids=repr)
+def test_a_record_of_another_type_is_as_if_it_were_not_there_and_the_store_does_not_rest(given: Any) -> None:
+    store = DictStore()
+    shared = SharedDecisions(store, clock=Clock())
+    put(shared, FIRST, (A, B))
+    put(shared, SECOND)
+    store.kept[next(key for key in store.kept if key[1] == LINKS[3])] = given
+    found = find(shared)
+    assert (found.record, found.covers) == (FIRST, 2)
+    assert found.problem.startswith("a stored decision cannot be used: ")
+    assert find(shared) == Found(FIRST, 2)
+    if isinstance(given, Exception):
+        assert put(shared, SECOND) == Kept(SECOND)
+    assert put(shared, SECOND, (A, B, C)) == Kept(SECOND)
+    assert find(shared, (A, B, C)) == Found(SECOND, 3)
+
+
+def test_a_store_full_of_records_that_cannot_be_used_is_not_asked_for_all_of_them() -> None:
+    store = DictStore()
+    shared = SharedDecisions(store, clock=Clock())
+    for length in range(1, 5):
+        put(shared, FIRST, HISTORY[:length])
+    store.kept = dict.fromkeys(store.kept, b"noise")
+    store.calls.clear()
+    assert find(shared).record is None
+    assert len(store.calls) == 3
 
 
 @pytest.mark.parametrize(
-    "answer", [b"record", (LINKS[0],), (LINKS[0], "text"), ("link", b"r"), (b"another link", b"r"), 7, [LINKS[0], b"r"]]
+    "answer", [b"record", (LINKS[0],), ("link", b"r"), (b"another link", b"r"), 7, [LINKS[0], b"r"]]
 )
 def test_an_answer_of_another_shape_is_a_failure(answer: object) -> None:
     class Lies(DictStore):
@@ -433,16 +464,26 @@ def test_an_answer_of_another_shape_is_a_failure(answer: object) -> None:
 
 def test_a_decision_that_cannot_be_written_down_holds_in_this_process() -> None:
     store = DictStore()
-    unmarked = Record(insert=((0, Message.assistant("said")),))
+    unmarked = Record(insert=(Insertion(0, Message.assistant("said"), None),))
     kept = put(SharedDecisions(store), unmarked)
     assert kept.record is unmarked
     assert "holds in this process only" in kept.problem
     assert store.calls == []
 
 
-def test_a_record_that_could_not_be_stored_may_be_replaced_all_the_same() -> None:
-    unmarked = Record(insert=((0, Message.assistant("said")),))
-    assert put(SharedDecisions(DictStore()), SECOND, replaces=unmarked) == (SECOND, "")
+def test_a_record_of_another_version_of_the_format_is_left_alone() -> None:
+    store = DictStore()
+    put(SharedDecisions(store), FIRST)
+    (key,) = store.kept
+    data = store.kept[key]
+    for older in (data.replace(b"\x95\x02", b"\x95\x01", 1), msgspec.msgpack.encode([9, "of another form"])):
+        store.kept[key] = older
+        shared = SharedDecisions(store)
+        found = find(shared)
+        assert (found.record, found.answered) == (None, True)
+        assert found.problem.endswith("it is of another version of the format than 2")
+        assert put(shared, SECOND).record is SECOND
+        assert store.kept[key] == older
 
 
 # How it is made, and used

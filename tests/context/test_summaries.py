@@ -40,6 +40,28 @@ def delimiter_of(request: ChatRequest) -> str:
     return found[1]
 
 
+def test_openings_within_openings_are_taken_out_in_one_pass() -> None:
+    """Pass by pass, these would take a hundred thousand."""
+    half = OPENING.index("earlier")
+    nested = OPENING[:half] * 100_000 + OPENING[half:] * 100_000
+    assert without_opening(nested) == ""
+    assert without_opening(f"a {nested} b{OPENING[:half]}") == f"a b{OPENING[:half]}"
+
+
+_PIECES = st.sampled_from([OPENING, OPENING[:9], OPENING[9:], "]", "[", " ", "said", "\n", "日", "\ud800"])
+
+
+@PROPERTY
+@given(st.lists(_PIECES, max_size=30))
+def test_no_opening_is_left_however_text_is_made_of_them(pieces: list[str]) -> None:
+    text = expected = "".join(pieces)
+    while OPENING in expected:
+        expected = re.sub(re.escape(OPENING) + r"\s*", "", expected, count=1)
+    left = without_opening(text)
+    assert OPENING not in left
+    assert left.split() == expected.split()
+
+
 # What is asked
 
 

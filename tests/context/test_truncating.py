@@ -136,14 +136,23 @@ def test_a_unit_with_a_pinned_result_stays_as_a_whole() -> None:
     assert [each for each in left if each in kept] == kept
 
 
-def test_what_the_model_has_not_seen_goes_only_if_the_limit_needs_it_and_that_is_said() -> None:
+def test_results_that_the_model_has_not_seen_stay_and_are_shortened_only_if_the_limit_needs_it() -> None:
     new = [calls("x", "y"), result("x"), result("y")]
     messages = [user("task"), *rounds(10), *new]
     limit = size([messages[0], *new])
     assert truncated(Truncate(limit), messages) == [messages[0], *new]
-    plan = Truncate(limit - 1).plan(context_of(messages))
+    left = truncated(Truncate(limit - 1), messages)
+    assert size(left) < limit
+    assert [each.original for each in left[-3:]] == new
+    assert all("bytes left out]" in each.text for message in left[-2:] for each in message.results)
+
+
+def test_messages_of_the_user_that_the_model_has_not_seen_go_last_and_that_is_said() -> None:
+    messages = [user("task"), *turns(3), user("first", 100), user("then", 100)]
+    assert truncated(Truncate(size([messages[0], *messages[-2:]])), messages) == [messages[0], *messages[-2:]]
+    plan = Truncate(size([messages[0], messages[-1]])).plan(context_of(messages))
     assert plan is not None
-    assert plan.apply(messages) == (messages[0],)
+    assert plan.apply(messages) == (messages[0], messages[-1])
     assert "even what the model has not seen yet" in plan.reason
 
 
@@ -188,9 +197,13 @@ def test_items_that_cannot_be_made_fewer_are_said_too() -> None:
 def test_what_could_be_made_to_fit_is_no_warning() -> None:
     sent = Sent(Truncate(1_000, 50))
     messages = [*turns(10), user("now")]
-    assert sent.send(messages) == [messages[0], *messages[-6:]]
+    left = sent.send(messages)
+    assert left == [messages[0], *messages[1 - len(left) :]]
+    assert len(left) < len(messages)
     assert sent.capture.warnings == ()
-    assert sent.capture.span("compact_context truncate").attributes["chatstack.severity"] == "INFO"
+    spans = sent.capture.spans_named("compact_context truncate")
+    assert spans
+    assert all(span.attributes["chatstack.severity"] == "INFO" for span in spans)
 
 
 def test_what_went_once_is_gone_from_the_next_call_too_and_not_cut_anew() -> None:
@@ -218,7 +231,8 @@ def test_every_plan_is_a_good_one_and_keeps_what_is_protected(
     if plan is None:
         return
     assert problems(plan, context) == ()
-    left = plan.apply(came)
+    left = [message.original for message in plan.apply(came)]
+    came = [message.original for message in came]
     assert is_subsequence(left, came)
     must_stay = [each for each in protected(came) if not each.results and not each.calls]
     assert is_subsequence([each for each in came if any(each is other for other in must_stay)], left)

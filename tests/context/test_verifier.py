@@ -118,6 +118,41 @@ def test_one_of_two_orphans_with_the_same_id_may_not_become_two() -> None:
     assert problems(plan, context_of(messages)) == ("result without call: a",)
 
 
+def test_what_a_plan_inserts_is_looked_at_once_each() -> None:
+    """With one that compared all of it with all units, this would take hours."""
+    messages = [
+        message
+        for number in range(50_000)
+        for message in (Message.assistant(ToolCall(str(number), "look")), Message.tool(str(number), "1"))
+    ]
+    noted = Message("assistant", (Text("noted"),), mark="summary")
+    between = Plan(strategy="test", reason="test", insert=tuple((at, noted) for at in range(1, 100_000, 2)))
+    found = problems(between, context_of(messages))
+    assert sum(each.endswith("between a call and its results") for each in found) == 50_000
+    outside = Plan(strategy="test", reason="test", insert=tuple((at, noted) for at in range(0, 100_001, 2)))
+    assert not any("between" in each for each in problems(outside, context_of(messages)))
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(strategy="repair", reason="test", insert=((2, Message.tool("a", "made up")),)),
+        Plan(strategy="repair", reason="test", drop=(2,), insert=((1, Message.tool("a", "changed")),)),
+        Plan(strategy="repair", reason="test", drop=(3,)),
+        Plan(strategy="repair", reason="test", drop=(1,), insert=((3, Message.user("wait")),)),
+        Plan(strategy="repair", reason="test", drop=(3,), insert=((2, Message.tool("a", "1")),)),
+        Plan(strategy="repair", reason="test", replace=((1, Message.user("go on")),)),
+    ],
+    ids=["a made up result", "another result", "a lost result", "words that move", "not far enough", "other words"],
+)
+def test_a_repair_moves_results_and_does_nothing_else(plan: Plan) -> None:
+    messages = (Message.assistant(ToolCall("a", "look")), Message.user("wait"), Message.assistant("so"))
+    late = Message.tool("a", "1")
+    good = Plan(strategy="repair", reason="test", drop=(3,), insert=((1, late),))
+    assert problems(good, context_of([*messages, late, Message.user("hi")]), is_repair=True) == ()
+    assert problems(plan, context_of([*messages, late, Message.user("hi")]), is_repair=True)
+
+
 def test_a_repair_may_insert_results_and_grow() -> None:
     messages = (Message.assistant(ToolCall("a", "look")), Message.user("hi"))
     answer = Message("tool", (ToolResult("a", "look", LONG),), mark="repair")

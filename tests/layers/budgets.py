@@ -103,7 +103,7 @@ async def asked(stack: ChatStack, text: str = "go", *, stream: bool = False, **o
 
 
 def ask(stack: ChatStack, text: str = "go", **options: Any) -> ChatResponse:
-    return asyncio.run(asyncio.wait_for(asked(stack, text, **options), 10))
+    return asyncio.run(asyncio.wait_for(asked(stack, text, **options), 300))
 
 
 BOTH = pytest.mark.parametrize("stream", [False, True])

@@ -47,7 +47,7 @@ async def asked(
 
 
 def ask(client: BuiltClient, messages: str | Sequence[Message] = "hello", **options: Any) -> ChatResponse:
-    return asyncio.run(asyncio.wait_for(asked(client, messages, **options), 10))
+    return asyncio.run(asyncio.wait_for(asked(client, messages, **options), 300))
 
 
 def size(request: ChatRequest) -> int:

@@ -26,6 +26,7 @@ from tests.histories import decoded_again
 LONG = "sun and rain " * 40
 WINDOW = 6_000
 TRIGGER = 2_000
+FINE = Message.assistant("fine")
 
 
 def call(number: int | str) -> list[Message]:
@@ -224,12 +225,13 @@ def test_what_callers_rightly_do_is_no_changing_beginning(
 @every_recipe
 def test_branches_share_what_was_decided_before_the_fork(recipe: Recipe) -> None:
     caller = Caller(recipe)
-    trunk = [Message.user("task"), *rounds(45)]
+    trunk = [Message.user("task"), *rounds(44)]
     sent = caller.send(trunk)
     assert len(sent) < len(trunk) or sent != trunk
+    trunk, sent = [*trunk, FINE], [*sent, FINE]  # the answer that was given under what was decided
     edits = caller.edits
     for name in ("one", "other"):
-        branch = call(name)
+        branch = [Message.user(name)]
         assert caller.send([*trunk, *branch]) == [*sent, *branch]
         assert caller.send(decoded_again([*trunk, *branch])) == [*sent, *branch]
     assert caller.edits == edits
@@ -262,6 +264,7 @@ def test_a_system_message_that_comes_between_changes_nothing_that_was_decided() 
 # Many at once
 
 
+@pytest.mark.slow
 @every_recipe
 def test_of_a_thousand_conversations_at_once_each_sees_only_its_own(recipe: Recipe) -> None:
     caller = Caller(recipe)
@@ -298,6 +301,7 @@ def test_of_a_thousand_conversations_at_once_each_sees_only_its_own(recipe: Reci
     assert caller.alarms == 0
 
 
+@pytest.mark.slow
 def test_a_thousand_interleaved_conversations_keep_their_prefixes() -> None:
     """What was sent last is the beginning of what is sent next, for each of them, until it is edited."""
     caller = Caller(clearer)

@@ -21,6 +21,7 @@ from chatstack import (
     ProgressReporter,
     ToolCall,
     ToolDeclaration,
+    ToolLoopError,
     Usage,
     WiringError,
 )
@@ -122,7 +123,6 @@ BESIDE = Message.assistant(ToolCall("a", "look", "{}"), ToolCall("b", "ask_user"
     [
         pytest.param([CUT_OFF], {}, {}, id="calls of an answer that was cut off"),
         pytest.param([Round(calls("a", "b"), 100)], {}, {"tool_choice": "none"}, id="no calls are allowed"),
-        pytest.param([Round(calls("a"), 50)] * 2, {"max_tool_calls_per_turn": 1}, {}, id="it calls beyond the limit"),
         pytest.param([Round(calls("a", name="ask_user"), 100)], {}, {}, id="a call that the caller runs"),
         pytest.param([Round(BESIDE, 100)], {}, {}, id="a call that the caller runs beside one of ours"),
     ],
@@ -136,6 +136,15 @@ def test_a_turn_that_ends_with_its_calls_is_not_disturbed(
     provider, stack = stack_of(*rounds, loop=loop, max_tokens=100)
     assert ask(stack, options=given, stream=stream) == without
     assert len(provider.requests) == len(rounds)
+
+
+@BOTH
+def test_a_model_that_calls_beyond_the_limit_ends_its_turn_by_itself(stream: bool) -> None:
+    for most in (10_000, 100):
+        provider, stack = stack_of(Round(calls("a"), 50), loop={"max_tool_calls_per_turn": 1}, max_tokens=most)
+        with pytest.raises(ToolLoopError) as caught:
+            ask(stack, stream=stream)
+        assert (caught.value.usage, len(provider.requests)) == (Usage(100), 2)
 
 
 def test_calls_that_share_an_id_are_answered_before_the_turn_is_stopped() -> None:

@@ -165,7 +165,7 @@ def test_what_a_turn_saw_is_counted_however_it_ends(how: str) -> None:
         await asyncio.sleep(0.01)
         assert provider.open == 0
 
-    asyncio.run(asyncio.wait_for(run(), 10))
+    asyncio.run(asyncio.wait_for(run(), 300))
     budget = find(client, Budget)
     assert budget is not None
     assert budget.spending.of("c").usage == Usage(60)

@@ -33,6 +33,8 @@ from chatstack.tokens import prices
 from chatstack.tokens.prices import Price, Rate
 
 MILLION = 1_000_000
+WORK = "x" * 4 * MILLION
+"""A request of a million tokens: so much usage would not be believed of a short one."""
 CALL = Message.assistant(ToolCall("a", "look", "{}"))
 EVEN = Price("m", "p", Rate(Decimal(1)), Rate(Decimal("0.1")), Rate(Decimal("1.25")), output=Rate(Decimal(10)))
 """Dollars for a million tokens: input 1, read 0.1, written 1.25, output 10."""
@@ -63,7 +65,7 @@ class Priced:
 
 def ask(provider: Any, *, options: ChatOptions | None = None, **budget: Any) -> ChatResponse:
     stack = ChatStack(provider).use(Budget, **budget).use(FunctionInvoker, tools=[look], max_tool_calls_per_turn=50)
-    return asyncio.run(stack.build().get_response("go", options=options))
+    return asyncio.run(stack.build().get_response(WORK, options=options))
 
 
 def spent(provider: Any, **options: Any) -> Decimal:
@@ -119,7 +121,7 @@ def test_where_another_client_answered_its_own_price_counts() -> None:
     down = ScriptedClient([RateLimitError("no")], info=ProviderInfo(name="openai", model="gpt-4o"))
     stack = ChatStack(down).use(Budget, max_cost=1).use(FunctionInvoker, tools=[look])
     with pytest.raises(BudgetExceeded) as caught:
-        asyncio.run(stack.use(Fallback, clients=[cheaper]).build().get_response("go"))
+        asyncio.run(stack.use(Fallback, clients=[cheaper]).build().get_response(WORK))
     assert caught.value.cost == Decimal("1.2")
 
 
@@ -179,9 +181,9 @@ def test_the_cost_of_a_conversation_is_kept_with_it() -> None:
     )
     client = stack.build()
     for _ in range(2):
-        asyncio.run(client.get_response("go", conversation_id="c"))
+        asyncio.run(client.get_response(WORK, conversation_id="c"))
     with pytest.raises(BudgetExceeded, match="in this conversation") as caught:
-        asyncio.run(client.get_response("go", conversation_id="c"))
+        asyncio.run(client.get_response(WORK, conversation_id="c"))
     assert caught.value.cost == Decimal("1.2")
     budget = find(client, Budget)
     assert budget is not None

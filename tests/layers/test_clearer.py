@@ -306,6 +306,23 @@ def test_a_full_window_forces_it() -> None:
     assert texts(waiting(provider=ScriptedClient(["ok"], info=info)).send(HISTORY)) == ["-"]
 
 
+@pytest.mark.parametrize("output", ["x" * 400, "x" * 4_000], ids=["small results", "large results"])
+@pytest.mark.parametrize("talk", ["y" * 80, "y" * 4_000], ids=["little talk", "much talk"])
+def test_a_window_that_no_edit_can_meet_forces_none_and_waiting_costs_no_more_than_clearing(
+    output: str, talk: str
+) -> None:
+    bills: dict[object, Bill] = {}
+    for least, window in ((0, "auto"), ("pays", 12_000)):
+        options: dict[str, Any] = {"keep": {"messages": 10}, "clear_at_least": least, "max_context_tokens": window}
+        cleared = Cleared(trigger={"tokens": 3_000}, provider=Reporting(["ok"]), **options)
+        bills[least] = Bill()
+        history = [TASK, Message.user("x" * 60_000)]
+        for number in range(60):
+            history += [*call(number, output), Message.assistant(talk), Message.user(f"and {number}?")]
+            bills[least].add(cleared.send(history))
+    assert bills["pays"].cost <= bills[0].cost
+
+
 @pytest.mark.parametrize(("seconds", "is_cleared"), [(10, False), (299, False), (301, True)])
 def test_a_cache_that_has_run_out_makes_it_free(seconds: float, is_cleared: bool) -> None:
     now = [1_000.0]
@@ -635,7 +652,7 @@ def test_where_nothing_was_ever_decided_nothing_is_digested() -> None:
     for number in range(20):
         cleared.send(history)
         history += call(number)
-    assert not any("_digest" in vars(message) for message in history)
+    assert not any("_soft" in vars(message) for message in history)
     small = Cleared(trigger={"tokens": 500})
     small.send(history)
-    assert "_digest" in vars(history[0])
+    assert "_soft" in vars(history[0])

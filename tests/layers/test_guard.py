@@ -251,7 +251,7 @@ def test_a_warning_carries_its_numbers() -> None:
     assert ours == {
         "chatstack.severity": "WARN",
         "chatstack.warning.code": NEAR,
-        "chatstack.warning.message": "85% of the limit: about 85 of 100 tokens",
+        "chatstack.warning.message": "fits at 85%: about 85 of 100 tokens",
         "chatstack.guard.action": "warn",
         "chatstack.context.input_tokens": 85,
         "chatstack.context.window_tokens": 100,
@@ -338,16 +338,50 @@ def test_characters_per_token_can_be_given() -> None:
     assert weighed([Message.user("x" * 100)], chars_per_token=2) == 54
 
 
-def test_a_counter_that_counts_below_zero_cannot_make_a_request_smaller_than_nothing() -> None:
+@pytest.mark.parametrize("size", [-1_000_000, -1, float("nan"), 2.5, True, None, "12"], ids=repr)
+def test_a_counter_that_gives_no_number_of_tokens_is_an_error_that_names_it(size: Any) -> None:
+    """Taken for nothing, a negative count would turn the guard off without a word."""
+
     class Wild(TokenCounter):
         def count_text(self, text: str) -> int:
-            return -1_000_000
+            return 0
 
-    guarded = Guarded(10, counter=Wild())
-    guarded.send(talk(50, 50))
-    assert guarded.warnings == ()
-    (point,) = guarded.capture.metric("chatstack.context.utilization")
-    assert point.total == 0
+        def count_message(self, message: Message) -> int:
+            return size  # type: ignore[no-any-return]
+
+    guarded = Guarded(10, provider=ScriptedClient(), counter=Wild())
+    with pytest.raises(WiringError, match=r"^Wild: count_message gave .*; a count of tokens is a whole number"):
+        guarded.send(talk(50, 50))
+    assert guarded.provider.requests == []
+
+
+def test_a_count_below_zero_is_not_hidden_by_what_is_beside_it() -> None:
+    class Minus(TokenCounter):
+        def count_text(self, text: str) -> int:
+            return -len(text)
+
+    guarded = Guarded(10, provider=ScriptedClient(), counter=Minus())
+    with pytest.raises(WiringError, match="Minus: count_part gave -5"):
+        guarded.send([Message.user("hello", Image(url="https://host/cat.png"))])
+    with pytest.raises(WiringError, match="Minus: count_options gave -96"):
+        guarded.send([Message.user(Image(url="https://host/cat.png"))], options=ChatOptions(instructions="x" * 100))
+
+
+def test_a_whole_number_of_another_type_is_a_count() -> None:
+    class Whole:
+        def __index__(self) -> int:
+            return 7
+
+    class Foreign(TokenCounter):
+        def count_text(self, text: str) -> int:
+            return 0
+
+        def count_message(self, message: Message) -> int:
+            return Whole()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+    guarded = Guarded(8, provider=ScriptedClient(), counter=Foreign())
+    guarded.send([Message.user("hello")])
+    assert guarded.warnings == (NEAR,)
 
 
 # G4: pruning
@@ -396,7 +430,7 @@ def test_the_next_overflow_prunes_again_and_warns_again() -> None:
     history += talk(*[10] * 6, start="later ")
     sent = guarded.send(history)
     assert sent[0] is history[0]
-    assert sum(len(message.text) // 4 + 4 for message in sent) == 70
+    assert 70 <= sum(len(message.text) // 4 + 4 for message in sent) <= 100
     assert guarded.warnings == (EXCEEDED, EXCEEDED)
 
 
@@ -454,6 +488,8 @@ def test_an_edit_is_information_with_sizes_before_and_after() -> None:
         "chatstack.compaction.messages_after": 6,
         "chatstack.compaction.tokens_before": 120,
         "chatstack.compaction.tokens_after": 70,
+        "chatstack.compaction.text_tokens_before": 120,
+        "chatstack.compaction.text_tokens_after": 70,
     }
     (point,) = guarded.capture.metric("chatstack.compaction.tokens_removed")
     assert (point.total, dict(point.labels)) == (50, {"chatstack.compaction.strategy": "truncate"})
@@ -569,7 +605,7 @@ def test_the_largest_parts_are_named_by_role_position_and_size_never_by_text() -
     assert "user message at 3 (90 tokens), user message at 1 (60 tokens), system message at 0 (5 tokens)" in str(
         caught.value
     )
-    assert "instructions, tools and reserved output (74 tokens)" in str(caught.value)
+    assert "instructions and tools (74 tokens)" in str(caught.value)
     said = [str(caught.value), *(f"{log.body} {dict(log.attributes)}" for log in guarded.capture.logs)]
     said += [f"{dict(s.attributes)} {s.events} {s.status_text}" for s in guarded.capture.spans]
     assert [each for each in said if secret in each] == []
@@ -733,8 +769,8 @@ def test_a_number_of_characters_that_would_make_the_guard_blind_is_refused(chara
     ],
 )
 def test_the_reserve_is_the_options_or_the_providers_own(options: ChatOptions, reserved: int) -> None:
-    info = ProviderInfo(name="scripted", default_max_tokens=300)
+    info = ProviderInfo(name="scripted", default_max_tokens=300, window_tokens=1_000)
     provider, capture = ScriptedClient(info=info), TelemetryCapture()
-    stack = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=100, warning_threshold=0.01)
+    stack = ChatStack(provider).use(ContextWindowGuard, max_context_tokens="auto", warning_threshold=0.01)
     asyncio.run(stack.build(capture.resolve).get_response("x" * 40, options=options))
     assert capture.span("context_guard").attributes["chatstack.context.input_tokens"] == 14 + reserved

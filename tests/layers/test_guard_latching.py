@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from chatstack import ChatOptions, ChatStack, ContextMemory, ContextWindowGuard, Message, ToolCall
-from chatstack.context.memory import Record
+from chatstack import ChatOptions, ChatStack, ContextWindowGuard, Message, ToolCall
 from chatstack.testing import ScriptedClient, TelemetryCapture
 
 MAKE = (Message.user, Message.assistant)
@@ -22,11 +21,16 @@ class Guarded:
         self.client = stack.build(self.capture.resolve)
 
     def ask(
-        self, messages: Sequence[Message], *, max_tokens: int | None = None, instructions: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        conversation_id: str | None = None,
+        max_tokens: int | None = None,
+        instructions: str = "",
     ) -> tuple[Message, ...]:
         """Send, and tell what arrived."""
         options = ChatOptions(max_tokens=max_tokens, instructions=instructions)
-        asyncio.run(self.client.get_response(messages, options=options))
+        asyncio.run(self.client.get_response(messages, options=options, conversation_id=conversation_id))
         return self.provider.requests[-1].messages
 
     @property
@@ -62,32 +66,37 @@ def test_a_cut_made_for_a_small_window_does_not_bind_a_large_one() -> None:
 
 def test_a_cut_is_made_again_although_the_instructions_have_become_shorter() -> None:
     guarded = Guarded()
-    cut = guarded.ask(HISTORY, instructions="x" * 1_400)
+    cut = guarded.ask(HISTORY, instructions="x" * 1_400, conversation_id="c")
     assert len(cut) < len(HISTORY)
     more = [*HISTORY, Message.assistant("fine"), Message.user("and then?")]
-    assert guarded.ask(more, instructions="brief")[: len(cut)] == cut
+    assert guarded.ask(more, instructions="brief", conversation_id="c")[: len(cut)] == cut
     assert guarded.edits == 1
+    # Under other instructions, and without an id, it is another conversation, which fits.
+    assert guarded.ask(more, instructions="brief") == tuple(more)
 
 
 def test_a_cut_that_has_become_too_small_is_replaced_and_the_new_one_kept() -> None:
     guarded = Guarded()
-    first = guarded.ask(HISTORY, instructions="x" * 1_400)
-    second = guarded.ask(HISTORY, instructions="x" * 3_000)
+    first = guarded.ask(HISTORY, instructions="x" * 1_400, conversation_id="c")
+    second = guarded.ask(HISTORY, instructions="x" * 3_000, conversation_id="c")
     assert len(second) < len(first)
-    assert guarded.ask(HISTORY, instructions="x" * 3_000) == second
+    assert guarded.ask(HISTORY, instructions="x" * 3_000, conversation_id="c") == second
     more = [*HISTORY, Message.assistant("fine"), Message.user("and then?")]
-    assert guarded.ask(more, instructions="brief")[: len(second)] == second
+    assert guarded.ask(more, instructions="brief", conversation_id="c")[: len(second)] == second
     assert guarded.edits == 2
 
 
-def test_results_that_the_model_has_not_seen_go_last_and_it_is_said() -> None:
+def test_results_that_the_model_has_not_seen_never_go_and_are_shortened_last() -> None:
     calls = Message.assistant("looking", ToolCall("c", "dump"))
     round_of = [calls, Message.tool("c", "x" * 2_000)]
     guarded = Guarded()
     assert guarded.ask([*HISTORY, *round_of])[-2:] == tuple(round_of)
-    assert "has not seen" not in guarded.reasons[-1]
-    guarded.ask([*HISTORY, calls, Message.tool("c", "x" * 8_000)])
-    assert guarded.reasons[-1].endswith("even what the model has not seen yet")
+    assert "tool_result_shortened" not in guarded.capture.warnings
+    sent = guarded.ask([*HISTORY, calls, Message.tool("c", "x" * 8_000)])
+    assert sent[-2] == calls
+    assert sent[-1].results[0].text.endswith("x" * 100)
+    assert guarded.reasons[-1].endswith("; 1 messages shortened")
+    assert guarded.capture.warnings[-1] == "tool_result_shortened"
 
 
 def test_around_a_limit_without_a_low_water_mark_each_crossing_is_not_warned_of_again() -> None:
@@ -116,14 +125,3 @@ def test_system_messages_alone_are_warned_of_once_also_without_an_id() -> None:
     for messages in (rules, rules, rules, others, others):
         guarded.ask(messages)
     assert guarded.capture.warnings == ("context_window_near_limit",) * 2
-
-
-def test_a_decision_is_replaced_only_by_whoever_had_seen_it() -> None:
-    memory = ContextMemory()
-    history = memory.recognise(HISTORY)
-    records = [Record(drop=(number,)) for number in range(4)]
-    assert memory.latch("guard", history, records[0]) == records[0]
-    assert memory.latch("guard", history, records[1]) == records[0]
-    assert memory.latch("guard", history, records[2], replaces=records[0]) == records[2]
-    assert memory.latch("guard", history, records[3], replaces=records[0]) == records[2]
-    assert memory.recall("guard", history).record == records[2]

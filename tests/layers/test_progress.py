@@ -212,18 +212,17 @@ def test_progress_needs_no_telemetry_at_all() -> None:
 
 
 def test_a_slow_listener_does_not_hold_up_a_call() -> None:
-    go = threading.Event()
+    go, heard = threading.Event(), list[bool]()
 
-    async def run() -> float:
-        reported = Reported("fine", on_progress=lambda event: go.wait(5))
-        started = time.perf_counter()
+    async def run() -> None:
+        reported = Reported("fine", on_progress=lambda event: heard.append(go.wait(300)))
         await reported.client.get_response("hello")
-        seconds = time.perf_counter() - started
+        assert heard == []  # the listener is still at the first event
         go.set()
         await reported.client.aclose()
-        return seconds
 
-    assert asyncio.run(run()) < 2
+    asyncio.run(run())
+    assert heard
 
 
 def test_a_failing_listener_never_fails_a_call_and_is_warned_of() -> None:
@@ -296,7 +295,9 @@ def test_a_listener_that_is_no_plain_function_fails_at_build(bad: Any) -> None:
 def test_what_could_not_be_delivered_until_the_end_is_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     capture, gate = TelemetryCapture(), threading.Event()
     client = (
-        ChatStack(ScriptedClient()).use(ProgressReporter, on_progress=lambda event: gate.wait(5)).build(capture.resolve)
+        ChatStack(ScriptedClient())
+        .use(ProgressReporter, on_progress=lambda event: gate.wait(300))
+        .build(capture.resolve)
     )
     flush = ProgressDelivery.flush
     monkeypatch.setattr(ProgressDelivery, "flush", lambda self: flush(self, 0.05))

@@ -323,15 +323,51 @@ def test_what_was_cut_without_a_limit_to_go_by_stays_cut_too() -> None:
     assert sent[: len(first)] == first
 
 
-@pytest.mark.parametrize("told", [both, limit_only])
+@pytest.mark.parametrize("told", [both, limit_only, nothing])
 def test_other_conversations_of_the_model_profit_from_what_was_learnt(told: Telling) -> None:
     provider = Picky(2_000, tells=told)
     guarded = Guarded(provider)
     guarded.ask(talk())
+    if told is nothing:  # what was refused and what was taken bound the limit, ever closer
+        assert len(guarded.ask(talk(start="another "))) <= 2
     (sent,) = guarded.ask(talk(start="other "))
     assert size(sent) <= 2_000
     small = talk(15, "small ")
     assert guarded.ask(small) == [small]
+
+
+@BOTH_WAYS
+def test_where_no_limit_is_told_long_conversations_are_not_refused_again_and_again(stream: bool) -> None:
+    """Each grows by a question and an answer from 1,900 tokens, up to and over the window of 2,000, and then on."""
+    provider = Picky(2_000, tells=nothing)
+    guarded = Guarded(provider)
+    refused = []
+    for start in ("one ", "two ", "three ", "four "):
+        before, history = len(provider.refusals), talk(19, start)
+        for number in range(20):
+            guarded.ask(history, stream=stream)
+            history = [*history, *talk(2, f"{start}more {number} ")]
+        refused.append(len(provider.refusals) - before)
+    assert refused[0] in (1, 2)
+    assert refused[1:] == [0, 0, 0]
+
+
+def test_what_was_taken_just_before_the_refusal_is_the_limit_that_is_learnt() -> None:
+    provider = Picky(2_000, tells=nothing)
+    guarded = Guarded(provider)
+    guarded.ask(talk(19))
+    guarded.ask([*talk(19), *talk(2, "more ")])
+    assert guarded.windows.learnt(provider) == size(talk(19))
+
+
+def test_an_estimate_that_was_too_low_does_not_bind_other_conversations() -> None:
+    """The refused one is three times as large as it was estimated, which the usage of the answer tells."""
+    provider = Picky(6_000, weight=3.0, tells=nothing, counter=CharCounter(4 / 3))
+    guarded = Guarded(provider)
+    guarded.ask(talk())
+    learnt = guarded.windows.learnt(provider)
+    assert learnt is not None
+    assert learnt >= 0.7 * 6_000
 
 
 def test_other_models_do_not() -> None:
@@ -439,14 +475,14 @@ def test_a_guard_around_a_guard_takes_its_refusal_for_no_measure_of_its_own() ->
 
 
 def test_the_size_of_what_somebody_further_in_has_left_is_not_taken_for_that_of_all() -> None:
-    """The strategy inside sends 2,800 of 6,100 tokens. The refusal is of those."""
+    """The strategy inside sends 3,400 of 6,100 tokens. The refusal is of those."""
     provider, capture = Picky(2_000), TelemetryCapture()
     strategy = StrategyApplier(ModelTracer(provider), strategy=OldestFirst(max_tokens=4_000, target_tokens=2_800))
     guard = ContextWindowGuard(
         strategy, max_context_tokens=1_000_000, prune_on_overflow=True, telemetry=capture.telemetry
     )
     asyncio.run(guard.get_response(talk(61)))
-    assert provider.sizes == [2_800, 1_400]
+    assert provider.sizes == [3_400, 1_400]
 
 
 def test_what_was_cleared_stays_cleared_through_a_recovery() -> None:
@@ -552,7 +588,7 @@ def test_one_warning_holds_the_edit_and_every_attempt_has_a_span() -> None:
     assert warning.attributes["chatstack.context.input_tokens"] == size(talk())
     assert warning.attributes["chatstack.context.window_tokens"] == 2_000
     assert warning.attributes["chatstack.warning.message"] == (
-        f"refused as too long: about {size(talk()):,} tokens; 2,000 at most are sent next"
+        f"pruned: the provider refused about {size(talk()):,} tokens as too long; 2,000 at most are sent next"
     )
 
 

@@ -229,11 +229,24 @@ def test_asked_again_it_sends_the_same_and_pays_nothing() -> None:
     assert len(summarized.summarizer.requests) == len(summarized.folds) == 1
 
 
+def test_going_back_in_a_history_that_was_long_when_first_seen_keeps_its_summary_as_long_as_it_fits() -> None:
+    history = talk(40)
+    summarized = Summarized(max_tokens=size(history) * 2 // 3)
+    first = summarized.send(history)
+    for back in range(1, 3):
+        sent = summarized.send([*history[: -1 - 2 * back], Message.user(f"no, rather {back}")])
+        assert sent[:2] == first[:2]
+        assert sent[-1].text == f"no, rather {back}"
+    assert len(summarized.summarizer.requests) == 1
+    summarized.send([*history[:-31], Message.user("from the middle")])
+    assert summarized.model.requests[-1].messages[-2:] == (history[-32], Message.user("from the middle"))
+
+
 def test_the_next_summary_takes_in_the_one_before() -> None:
     summarized = Summarized(max_tokens=1_500)
     history = talk(1)
     for number in range(1, 60):
-        summarized.send(history)
+        summarized.send(history, conversation_id="one")
         history = [*history[:-1], *turn(number), Message.user("and now?")]
     told = [entries_in(request)[0] for request in summarized.summarizer.requests]
     assert len(told) >= 5
@@ -397,8 +410,8 @@ def forty_turns(summarized: Summarized, caller: str = "") -> None:
     for number in range(1, 41):
         history.append(Message.user(f"fact {number}: {LONG}"))
         sent, options = CALLERS[caller](number, history) if caller else (history, ChatOptions())
-        summarized.send(sent, options=options)
-        history.append(Message.assistant(f"noted {number} {LONG}"))
+        summarized.model.answers = [f"noted {number} {LONG}"]
+        history += summarized.ask(sent, options=options).messages
 
 
 @pytest.mark.parametrize("caller", CALLERS)
@@ -438,21 +451,21 @@ def test_a_summary_that_keeps_going_wrong_is_seldom_tried_whatever_a_caller_adds
 def test_a_summary_serves_other_limits_too_but_no_other_prompt(options: dict[str, Any], is_shared: bool) -> None:
     memory, history = ContextMemory(), talk(12)
     first = Summarized(memory=memory, max_tokens=1_500)
-    first.send(history)
+    first.send(history, conversation_id="one")
     other = Summarized(memory=memory, **options)
-    sent = other.send(history)
+    sent = other.send(history, conversation_id="one")
     assert (other.summarizer.requests == []) is is_shared
     assert summaries_in(ChatRequest(tuple(sent))) == summaries_in(first.model.requests[-1])
-    assert len(other.folds) == 1  # the edit is said, whoever paid for the words
+    assert len(other.folds) == (not is_shared)  # to go by an own cut again is no edit
 
 
 @pytest.mark.parametrize(("changed", "is_shared"), [(-2, True), (-4, True), (-8, False), (3, False)])
 def test_where_a_folded_message_was_edited_the_summary_does_not_hold(changed: int, is_shared: bool) -> None:
     memory, history = ContextMemory(), talk(12)
-    Summarized(memory=memory, max_tokens=1_500).send(history)
+    Summarized(memory=memory, max_tokens=1_500).send(history, conversation_id="one")
     history[changed] = Message.assistant("I take it all back.")
     other = Summarized(memory=memory, max_tokens=1_500)
-    other.send(history)
+    other.send(history, conversation_id="one")
     assert (other.summarizer.requests == []) is is_shared
     if not is_shared:
         assert "I take it all back." in other.summarizer.requests[0].messages[0].text
@@ -552,7 +565,7 @@ def test_the_edited_request_is_called_compacted_and_the_one_for_its_summary_is_n
     summarized = Summarized(max_tokens=1_000)
     history = talk(1)
     for number in range(1, 20):
-        summarized.send(history)
+        summarized.send(history, conversation_id="one")
         history = [*history[:-1], *turn(number), Message.user("and now?")]
     folds = {span.span_id for span in summarized.folds}
     chats = summarized.capture.spans_named("chat script")

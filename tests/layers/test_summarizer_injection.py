@@ -12,7 +12,7 @@ import pytest
 from chatstack import ChatRequest, ContextMemory, Message, ToolCall, ToolDeclaration, ToolResult, recall_tool
 from chatstack.client.stream import ChatStream
 from chatstack.context.handles import handle_of
-from chatstack.context.records import Record
+from chatstack.context.records import Insertion, Record
 from chatstack.context.stored import stored
 from chatstack.context.summaries import OPENING
 from chatstack.testing import ScriptedClient
@@ -176,7 +176,7 @@ def test_a_handle_that_a_summary_copies_gives_nothing_of_another_conversation() 
 
 
 def made_up(*inserted: tuple[int, Message], drop: Sequence[int] = tuple(range(1, 12))) -> Record:
-    return Record(drop=tuple(drop), insert=inserted)
+    return Record(drop=tuple(drop), insert=tuple(Insertion(at, message, None) for at, message in inserted))
 
 
 def as_summary(
@@ -213,9 +213,9 @@ class Lying(DictStore):
 
 def forged_bytes(record: Record, messages: tuple[Message, ...]) -> bytes:
     """A record in the form in which records are written, past all checks of whoever writes them."""
-    blank = Record(drop=record.drop, insert=tuple((at, GOOD) for at, _ in record.insert[:1]))
+    blank = Record(drop=record.drop, insert=tuple(Insertion(each.position, GOOD, None) for each in record.insert[:1]))
     fields = msgspec.msgpack.decode(stored(blank, messages))
-    fields[4] = [[at, message, None] for at, message in record.insert]
+    fields[4] = [[each.position, each.message, None] for each in record.insert]
     return msgspec.msgpack.encode(fields)
 
 

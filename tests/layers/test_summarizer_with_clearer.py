@@ -79,6 +79,7 @@ class Looked:
             # Every round of a turn is a request: the question, and the result.
             for until in (1, 3):
                 folds = len(self.summarizer.requests)
+                self.model.answers = [added[until]]  # the history holds what the model has answered
                 await client.get_response([*self.history, *added[:until]])
                 if len(self.summarizer.requests) > folds:
                     self.clears_when_folded.append(len(self.clears))
@@ -86,7 +87,7 @@ class Looked:
         await memory.aclose()
 
     def _started(self, path: Path) -> tuple[ContextMemory, Any]:
-        memory = ContextMemory(store=SQLiteStore(path), scope="tenant", store_timeout_seconds=10.0)
+        memory = ContextMemory(store=SQLiteStore(path), scope="tenant", store_timeout_seconds=300)
         stack = ChatStack(self.model, memory=memory)
         stack = stack.use(ToolResultClearer, **self._clearer).use(Summarizer, **self._summarizer)
         return memory, stack.build(self.capture.resolve)

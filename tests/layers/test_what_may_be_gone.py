@@ -70,7 +70,7 @@ def test_what_the_model_has_not_seen_is_shortened_whatever_its_shape(shape: str)
     asyncio.run(client.get_response([QUESTION, *new_results(shape)]))
     results = [result for message in provider.requests[-1].messages for result in message.results]
     assert [result.call_id for result in results] == ["a", "b"]
-    assert all("characters cut]" in result.text for result in results)
+    assert all("bytes left out]" in result.text for result in results)
     assert all(len(result.text) > 1_000 for result in results)
 
 
@@ -100,7 +100,7 @@ class Unhashable(CharCounter):
     [
         (ContextWindowGuard, {"max_context_tokens": 900}, "ContextWindowGuard"),
         (ToolResultClearer, {}, "ToolResultClearer"),
-        (ClearThenDrop, {"max_tokens": 900}, "a strategy's layer"),
+        (ClearThenDrop, {"max_tokens": 900}, "ClearThenDrop"),
     ],
 )
 def test_a_counter_that_cannot_be_used_is_refused_at_build(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -25,12 +25,14 @@ from chatstack import (
     TableCounter,
     ToolCall,
     ToolDeclaration,
+    ToolLoopError,
     ToolResult,
     WiringError,
     from_config,
 )
 from chatstack.context.summaries import OPENING
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
+from chatstack.tools.turn import OVER_LIMIT
 from tests.layers.test_summarizer import BAD_OPTIONS, LONG, TASK, numbers_in, talk, turn
 from tests.layers.travel import FOLD, Ruled, entries_in, items, sent_tokens, summaries_in
 
@@ -143,8 +145,8 @@ def test_it_is_a_layer_by_class_by_instance_and_by_config(way: str) -> None:
     else:
         stack = stack.use(ContextWindow(**given), name="window", summary_client=summarizer)
     asyncio.run(stack.build().get_response(talk(12)))
-    summary = Message("assistant", Message.assistant(f"{OPENING}\nfacts 1 2 3 4 5 6 7 8 9 10").parts, mark="summary")
-    assert model.requests[0].messages == (TASK, summary, *talk(12)[-3:])
+    summary = Message("assistant", Message.assistant(f"{OPENING}\nfacts 1 2 3 4 5 6").parts, mark="summary")
+    assert model.requests[0].messages == (TASK, summary, *talk(12)[-11:])
 
 
 @pytest.mark.parametrize("limit", [{}, {"max_tool_calls_per_turn": None}])
@@ -296,7 +298,8 @@ def test_where_only_protected_messages_are_left_it_sends_them_and_warns() -> Non
     for _ in range(3):
         assert windowed.send(history).messages == (*history[:2], *history[3:])
     assert set(windowed.capture.warnings) == {"edit_ineffective"}
-    assert len(windowed.capture.spans_named(CUT)) == 2  # what went, and that it was not enough: said once
+    assert len(windowed.capture.spans_named(CUT)) == 1  # what went; that it was not enough is said by the summarizer
+    assert windowed.capture.warnings == ("edit_ineffective",)
 
 
 # Calls of a turn
@@ -389,11 +392,45 @@ def test_the_next_turn_may_call_again() -> None:
         history += [*response.messages, Message.user("again")]
 
 
-def test_a_model_that_calls_all_the_same_is_warned_of_once_for_the_turn() -> None:
-    def stubborn(request: ChatRequest) -> Answer:
-        number = len(request.messages)
-        return Message.assistant(ToolCall(f"c{number}", "look", f'{{"place": {number}}}')) if number < 18 else "ok"
+def in_rounds_of(many: int, *, is_obedient: bool) -> Callable[[ChatRequest], Answer]:
+    """Calls that many tools at once, and again, as long as it may; or whatever it may."""
 
-    windowed = Windowed(model=Ruled(stubborn), loop=20, max_tool_calls_per_turn=3)
-    asyncio.run(windowed.client.get_response(TASK))
+    def rule(request: ChatRequest) -> Answer:
+        if is_obedient and request.options.tool_choice == "none":
+            return "I have seen enough."
+        places = range(len(request.messages), len(request.messages) + many)
+        return Message.assistant(*(ToolCall(f"c{place}", "look", f'{{"place": {place}}}') for place in places))
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("many", "of_window", "of_loop", "run", "refused"),
+    [(3, 4, 10, 4, 2), (3, 4, 2, 2, 1), (3, 6, 10, 6, 0), (5, 4, 9, 4, 1)],
+)
+def test_calls_over_the_limit_in_the_middle_of_a_round_get_an_error_result(
+    many: int, of_window: int, of_loop: int, run: int, refused: int
+) -> None:
+    rule = in_rounds_of(many, is_obedient=True)
+    windowed = Windowed(model=Ruled(rule), loop=of_loop, max_tool_calls_per_turn=of_window)
+    response = asyncio.run(windowed.client.get_response(TASK))
+    results = [result for message in response.messages for result in message.results]
+    assert [result.is_error for result in results] == [False] * run + [True] * refused
+    assert {result.output for result in results if result.is_error} <= {OVER_LIMIT}
+    assert response.text == "I have seen enough."
+    assert windowed.capture.warnings == ("tool_loop_limit_reached",)
+
+
+def test_what_was_called_since_the_user_spoke_counts_before_the_turn_too() -> None:
+    windowed = Windowed(model=Ruled(in_rounds_of(3, is_obedient=True)), loop=10, max_tool_calls_per_turn=4)
+    response = asyncio.run(windowed.client.get_response([TASK, *calls(0, 3)]))
+    assert [result.is_error for message in response.messages for result in message.results] == [False, True, True]
+
+
+def test_a_model_that_calls_all_the_same_is_warned_of_once_and_stopped() -> None:
+    windowed = Windowed(model=Ruled(in_rounds_of(1, is_obedient=False)), loop=20, max_tool_calls_per_turn=3)
+    with pytest.raises(ToolLoopError, match="3 were run") as caught:
+        asyncio.run(windowed.client.get_response(TASK))
+    results = [result for message in caught.value.messages for result in message.results]
+    assert [result.is_error for result in results] == [False, False, False, True]
     assert windowed.capture.warnings == ("tool_loop_limit_reached",)

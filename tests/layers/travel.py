@@ -218,7 +218,7 @@ class Trip:
         if self._path is None:
             memory = ContextMemory()
         else:
-            memory = ContextMemory(store=SQLiteStore(self._path), scope="tenant", store_timeout_seconds=10.0)
+            memory = ContextMemory(store=SQLiteStore(self._path), scope="tenant", store_timeout_seconds=300)
         stack = ChatStack(self.model, memory=memory)
         stack = stack.use(FunctionInvoker, tools=[self._weather, get_clothing_advice])
         return memory, stack.use(ContextWindow, **self._options).build(self.capture.resolve)

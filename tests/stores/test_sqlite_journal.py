@@ -68,7 +68,7 @@ def done(path: Path, work: Callable[[SQLiteJournal], Awaitable[T]]) -> T:
     async def bounded() -> T:
         journal = SQLiteJournal(path)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(300):
                 return await work(journal)
         finally:
             await journal.aclose()
@@ -240,6 +240,6 @@ def test_a_killed_process_leaves_all_that_append_has_returned_for(path: Path) ->
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "asyncio.run(main())\n"
     )
-    killed = subprocess.run([sys.executable, "-c", program, str(path)], timeout=60, check=False)
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], timeout=300, check=False)
     assert killed.returncode == -9
     assert done(path, lambda journal: journal.entries("r")) == [ToolStarted(0, number) for number in range(50)]

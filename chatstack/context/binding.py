@@ -1,0 +1,105 @@
+"""Binding: the edits in force for a history, found by its own past, and bound to the answer given under them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from chatstack.client.stream import ChatStream
+from chatstack.context.agreement import Agreement
+from chatstack.context.choices import Bound
+from chatstack.context.conversations import Reached
+from chatstack.context.memory import MOST_TERMS, ContextMemory
+from chatstack.context.opened import Opened
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.responses import ChatResponse, ChatUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The own past of conversations, as one context layer knows it. ``owner`` names the layer's options, ``place`` its
+    place in the recipe: choices are kept under the place, whatever the options."""
+
+    memory: ContextMemory
+    agreement: Agreement
+    counter: TokenCounter
+    owner: str
+    place: str
+
+    async def in_force(self, opened: Opened) -> Reached:
+        """The edits in force for this history, and for how many of its messages these are known to be all."""
+        seen = opened.seen
+        chosen = await self.agreement.recalled(
+            self.place_of(opened), seen, opened.context, lambda: self._other_names(opened)
+        )
+        reached = seen.conversation.reached.get(self.terms(opened))
+        if reached is not None and reached.length <= seen.length:
+            # The answer to that very request binds what came of it: then nothing is newer, and what it waits on holds.
+            is_its_own = chosen.record is reached.record and chosen.covers == reached.length + 1
+            if chosen.covers <= reached.length or is_its_own:
+                return reached
+        return Reached(max(0, chosen.covers - 1), chosen.record)
+
+    def reach(self, opened: Opened) -> None:
+        """Remember how far this history has been gone through, and what came of it."""
+        reached = opened.seen.conversation.reached
+        if len(reached) >= MOST_TERMS:
+            reached.clear()
+        if opened.seen.length and not opened.is_pending:
+            reached[self.terms(opened)] = Reached(opened.seen.length, opened.replayed, opened.wait)
+
+    def bind(self, opened: Opened, answer: ChatResponse) -> list[Bound]:
+        """Bind the edits in force to this answer, unless they are bound to an earlier one of this conversation."""
+        place, seen, record = self.place_of(opened), opened.seen, opened.replayed
+        conversation = seen.conversation
+        chosen = conversation.choices.get(place)
+        if record is None or conversation.bound.get(place) is record or (chosen and chosen.record is record):
+            return []
+        said = next((message for message in answer.messages if message.role == "assistant"), None)
+        if said is None or not seen.length:
+            return []
+        if len(conversation.bound) >= MOST_TERMS:
+            conversation.bound.clear()
+        conversation.bound[place] = record
+        return self.memory.choose(place, seen, record, said, (seen.who, *self._other_names(opened)))
+
+    async def share(self, bound: Sequence[Bound], opened: Opened) -> None:
+        """Put choices into the store."""
+        for each in bound:
+            await self.agreement.share(each, opened.seen)
+
+    def place_of(self, opened: Opened) -> str:
+        """The name that choices are kept under, beside the conversation."""
+        return f"{self.place}:{opened.model}"
+
+    def terms(self, opened: Opened) -> object:
+        """Everything that a plan depends on, beside the history."""
+        options = opened.context.request.options
+        fixed = self.memory.options_size(options, self.counter)
+        # What came edited by a layer outside was weighed as that.
+        return (self.owner, opened.model, opened.limit, opened.context.reserved_tokens, fixed, opened.is_by_original)
+
+    def _other_names(self, opened: Opened) -> tuple[str, ...]:
+        """Further names of a conversation that has an id: a branch of it may go on without, or with another one."""
+        request = opened.context.request
+        if request.conversation_id is None:
+            return ()
+        return (self.memory.head_of(opened.seen.head_of(request.messages), request.options.instructions),)
+
+
+class ThenShared:
+    """The same answer; at its end, the choices bound to it go into the store, before the caller can ask for more."""
+
+    def __init__(self, stream: ChatStream, share: Callable[[], Awaitable[None]]) -> None:
+        self._stream = stream
+        self._share = share
+
+    async def __anext__(self) -> ChatUpdate:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            await self._share()
+            raise
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -1,0 +1,47 @@
+"""Carrying out: a context with the edits that are in force for its history."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chatstack.context.context import Context
+from chatstack.context.conversations import Carried
+from chatstack.context.memory import MOST_TERMS
+from chatstack.context.opened import Opened
+from chatstack.context.records import Record
+from chatstack.tokens.counter import TokenCounter
+
+
+def carried_out(
+    record: Record | None, context: Context, opened: Opened, *, owner: str, counter: TokenCounter
+) -> Context | None:
+    """The context with these edits; None if they are not about such messages."""
+    if record is None:
+        return context
+    seen = opened.seen
+    positions, messages = seen.positions, context.messages
+    if opened.is_by_original or not isinstance(positions, range):
+        # System messages stand between the others, and stay where they are; or sizes are not those of the history.
+        edited = record.edited(messages, positions)
+        return None if edited is None else context.after(record.plan(positions, len(messages), edited))
+    carried = seen.conversation.carried.get(owner)
+    if carried is None or carried.record is not record:
+        edited = record.edited(messages, positions)
+        if edited is None:
+            return None
+        sums = seen.history.sums(max(record.reach, 1), counter, context.size_of)
+        carried = Carried(record, edited, record.saved(sums, context.size_of, edited))
+        if len(seen.conversation.carried) >= MOST_TERMS:
+            seen.conversation.carried.clear()
+        seen.conversation.carried[owner] = carried
+
+    def origins() -> list[int | None]:
+        plan = record.plan(positions, len(messages), carried.edited)
+        return [origin for _, origin in plan.apply_to(messages)]
+
+    return msgspec.structs.replace(
+        context,
+        messages=record.carried_out(messages, positions.start, carried.edited),
+        messages_tokens=context.messages_tokens - carried.saved,
+        find_origins=origins,
+    )

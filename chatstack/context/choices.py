@@ -1,0 +1,38 @@
+"""Choices: edits, bound to the answer that was given under them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chatstack.context.records import Record
+from chatstack.values.messages import Message
+
+_LATEST_REMINDERS = 4
+
+
+class Choice(NamedTuple):
+    """The edits in force when an answer was given. ``parent`` is the link of the request, without the answer."""
+
+    record: Record
+    parent: bytes
+
+
+class Bound(NamedTuple):
+    """A choice and what it is kept under; ``messages`` are the request, as far as it may come again, and its answer."""
+
+    place: str
+    who: str
+    link: bytes
+    record: Record
+    messages: tuple[Message, ...]
+
+
+def lengths_before_answer(messages: tuple[Message, ...], length: int, record: Record) -> range:
+    """How many messages of a request may come again before its answer: all of them, or all but what the user's side
+    said last."""
+    least = length
+    while length - least < _LATEST_REMINDERS and least - 1 >= max(1, record.reach):
+        if messages[least - 1].role != "user":
+            break
+        least -= 1
+    return range(length, least - 1, -1)

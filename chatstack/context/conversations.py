@@ -1,0 +1,104 @@
+"""Conversations: the state of one, kept with the history that it has so far."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from chatstack.context.records import Record
+from chatstack.tokens.calibration import Anchor
+from chatstack.values.messages import Message
+
+_PATIENCE = 32
+
+
+class LastAnswer(NamedTuple):
+    """The time of the last answer to a conversation, what was reported for it, and the edits that it was given under.
+
+    ``missed_cache``: hardly anything came from the provider's cache, though it had seen all of the request before.
+    """
+
+    at: float
+    input_tokens: int
+    missed_cache: bool
+    record: Record | None
+
+
+class Chosen:
+    """A choice as found for a history, kept with it so that the next call need not look for it again."""
+
+    __slots__ = ("covers", "edition", "length", "record")
+
+    def __init__(self, record: Record | None, covers: int, length: int, edition: int) -> None:
+        self.record = record
+        self.covers = covers
+        """The choice is bound to the answer that is the last of that many messages; 0 if there is none."""
+        self.length = length
+        """The length of the history when it was looked for."""
+        self.edition = edition
+        """The memory's edition at that time; another one means that such a history has got a choice since."""
+
+
+class Carried(NamedTuple):
+    """A record as it was carried out last: the edited messages by position, and by how many tokens, as counted, it
+    makes the history smaller."""
+
+    record: Record
+    edited: dict[int, Message]
+    saved: int
+
+
+class Wait(NamedTuple):
+    """A look in vain: where the user's latest word stood, and the sizes of the context then."""
+
+    latest_user: int
+    sizes: tuple[int, ...]
+
+    def goes_on(self, latest_user: int, sizes: tuple[int, ...]) -> bool:
+        """The layer need not look again: the user has not spoken, and none of the sizes has grown by a 32nd. A context
+        that has shrunk is another."""
+        return latest_user == self.latest_user and all(
+            before <= now <= before + before // _PATIENCE for before, now in zip(self.sizes, sizes, strict=True)
+        )
+
+
+class Reached(NamedTuple):
+    """How far a pure strategy has been run over a history, the edits that it came to, and what it waits on: nothing
+    need be run twice."""
+
+    length: int
+    record: Record | None
+    wait: Wait | None = None
+
+
+NOTHING_KNOWN = Reached(0, None)
+
+
+class Conversation:
+    """The state of one conversation: of those that have the same history so far, the one of that id, or that head."""
+
+    __slots__ = (
+        "anchors",
+        "answered",
+        "asked",
+        "bound",
+        "carried",
+        "choices",
+        "left_out",
+        "levels",
+        "reached",
+    )
+
+    def __init__(self) -> None:
+        self.levels: dict[str, int] = {}
+        self.choices: dict[str, Chosen] = {}
+        self.bound: dict[str, Record] = {}
+        """The edits last bound to an answer, by layer."""
+        self.carried: dict[str, Carried] = {}
+        self.reached: dict[object, Reached] = {}
+        self.anchors: dict[str, tuple[object, Anchor]] = {}
+        """Reports of the provider, by layer."""
+        self.answered: LastAnswer | None = None
+        self.left_out: tuple[Record, Record | None, int] | None = None
+        """What a layer further in has left out, on top of which edits further out, and how many tokens less that is."""
+        self.asked: dict[str, int] = {}
+        """For how many of its messages a store has been asked, by layer."""

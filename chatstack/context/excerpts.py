@@ -1,0 +1,68 @@
+"""Excerpts: the beginning and the end of a text, and how much is left out between them."""
+
+from __future__ import annotations
+
+import re
+
+_HEAD = 2 / 3
+"""Of what stays: what a text is about stands at its beginning, errors and totals at its end."""
+_MARKER = re.compile(r"\n?\[[\d,]+ of ([\d,]{1,20}) bytes left out[^\n\]]*\]\n?")
+
+
+def head_and_tail(text: str, most_bytes: int, *, recall: str = "") -> str:
+    """Return the text in at most ``most_bytes`` of UTF-8: two thirds its beginning, one third its end, and between them
+    a line that says how much is left out. A text that fits stays as it is; nothing is shorter than that line.
+
+    Cuts at the end of a line where there is one near, else between code points. ``recall`` is a call that gives the
+    model the whole text.
+    """
+    total = bytes_in(text)
+    if total <= most_bytes:
+        return text
+    hint = f"; {recall} gives them back" if recall else ""
+    room = most_bytes - len(left_out(total, total, hint)) - 2
+    head = _first(text, int(room * _HEAD))
+    tail = _last(text, room - int(room * _HEAD))
+    marker = left_out(total - bytes_in(head) - bytes_in(tail), total, hint)
+    lines = [head.removesuffix("\n"), marker, tail]
+    return "\n".join(each for each in lines if each)
+
+
+def is_excerpt(text: str, whole: str) -> bool:
+    """Whether a text is what ``head_and_tail`` makes of another one."""
+    cut = _MARKER.search(text)
+    if cut is None or cut[1] != f"{bytes_in(whole):,}":
+        return False
+    return whole.startswith(text[: cut.start()]) and whole.endswith(text[cut.end() :])
+
+
+def left_out(gone: int, total: int, hint: str = "") -> str:
+    """Return the line that stands in the place of what is left out."""
+    return f"[{gone:,} of {total:,} bytes left out{hint}]"
+
+
+def bytes_in(text: str) -> int:
+    """Return the length of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _first(text: str, most_bytes: int) -> str:
+    """Its beginning: up to the end of a line, if one ends in the second half."""
+    if most_bytes <= 0:
+        return ""
+    piece = text[:most_bytes]
+    if not piece.isascii():  # half a character at the cut is left out
+        piece = piece.encode("utf-8", "surrogatepass")[:most_bytes].decode("utf-8", "ignore")
+    line = piece.rfind("\n", len(piece) // 2)
+    return piece if line < 0 else piece[: line + 1]
+
+
+def _last(text: str, most_bytes: int) -> str:
+    """Its end: from the beginning of a line, if one begins in the first half."""
+    if most_bytes <= 0:
+        return ""
+    piece = text[-most_bytes:]
+    if not piece.isascii():
+        piece = piece.encode("utf-8", "surrogatepass")[-most_bytes:].decode("utf-8", "ignore")
+    line = piece.find("\n", 0, len(piece) // 2)
+    return piece if line < 0 else piece[line + 1 :]

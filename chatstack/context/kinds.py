@@ -1,0 +1,61 @@
+"""What the tokens of a context are: system, tools, text, reasoning, calls, results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from chatstack.context.context import Context
+from chatstack.tokens.counter import char_counter
+from chatstack.values.messages import Message
+from chatstack.values.parts import Part, Reasoning, ToolCall, ToolResult
+from chatstack.values.requests import ChatOptions
+
+KINDS: Final = ("system", "tools", "text", "reasoning", "calls", "results")
+
+
+def tokens_by_kind(context: Context) -> dict[str, int]:
+    """The tokens of a context by kind, as they will be; kinds of which there are none are left out.
+
+    No message is counted for it: where one is of several kinds, its known size is shared out by their characters.
+    Pictures and files are text, the shape of an answer is a tool.
+    """
+    found: Counter[str] = Counter()
+    _share_out(found, context.fixed_tokens, _of_options(context.request.options))
+    for message, size in zip(context.messages, context.sizes, strict=True):
+        _share_out(found, size, _of_message(message))
+    scaled = {kind: round(found[kind] * context.scale) for kind in KINDS}
+    return {kind: tokens for kind, tokens in scaled.items() if tokens}
+
+
+def _share_out(found: Counter[str], tokens: int, weights: Counter[str]) -> None:
+    """Add whole tokens to each kind, by weight; the last kind gets what is left."""
+    total, left = sum(weights.values()), tokens
+    for kind, weight in list(weights.items())[:-1]:
+        share = tokens * weight // total
+        found[kind] += share
+        left -= share
+    found[next(reversed(weights), "text")] += left
+
+
+def _of_message(message: Message) -> Counter[str]:
+    if message.role == "system":
+        return Counter(system=1)
+    kinds = {_KIND.get(type(part), "text") for part in message.parts}
+    if len(kinds) == 1:
+        return Counter(kinds)
+    weights: Counter[str] = Counter()
+    for part in message.parts:
+        weights[_KIND.get(type(part), "text")] += 1 + _COUNTER.count_part(part)
+    return weights
+
+
+def _of_options(options: ChatOptions) -> Counter[str]:
+    size = _COUNTER.count_options
+    instructions = size(ChatOptions(instructions=options.instructions)) if options.instructions else 0
+    rest = size(options) - instructions
+    return Counter({kind: weight for kind, weight in (("system", instructions), ("tools", rest)) if weight})
+
+
+_COUNTER = char_counter(4)
+_KIND: Final[dict[type[Part], str]] = {Reasoning: "reasoning", ToolCall: "calls", ToolResult: "results"}

@@ -1,0 +1,226 @@
+"""Recognising: conversations are known when they come again, longer, in the same objects or in fresh ones."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from chatstack.context.history import History, Recognised
+from chatstack.context.pairing import is_interrupted
+from chatstack.values.messages import Message
+
+NEW_MESSAGES = 64
+"""How many messages a conversation may have grown by since its last request, and still be looked for by its end."""
+_HEAD = 2
+"""A history has another beginning if these differ: the task, and what follows it."""
+_ALIKE = 3
+"""Minimum overlap, in messages, for treating a history as the same conversation with a rewritten head."""
+_SAME_PLACE = 64
+_NO_BOUND = 2**62
+
+
+class _Found(NamedTuple):
+    history: History | None
+    known: tuple[Message, ...]
+    """Its messages, all of them at the beginning of what was looked for; empty if only its end was."""
+
+
+class Recogniser:
+    """Knows the conversations that went by last, by how they ended. Bounded, in messages and in bytes: what was not
+    used for longest goes, and ``on_evicted`` is told of it. ``max_bytes`` is asked each time: the memory holds more.
+
+    A request is compared with what is known message by message: by identity where the caller keeps its objects, which
+    costs nearly nothing, else by equality.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        max_messages: int,
+        *,
+        max_bytes: Callable[[], int] = lambda: _NO_BOUND,
+        lock: threading.RLock | None = None,
+        on_evicted: Callable[[History], None] | None = None,
+    ) -> None:
+        self._key = key
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._lock = lock or threading.RLock()
+        self._on_evicted = on_evicted
+        self._places: dict[int, list[History]] = {}
+        self._ends: dict[int, list[History]] = {}
+        self._used: OrderedDict[History, _Place] = OrderedDict()
+        self._messages = 0
+        self._bytes = 0
+
+    def recognise(
+        self, messages: tuple[Message, ...], who_of: Callable[[tuple[Message, ...]], str] = lambda _: ""
+    ) -> Recognised:
+        """The history of these messages: the one that they continue, or a new one. ``who_of`` tells the conversation
+        by the system messages at its head: those in between come and go with what is said."""
+        head = _leading_systems(messages)
+        conversation = messages[head:] if head else messages
+        positions: Sequence[int] = range(head, len(messages))
+        found = self._found(conversation)
+        if len(found.known) < len(conversation) and _has_system(conversation[len(found.known) :]):
+            positions = tuple(position for position, message in enumerate(messages) if message.role != "system")
+            conversation = tuple(messages[position] for position in positions)
+            found = self._found(conversation)
+        length, who = len(conversation), who_of(messages[:head])  # those in between come and go
+        if not length:
+            return Recognised(History(self._key), 0, positions, False, who)
+        last = length - 1 if positions[-1] == len(messages) - 1 else -1
+        with self._lock:  # whoever makes it grow pairs its calls, too
+            history = self._grown(found, conversation)
+            needs_repair = history.pairs.need_repair(last)
+        if not isinstance(positions, range):
+            needs_repair = needs_repair or is_interrupted(messages, positions)
+        return Recognised(history, length, positions, needs_repair, who)
+
+    def weigh(self, history: History, added_bytes: int) -> bool:
+        """Count what the memory keeps because of a history; False if that history is not known any more."""
+        with self._lock:
+            if history not in self._used:
+                return False
+            history.held_bytes += added_bytes
+            self._bytes += added_bytes
+            self._evict()
+            return history in self._used
+
+    @property
+    def held_bytes(self) -> int:
+        """About what all of them hold."""
+        return self._bytes
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            self._places.clear()
+            self._ends.clear()
+            self._used.clear()
+            self._messages = self._bytes = 0
+
+    def _found(self, conversation: tuple[Message, ...]) -> _Found:
+        """The longest known history that this one continues; or one that differs in nothing but its beginning."""
+        length = len(conversation)
+        for at in _ends_of(length):
+            for history in self._places.get(_place(conversation, at), ()):
+                known = history.messages
+                if len(known) == at + 1 and (conversation if at + 1 == length else conversation[: at + 1]) == known:
+                    return _Found(history, known)
+        return _Found(self._moved(conversation), ())
+
+    def _moved(self, conversation: tuple[Message, ...]) -> History | None:
+        """The history that came with another beginning; several such histories are so many conversations."""
+        for at in _ends_of(len(conversation)):
+            if at + 1 - _HEAD < _ALIKE:
+                return None
+            known = self._ends.get(_end(conversation, at), ())
+            moved = [history for history in known if _has_moved(history.messages, conversation[: at + 1])]
+            if moved:
+                return moved[0] if len(moved) == 1 else None
+        return None
+
+    def _grown(self, found: _Found, conversation: tuple[Message, ...]) -> History:
+        history, known = found
+        if history is not None and known:
+            # Else somebody made it grow in the meantime, or it was forgotten.
+            if history.messages is known and history in self._used:
+                if len(known) < len(conversation):
+                    history.moves = 0
+                self._keep(history, conversation, known)
+                return history
+            history = None
+        grown = History(self._key)
+        if history is not None:
+            grown.moves = history.moves + 1
+            for who, levels in history.levels().items():
+                grown.conversation(who).levels.update(levels)
+        self._keep(grown, conversation, ())
+        return grown
+
+    def _keep(self, history: History, conversation: tuple[Message, ...], known: tuple[Message, ...]) -> None:
+        """Have it known by its new end."""
+        if len(known) != len(conversation):
+            if known:
+                self._leave(history, self._used[history])
+            at = len(conversation) - 1
+            self._used[history] = _Place(_place(conversation, at), _end(conversation, at))
+            for places, key in zip((self._places, self._ends), self._used[history], strict=True):
+                there = places.setdefault(key, [])
+                there.append(history)
+                del there[:-_SAME_PLACE]
+        held = history.held_bytes if known else 0
+        history.grow(conversation)
+        self._messages += len(conversation) - len(known)
+        self._bytes += history.held_bytes - held
+        self._used.move_to_end(history)
+        self._evict()
+
+    def _evict(self) -> None:
+        """Let go of what was not used for longest, down to the bounds; never of all."""
+        max_bytes = self._max_bytes()
+        while len(self._used) > 1 and (self._messages > self._max_messages or self._bytes > max_bytes):
+            old, place = self._used.popitem(last=False)
+            self._messages -= len(old.messages)
+            self._bytes -= old.held_bytes
+            self._leave(old, place)
+            if self._on_evicted is not None:
+                self._on_evicted(old)
+
+    def _leave(self, history: History, left: _Place) -> None:
+        for places, key in zip((self._places, self._ends), left, strict=True):
+            others = [each for each in places.get(key, ()) if each is not history]
+            if others:
+                places[key] = others
+            else:
+                places.pop(key, None)
+
+
+def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
+    """Whether something went out of a history at its head, or behind it, and all that is left is the same."""
+    alike = len(now) - _HEAD
+    if before[:_HEAD] != now[:_HEAD]:
+        return before[-alike:] == now[_HEAD:]
+    half = max(_ALIKE, len(now) // 2)
+    return len(before) > len(now) and before[-half:] == now[-half:]
+
+
+class _Place(NamedTuple):
+    """What a conversation is looked up by, as it is and by its end alone; never more than a hint."""
+
+    whole: int
+    end: int
+
+
+def _ends_of(length: int) -> range:
+    """Where a known beginning of a conversation may end, the last place first."""
+    return range(length - 1, max(-1, length - 1 - NEW_MESSAGES), -1)
+
+
+def _place(conversation: tuple[Message, ...], at: int) -> int:
+    """Messages from all over it: those that end there alike are many, where the same is done again and again."""
+    before, second = (at - 1, 1) if at else (0, 0)
+    # One flat tuple: this is worked out several times on every call.
+    return hash(
+        (at, conversation[0], conversation[second], conversation[at // 2], conversation[before], conversation[at])
+    )
+
+
+def _end(conversation: tuple[Message, ...], at: int) -> int:
+    return hash((conversation[at - 1] if at else None, conversation[at]))
+
+
+def _leading_systems(messages: tuple[Message, ...]) -> int:
+    head = 0
+    for message in messages:
+        if message.role != "system":
+            break
+        head += 1
+    return head
+
+
+def _has_system(messages: tuple[Message, ...]) -> bool:
+    return any(message.role == "system" for message in messages)

@@ -1,0 +1,203 @@
+"""Reconstructing: the edits that a strategy would have made over a history, had it been there from the beginning.
+
+A history whose past is not known (a restart without a store, a memory that let go of it) must be sent as if nothing had
+been forgotten, or every restart would cost its prompt cache. Each assistant message in it was the answer to a request:
+to all that stands before it. So the strategy, which is a pure function, is run over these requests again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from chatstack.context.context import Context
+from chatstack.context.conversations import Wait
+from chatstack.context.history import Recognised
+from chatstack.context.plans import Plan
+from chatstack.context.records import Record, record_of
+from chatstack.context.units import is_users
+from chatstack.context.verifier import problems
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import Message
+
+_MOST_STEPS = 256
+"""Edits; what comes after that many is planned in one."""
+_EACH = 512
+"""So many requests are looked at one by one, in all; of later ones those alone that have grown by a good part since."""
+
+
+class Policy(NamedTuple):
+    """A strategy as its layer goes by it.
+
+    ``is_due`` is cheap, and once true it stays true as a context grows. ``waits_on`` are the sizes that the layer
+    waits on after a look in vain (see ``Wait``); None where it looks again on each call.
+    """
+
+    plan: Callable[[Context], Plan | None]
+    is_due: Callable[[Context], bool]
+    waits_on: Callable[[Context], tuple[int, ...] | None] = lambda _: None
+
+
+class Step(NamedTuple):
+    """One edit of the past: for how many messages of the history it was made, and all edits in force from then on."""
+
+    length: int
+    record: Record
+    strategy: str
+    reason: str
+
+
+class Reconstruction:
+    """Runs a strategy over the requests of a history, in order, and waits where its layer would have waited.
+
+    Contexts only grow between two edits, so the first request that is due is found by bisection. Nothing depends on
+    what follows a request: a history that goes on comes to the same edits.
+    """
+
+    def __init__(
+        self, came: Context, seen: Recognised, counter: TokenCounter, policy: Policy, *, by_original: bool = False
+    ) -> None:
+        self._came = came
+        self._seen = seen
+        self._is_plain = isinstance(seen.positions, range) and not by_original
+        """The messages of the request are those of the history, in one piece."""
+        self._counter = counter
+        self._policy = policy
+        self._edited: tuple[Record, dict[int, Message]] | None = None
+        self.wait: Wait | None = None
+        """The last look in vain since the last edit: the layer goes on waiting from there."""
+        self.was_rejected = False
+        """The plan of that request did not pass the verifier."""
+        self.looked = 0
+        """The length of the request that the strategy was asked about last."""
+        self._looks = 0
+
+    def steps(self, since: int, record: Record | None) -> list[Step]:
+        """The edits of all requests of more than ``since`` messages, the current one included; ``record`` holds the
+        edits in force before that."""
+        steps: list[Step] = []
+        while len(steps) < _MOST_STEPS:
+            step = self.first(since, record)
+            if step is None:
+                break
+            steps.append(step)
+            since, record = step.length, step.record
+        return steps
+
+    def first(self, since: int, record: Record | None) -> Step | None:
+        """The first edit of them."""
+        lengths = self._lengths(since)
+        if not lengths or not self._is_due(lengths[-1], record):
+            return None
+        low, high = 0, len(lengths) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_due(lengths[middle], record):
+                high = middle
+            else:
+                low = middle + 1
+        self.wait = None
+        for length in lengths[low:]:
+            context = self._context(length, record)
+            if context is None:
+                continue
+            user, sizes = self._seen.latest_user(length), self._policy.waits_on(context)
+            if self._looks >= _EACH and length < self._seen.length:
+                user, sizes = -1, sizes or (context.tokens,)
+            if sizes is not None and self.wait is not None and self.wait.goes_on(user, sizes):
+                continue
+            self.looked, self.was_rejected = length, False
+            self._looks += 1
+            step = self._step(length, context)
+            if step is not None:
+                return step
+            self.wait = None if sizes is None else Wait(user, sizes)
+        return None
+
+    def _lengths(self, since: int) -> list[int]:
+        """The lengths of the requests that the history tells of, those alone that the user has spoken in."""
+        seen = self._seen
+        messages, length = seen.history.messages, seen.length
+        if since >= length:
+            return []
+        user = next((at for at in range(length) if is_users(messages[at])), length)
+        answers = (
+            at
+            for at in range(max(since, user) + 1, length)
+            if messages[at].role == "assistant" and not messages[at].mark
+        )
+        return [*answers, length]
+
+    def _is_due(self, length: int, record: Record | None) -> bool:
+        context = self._context(length, record)
+        return context is not None and self._policy.is_due(context)
+
+    def _step(self, length: int, context: Context) -> Step | None:
+        plan = self._policy.plan(context)
+        if plan is None or (isinstance(plan, Plan) and plan.is_empty):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return None
+        if problems(plan, context):
+            self.was_rejected = True
+            return None
+        after = context.after(plan)
+        left = list(zip(after.messages, after.origins, strict=True))
+        record = record_of(self._positions(length), self._messages(length), left)
+        return Step(length, record, plan.strategy, plan.reason)
+
+    def _context(self, length: int, record: Record | None) -> Context | None:
+        """The context of the request of that many messages of the history, with these edits."""
+        came, seen = self._came, self._seen
+        messages = self._messages(length)
+        head = seen.positions.start if self._is_plain and isinstance(seen.positions, range) else -1
+        if head >= 0:
+            sums = seen.history.sums(seen.length, self._counter, came.size_of)
+            tokens = came.messages_tokens - (sums[seen.length] - sums[length])
+        else:
+            tokens = sum(map(came.size_of, messages))
+        context = came
+        if length < seen.length:
+            if came.left_out and max(came.left_out) >= len(messages):  # it was left out later than that
+                return None
+            request = came.request.but(messages=messages)
+            context = msgspec.structs.replace(
+                came, request=request, messages=messages, messages_tokens=tokens, is_cold=False
+            )
+        if record is None:
+            return context
+        edited = self._made(record)
+        if edited is None:
+            return None
+        positions = self._positions(length)
+        if head < 0:
+            return context.after(record.plan(positions, len(messages), edited))
+        saved = record.saved(seen.history.sums(length, self._counter, came.size_of), came.size_of, edited)
+
+        def origins() -> Sequence[int | None]:
+            plan = record.plan(positions, len(messages), edited)
+            return [origin for _, origin in plan.apply_to(messages)]
+
+        return msgspec.structs.replace(
+            context,
+            messages=record.carried_out(messages, head, edited),
+            messages_tokens=tokens - saved,
+            find_origins=origins,
+        )
+
+    def _made(self, record: Record) -> dict[int, Message] | None:
+        """The edited messages of a record, the same objects again, so that each is counted once."""
+        if self._edited is None or self._edited[0] is not record:
+            edited = record.edited(self._came.messages, self._seen.positions)
+            if edited is None:
+                return None
+            self._edited = (record, edited)
+        return self._edited[1]
+
+    def _positions(self, length: int) -> Sequence[int]:
+        return self._seen.positions[:length]
+
+    def _messages(self, length: int) -> tuple[Message, ...]:
+        """The messages of that request: what stands before its answer."""
+        messages, positions = self._came.messages, self._seen.positions
+        return messages if length == self._seen.length else messages[: positions[length]]

@@ -1,0 +1,84 @@
+"""Sizes: tokens of messages and options, counted once by each counter."""
+
+from __future__ import annotations
+
+import threading
+from typing import cast
+
+from msgspec.structs import force_setattr
+
+from chatstack.context.bounded import Bounded
+from chatstack.context.digests import digest
+from chatstack.tokens.counter import TokenCounter, whole_count
+from chatstack.values.messages import Message
+from chatstack.values.requests import ChatOptions
+
+_COUNTED_EXTRAS = ("thinking", "output_format", "response_format", "functions")
+
+
+class Sizes:
+    """Remembers what counters gave; bounded, what was not used for longest out first."""
+
+    def __init__(self, max_entries: int, lock: threading.RLock) -> None:
+        self._max_entries = max_entries
+        self._lock = lock
+        self._by_counter: list[tuple[TokenCounter, Bounded[object, int]]] = []
+
+    def size_of(self, message: Message, counter: TokenCounter) -> int:
+        """The size of a message by that counter, which is asked once for each message; for each distinct one, if
+        asking costs more than telling whether it is."""
+        kept = message.__dict__.get("_size")
+        if kept is not None and kept[0] is counter:
+            return cast("int", kept[1])
+        if counter.is_cheap:
+            known = whole_count(counter, "count_message", counter.count_message(message))
+        else:
+            sizes = self._sizes_by(counter)
+            key = digest(message)
+            with self._lock:
+                found = sizes.get(key)
+            known = whole_count(counter, "count_message", counter.count_message(message)) if found is None else found
+            if found is None:
+                with self._lock:
+                    sizes.put(key, known)
+        force_setattr(message, "_size", (counter, known))
+        return known
+
+    def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
+        """The size of instructions, tool schemas and answer schema; asked once for each distinct set."""
+        sizes = self._sizes_by(counter)
+        given = (options.instructions, options.tools, options.output_schema, options.tool_choice)
+        extras = ""
+        if options.extra:  # what a counter may look at there: it can be anything, so by how it is written
+            extras = repr([options.extra.get(name) for name in _COUNTED_EXTRAS])
+        key = (hash(given), len(options.instructions or ""), hash(extras))  # not the texts: they may be long, and many
+        with self._lock:
+            known = sizes.get(key)
+        if known is None:
+            known = whole_count(counter, "count_options", counter.count_options(options))
+            with self._lock:
+                sizes.put(key, known)
+        return known
+
+    def _sizes_by(self, counter: TokenCounter) -> Bounded[object, int]:
+        for known, sizes in self._by_counter:
+            if known is counter:
+                return sizes
+        with self._lock:
+            del self._by_counter[:-7]
+            sizes = Bounded[object, int](self._max_entries)
+            self._by_counter.append((counter, sizes))
+            return sizes
+
+    def clear(self) -> None:
+        """Forget all of them; a message keeps its own."""
+        self._by_counter.clear()
+
+    def __len__(self) -> int:
+        return sum(len(sizes) for _, sizes in self._by_counter)
+
+
+def sized(message: Message, tokens: int, counter: TokenCounter) -> Message:
+    """The message, of that size for whoever asks the memory: a stand-in for one that is not written yet."""
+    force_setattr(message, "_size", (counter, tokens))
+    return message

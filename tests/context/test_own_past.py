@@ -1,0 +1,90 @@
+"""Whose past a choice binds, by hand: few-shot examples and attachments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from chatstack import ChatStack, ClearThenDrop, ContextWindowGuard, Message, Summarizer
+from chatstack.testing import ScriptedClient
+
+EXAMPLES = [
+    Message.user("Label tickets as in these examples."),
+    Message.assistant("Ready."),
+    *(
+        message
+        for number in range(6)
+        for message in (
+            Message.user(f"Ticket: example {number} " + "of what people write to us " * 6),
+            Message.assistant(f"label: LABEL_{number}"),
+        )
+    ),
+]
+LONG = Message.user("Ticket: " + "a long mail thread that was pasted " * 80)
+
+
+def guarded(stack: ChatStack, limit: int = 1_000) -> ChatStack:
+    return stack.use(ContextWindowGuard, max_context_tokens=limit, prune_on_overflow=True)
+
+
+STACKS: dict[str, Callable[[ChatStack], ChatStack]] = {
+    "guard": guarded,
+    "condensing": lambda stack: guarded(stack.use(ClearThenDrop, max_tokens=1_000)),
+    "summarizer": lambda stack: guarded(
+        stack.use(Summarizer, max_tokens=900, summary_client=ScriptedClient(["in short"]), max_summary_tokens=60)
+    ),
+}
+
+
+@pytest.mark.parametrize("recipe", STACKS)
+@pytest.mark.parametrize("system", [None, "All have the same rules."])
+@pytest.mark.parametrize("has_id", [True, False])
+def test_one_users_long_first_message_takes_the_examples_from_nobody_else(
+    recipe: str, system: str | None, has_id: bool
+) -> None:
+    model = ScriptedClient(["label: PARCEL"])
+    client = STACKS[recipe](ChatStack(model)).build()
+
+    async def ask(name: str, messages: list[Message]) -> list[Message]:
+        rules = Message.system(system or f"{name}'s rules.")
+        response = await client.get_response([rules, *messages], conversation_id=name if has_id else None)
+        return [*messages, *response.messages]
+
+    async def all_of_them() -> None:
+        before = await ask("b", [*EXAMPLES, Message.user("Ticket: where is my parcel?")])
+        await ask("a", [*EXAMPLES, LONG])
+        assert len(model.requests[-1].messages) < 2 + len(EXAMPLES)
+        await ask("c", [*EXAMPLES, Message.user("Ticket: the app crashes")])
+        assert len(model.requests[-1].messages) == 2 + len(EXAMPLES)
+        await ask("b", [*before, Message.user("Ticket: it has come, thanks")])
+        assert len(model.requests[-1].messages) == 4 + len(EXAMPLES)
+
+    asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("first", ["the one that fits", "the one that does not"])
+def test_an_attachment_of_one_is_no_reminder_in_the_past_of_another(first: str) -> None:
+    """Both have the same system message, the same question and the same answer; one said something more with it."""
+    model = ScriptedClient(["label: PARCEL"])
+    client = guarded(ChatStack(model)).build()
+    question = [Message.system("Rules."), *EXAMPLES, Message.user("Ticket: where is my parcel?")]
+
+    async def ask(name: str, messages: list[Message]) -> list[Message]:
+        response = await client.get_response(messages, conversation_id=name)
+        return [*messages, *response.messages]
+
+    async def both() -> None:
+        if first == "the one that fits":
+            fits = await ask("b", question)
+            await ask("a", [*question, LONG])
+        else:
+            await ask("a", [*question, LONG])
+            fits = await ask("b", question)
+        assert len(model.requests[0].messages) != len(model.requests[1].messages)
+        given = [*fits, Message.user("Ticket: it has come, thanks")]
+        await ask("b", given)
+        assert list(model.requests[-1].messages) == given
+
+    asyncio.run(both())

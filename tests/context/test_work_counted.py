@@ -1,0 +1,140 @@
+"""The work of a call, in counts: between edits it does not grow with the history, and an unknown past is soon known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from chatstack import CharCounter, ChatStack, ContextMemory, ContextWindowGuard, Message, Plan, Strategy, ToolCall
+from chatstack.context import digests
+from chatstack.context.context import Context
+from chatstack.context.truncating import Truncate
+from chatstack.testing import ScriptedClient
+from tests.histories import decoded_again
+
+LIMIT = 12_000
+
+
+class Counting(CharCounter):
+    """Counts how often it is asked."""
+
+    is_cheap = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def count_message(self, message: Message) -> int:
+        self.asked += 1
+        return super().count_message(message)
+
+
+def rounds(first: int, count: int) -> list[Message]:
+    return [
+        message
+        for number in range(first, first + count)
+        for message in (
+            Message.assistant("I look.", ToolCall(f"c{number}", "look", '{"at": 1}')),
+            Message.tool(f"c{number}", f"seen {number} " + "grey " * 20, name="look"),
+        )
+    ]
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What digests were made of."""
+    made: list[object] = []
+    real = digests.written
+
+    def noted(value: object) -> bytes:
+        made.append(value)
+        return real(value)
+
+    monkeypatch.setattr(digests, "written", noted)
+    return made
+
+
+@pytest.mark.parametrize("form", [list, decoded_again], ids=["the same objects", "fresh objects"])
+def test_a_call_between_edits_counts_and_digests_what_is_new_alone(
+    form: Callable[[Sequence[Message]], list[Message]], written: list[object]
+) -> None:
+    counter = Counting()
+    model = ScriptedClient()
+    client = (
+        ChatStack(model, memory=ContextMemory(clock=lambda: 0.0))
+        .use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True, counter=counter)
+        .build()
+    )
+
+    async def work_at(length: int) -> tuple[int, int]:
+        """The most of five calls, once the history is edited, and known."""
+        history = [Message.user(f"task {length}"), *rounds(0, length)]
+        most = (0, 0)
+        for at in range(8):
+            history += rounds(length + at, 1)
+            counter.asked = 0
+            written.clear()
+            await client.get_response(form(history), conversation_id=str(length))
+            assert len(model.requests[-1].messages) < len(history)
+            if at > 2:
+                most = max(most, (counter.asked, len(written)))
+        return most
+
+    async def check() -> None:
+        short, long = await work_at(500), await work_at(2_000)
+        assert long <= short <= (16, 16), (short, long)
+
+    asyncio.run(check())
+
+
+@dataclass(frozen=True)
+class Asked(Strategy):
+    """Truncates, and keeps count; ``is_cheap`` says that it tells cheaply when it is due."""
+
+    limit: int
+    is_cheap: bool
+    plans: list[int] = field(default_factory=list, repr=False, compare=False)
+    tests: list[int] = field(default_factory=list, repr=False, compare=False)
+    name = "asked"
+
+    def is_due(self, context: Context) -> bool:
+        self.tests.append(len(context.messages))
+        return not self.is_cheap or Truncate(self.limit).is_due(context)
+
+    def plan(self, context: Context) -> Plan | None:
+        self.plans.append(len(context.messages))
+        return Truncate(self.limit).plan(context)
+
+
+def turns(first: int, count: int) -> list[Message]:
+    return [
+        message
+        for number in range(first, first + count)
+        for message in (Message.assistant(f"seen {number} " + "grey " * 20), Message.user("and then?"))
+    ]
+
+
+@pytest.mark.parametrize("limit", [LIMIT, 10_000_000])
+@pytest.mark.parametrize("more", [rounds, turns], ids=["rounds of one turn", "turns"])
+@pytest.mark.parametrize("is_cheap", [True, False])
+def test_of_a_long_history_that_is_seen_first_a_strategy_is_asked_a_bounded_number_of_times(
+    is_cheap: bool, more: Callable[[int, int], list[Message]], limit: int
+) -> None:
+    strategy = Asked(limit, is_cheap)
+    client = ChatStack(ScriptedClient(), memory=ContextMemory(clock=lambda: 0.0)).use(strategy).build()
+    history = [Message.user("task"), *more(0, 2_500)]
+
+    async def check() -> None:
+        await client.get_response(history, conversation_id="one")
+        first = (len(strategy.plans), len(strategy.tests))
+        assert first[0] <= (40 if is_cheap else 900)
+        assert first[1] <= 40 * 14
+        history.extend(more(2_500, 1))
+        await client.get_response(history, conversation_id="one")
+        assert len(strategy.plans) - first[0] <= 1
+        assert len(strategy.tests) - first[1] <= 2
+
+    asyncio.run(check())
