@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from chatstack.errors import ToolTimeoutError as ToolTimeoutError
     from chatstack.errors import TurnTimeoutError as TurnTimeoutError
     from chatstack.errors import UnknownToolError as UnknownToolError
+    from chatstack.errors import UnusableRecordError as UnusableRecordError
     from chatstack.errors import WiringError as WiringError
     from chatstack.errors import WorkspaceError as WorkspaceError
     from chatstack.layers.budget import Budget as Budget
@@ -85,6 +86,12 @@ if TYPE_CHECKING:
     from chatstack.nodes.managers import StackContextManager as StackContextManager
     from chatstack.nodes.managers import StrategyContextManager as StrategyContextManager
     from chatstack.nodes.state import AgentState as AgentState
+    from chatstack.providers.converters import from_anthropic as from_anthropic
+    from chatstack.providers.converters import from_openai_chat as from_openai_chat
+    from chatstack.providers.converters import from_openai_responses as from_openai_responses
+    from chatstack.providers.converters import to_anthropic as to_anthropic
+    from chatstack.providers.converters import to_openai_chat as to_openai_chat
+    from chatstack.providers.converters import to_openai_responses as to_openai_responses
     from chatstack.telemetry.emission import Telemetry as Telemetry
     from chatstack.telemetry.events import ProgressEvent as ProgressEvent
     from chatstack.telemetry.feed import ProgressEvents as ProgressEvents
@@ -104,6 +111,8 @@ if TYPE_CHECKING:
     from chatstack.tools.tool import Tool as Tool
     from chatstack.tools.tool import ToolContext as ToolContext
     from chatstack.tools.tool import tool as tool
+    from chatstack.values.histories import from_json as from_json
+    from chatstack.values.histories import to_json as to_json
     from chatstack.values.messages import Annotation as Annotation
     from chatstack.values.messages import Message as Message
     from chatstack.values.parts import File as File
@@ -208,13 +217,23 @@ _HOMES = {
         "ToolTimeoutError",
         "TurnTimeoutError",
         "UnknownToolError",
+        "UnusableRecordError",
         "WiringError",
         "WorkspaceError",
+    ),
+    "chatstack.providers.converters": (
+        "from_anthropic",
+        "from_openai_chat",
+        "from_openai_responses",
+        "to_anthropic",
+        "to_openai_chat",
+        "to_openai_responses",
     ),
     "chatstack.telemetry.emission": ("Telemetry",),
     "chatstack.telemetry.events": ("ProgressEvent",),
     "chatstack.telemetry.feed": ("ProgressEvents", "ProgressFeed"),
     "chatstack.telemetry.tracer": ("ModelTracer",),
+    "chatstack.values.histories": ("from_json", "to_json"),
     "chatstack.values.messages": ("Annotation", "Message"),
     "chatstack.values.parts": (
         "File",
@@ -234,10 +253,44 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+_ELSEWHERE = {
+    "OpenAIChatClient": "chatstack.providers.openai",
+    "OpenAIResponsesClient": "chatstack.providers.openai",
+    "AnthropicChatClient": "chatstack.providers.anthropic",
+    "ScriptedClient": "chatstack.testing",
+    "TelemetryCapture": "chatstack.testing",
+    "SQLiteStore": "chatstack.stores.sqlite",
+    "SQLiteJournal": "chatstack.stores.sqlite_journal",
+    "LiveView": "chatstack.live",
+}
+"""What is looked for here and lies where its extra, or its file, is needed."""
+
+
+def _missing(name: str) -> Exception:
+    """The error for a name that is not here, with the one that was meant.
+
+    An ``AttributeError``; for ``from chatstack import ...`` an ``ImportError``, as that statement would drop the text.
+    """
+    import difflib
+    import inspect
+    import opcode
+
+    close = next(iter(difflib.get_close_matches(name, [*_HOME_OF, *_ELSEWHERE], n=1)), "")
+    where = f"; {close} is in {_ELSEWHERE[close]}" if close in _ELSEWHERE else f"; did you mean {close!r}?"
+    told = where if close else ""
+    frame = inspect.currentframe()
+    caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
+    if caller is not None and caller.f_lasti >= 0:
+        instruction = caller.f_code.co_code[caller.f_lasti]
+        if opcode.opname[instruction] == "IMPORT_FROM":
+            return ImportError(f"cannot import name {name!r} from 'chatstack'{told}", name=name, path=__file__)
+    return AttributeError(f"module 'chatstack' has no attribute {name!r}{told}", name=name)
+
+
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
-        raise AttributeError(f"module 'chatstack' has no attribute {name!r}")
+        raise _missing(name)
     found: object = getattr(importlib.import_module(home), name)
     globals()[name] = found
     return found

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from operator import countOf
-from typing import TypeGuard, TypeVar, cast, overload
+from typing import Never, TypeGuard, TypeVar, cast, overload
 
 from chatstack.client.parsing import OutputShape, shape_of
 from chatstack.client.stream import ChatStream
 from chatstack.errors import InputError
 from chatstack.values.messages import Message
-from chatstack.values.requests import ChatOptions, ChatRequest
+from chatstack.values.mistakes import check_messages, remedy_for
+from chatstack.values.requests import ChatOptions, ChatRequest, refuse_blank
 from chatstack.values.responses import ChatResponse, ParsedResponse
 
 T = TypeVar("T")
 
 _DEFAULT = ChatOptions()
+_TAKEN = ("conversation_id", "options", "output_type", "timeout_seconds")
 
 
 class ChatFronts:
@@ -65,6 +68,7 @@ class ChatFronts:
         conversation_id: str | None = None,
         output_type: object = None,
         timeout_seconds: float | None = None,
+        **unknown: Never,
     ) -> ChatResponse:
         """Answer the conversation; returns when the turn is over, tool calls included.
 
@@ -75,8 +79,10 @@ class ChatFronts:
         Raises ``InputError`` for what cannot be sent, ``ProviderError`` when the model's side fails, and
         ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out.
         """
+        _check_unknown("get_response", unknown)
         shape = None if output_type is None else shape_of(output_type)
         request = request_of(messages, options, conversation_id, stream=False, shape=shape)
+        refuse_blank(request.messages)
         if timeout_seconds is not None:
             async with self._opening(request, timeout_seconds, shape) as stream:
                 return await stream.response()
@@ -95,13 +101,16 @@ class ChatFronts:
         conversation_id: str | None = None,
         output_type: object = None,
         timeout_seconds: float | None = None,
+        **unknown: Never,
     ) -> ChatStream:
         """The same answer, as it comes. Bad input raises at once; nothing is sent until it is entered or iterated.
 
         With ``output_type``, ``stream.response()`` has the value, or raises the ``OutputError``.
         """
+        _check_unknown("get_streaming_response", unknown)
         shape = None if output_type is None else shape_of(output_type)
         request = request_of(messages, options, conversation_id, stream=True, shape=shape)
+        refuse_blank(request.messages)
         return self._opening(request, timeout_seconds, shape)
 
     def _opening(self, request: ChatRequest, timeout_seconds: float | None, shape: OutputShape | None) -> ChatStream:
@@ -129,13 +138,12 @@ def request_of(
     elif _is_sequence(messages):
         found = tuple(messages)
     else:
-        raise InputError(f"messages: expected text, a Message or a list of them, got {type(messages).__name__}")
+        kind = type(messages).__name__
+        raise InputError(f"messages: expected text, a Message or a list of them, got {kind}{remedy_for(messages)}")
     if not found:
         raise InputError("messages: empty; a request needs at least one message")
     if countOf(map(type, found), Message) != len(found):  # histories are long, and nearly always right
-        for position, message in enumerate(found):
-            if not isinstance(message, Message):
-                raise InputError(f"messages[{position}]: expected Message, got {type(message).__name__}")
+        check_messages(found)
     if options is not None and not isinstance(options, ChatOptions):
         raise InputError(f"options: expected ChatOptions, got {type(options).__name__}")
     if conversation_id is not None and not isinstance(conversation_id, str):
@@ -148,6 +156,21 @@ def request_of(
             raise InputError("output_type: the options have an output_schema already; leave one of them out")
         options = options.but(output_schema=shape.schema)
     return ChatRequest(cast("tuple[Message, ...]", found), options, conversation_id, stream)
+
+
+def _check_unknown(front: str, unknown: Collection[str]) -> None:
+    """Refuse what a front does not take, e.g. ``temperature=0``, and name where it belongs, or the nearest name."""
+    for name in unknown:
+        fields = ChatOptions.__struct_fields__
+        close = next(iter(difflib.get_close_matches(name, [*_TAKEN, *fields], n=1)), "")
+        if name == "stream":
+            remedy = "get_streaming_response(...) streams"
+        elif close in _TAKEN:
+            remedy = f"did you mean {close!r}?"
+        else:
+            example = f"{close}=..." if close else "temperature=0, extra={...}"
+            remedy = f"how to answer is said by options=ChatOptions({example})"
+        raise InputError(f"{front}: unknown option {name!r}; {remedy}")
 
 
 def _check_timeout(seconds: object) -> None:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class ChatClient(Protocol):
     """Anything that answers a request. A class that has ``send`` is one; nothing needs to be imported or inherited.
 
-    ``send`` is *primed*: it returns once the model has begun to answer (or has answered nothing), and raises
+    ``send`` is *primed*: it returns once the model has begun to answer (or has finished an empty message), and raises
     if the request is refused before that. So whoever retries does it around ``await inner.send(...)``, and never
     after a delta has reached the caller.
     """

@@ -40,6 +40,14 @@ class StreamWatch(Protocol):
     def ended(self, answer: ChatResponse | None, error: BaseException | None, /) -> None: ...
 
 
+def closes_this(error: BaseException | None) -> bool:
+    """Whether an error closes the very coroutine that has caught it, as the collector does: maybe from another context,
+    where there is nothing to leave. A ``GeneratorExit`` that code below has raised has been through a frame there."""
+    if not isinstance(error, GeneratorExit):
+        return False
+    return error.__traceback__ is None or error.__traceback__.tb_next is None
+
+
 class OpeningSource:
     """The source of a stream that has not been sent yet: what the fronts give to people.
 
@@ -166,8 +174,7 @@ class WatchedSource:
             self._end(None)
             raise
         except BaseException as error:
-            # Thrown in by the collector, maybe from another context: there is nothing to leave.
-            is_collected = isinstance(error, GeneratorExit)
+            is_collected = closes_this(error)
             self._end(error)
             raise
         finally:

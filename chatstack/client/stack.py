@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
@@ -98,16 +98,15 @@ class ChatStack:
                 f"ChatStack: provider is a {kind}, which has no send(); pass a chat client", parameter="provider"
             )
         if self.memory is not None:
-            if not getattr(self.memory, "shared_by_stack", False):
-                raise WiringError(
-                    f"ChatStack: memory is a {name_of(self.memory)}; pass a ContextMemory", parameter="memory"
-                )
+            if isinstance(self.memory, type) or not getattr(self.memory, "shared_by_stack", False):
+                is_class = "the class " if isinstance(self.memory, type) else "a "
+                told = f"memory is {is_class}{name_of(self.memory)}; pass a ContextMemory()"
+                raise WiringError(f"ChatStack: {told}", parameter="memory")
             self.services.add(self.memory)
 
     def use(self, source: LayerSource, *, name: str | None = None, **options: object) -> ChatStack:
         """The recipe with one more layer, inside those before it."""
-        if not callable(source) and not hasattr(source, "as_layer"):
-            raise WiringError(f"use: {source!r} is not a layer: pass its class, a factory, or a strategy")
+        _check_source("use", source)
         called = name or name_of(source)
         if any(spec.name == called for spec in self.layers):
             raise WiringError(
@@ -120,6 +119,8 @@ class ChatStack:
     def override(self, name: str, source: LayerSource | None = None, **options: object) -> ChatStack:
         """The recipe with one layer changed: other options, or something else in its place."""
         position = self._position(name, "override")
+        if source is not None:
+            _check_source("override", source)
         old = self.layers[position]
         kept = dict(old.options) if source is None or source is old.source else {}
         new = LayerSpec(name, source or old.source, MappingProxyType({**kept, **options}))
@@ -158,6 +159,14 @@ class ChatStack:
         async with self.build(resolve) as client:
             yield client
 
+    if not TYPE_CHECKING:  # a type checker knows by itself
+
+        def __getattr__(self, name: str) -> object:
+            told = f"'ChatStack' object has no attribute {name!r}"
+            if hasattr(ChatFronts, name):
+                told += "; a stack is a recipe, and what build() gives is a client"
+            raise AttributeError(told, name=name, obj=self)
+
     def __repr__(self) -> str:
         return "".join([f"ChatStack({self.provider!r})", *(f"\n    .{spec!r}" for spec in self.layers)])
 
@@ -180,6 +189,19 @@ class ChatStack:
         return replace(self, layers=layers)
 
 
+def _check_source(verb: str, source: object) -> None:
+    if isinstance(source, type) or (callable(source) and not is_client(source)) or hasattr(source, "as_layer"):
+        return
+    kind = type(source).__name__
+    if is_client(source):
+        raise WiringError(
+            f"{verb}: a {kind} that is made already cannot wrap the layers behind it; pass its class and its options: "
+            f".{verb}({kind}, ...)",
+            layer=kind,
+        )
+    raise WiringError(f"{verb}: {source!r} is not a layer: pass its class, a factory, or a strategy")
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BuiltClient(Closing, ChatFronts):
     """What ``build`` returns: the whole stack as one client, with both fronts.
@@ -191,6 +213,8 @@ class BuiltClient(Closing, ChatFronts):
     layers: tuple[object, ...]
     names: tuple[str, ...]
     provider: ChatClient
+
+    kind: ClassVar[str] = "stack"
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         return await self.inner.send(request)

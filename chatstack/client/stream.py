@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from chatstack.client.sources import OpeningSource, StreamWatch, UpdateSource, WatchedSource
-from chatstack.errors import StreamBusyError, StreamClosedError
+from chatstack.errors import BrokenStreamError, StreamBusyError, StreamClosedError
+from chatstack.tokens.reported import credible, with_usage
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate, FinishReason, Usage
+
+UsageCheck: TypeAlias = Callable[[ChatUpdate, ChatResponse], ChatUpdate]
 
 _NO_USAGE = Usage()
 
@@ -25,6 +28,9 @@ class ChatStream:
 
     One task reads it. What the fronts give may also be closed by another task, which stops the reader with a
     ``StreamClosedError``; a second reader gets a ``StreamBusyError``. A stream from ``send`` belongs to its one layer.
+
+    Whatever client it comes from: one that ends in the middle of a message, or without any, raises
+    ``BrokenStreamError`` there, and is never a short answer. A message may be empty.
     """
 
     __slots__ = (
@@ -34,6 +40,7 @@ class ChatStream:
         "_failure",
         "_fold",
         "_head",
+        "_in_message",
         "_listeners",
         "_owned",
         "_parsed",
@@ -42,6 +49,7 @@ class ChatStream:
         "_source",
         "_started",
         "sent",
+        "usage_check",
     )
 
     def __init__(self, source: UpdateSource, *, owns: ChatStream | None = None) -> None:
@@ -56,11 +64,24 @@ class ChatStream:
         self._read: Callable[[ChatResponse], ChatResponse] | None = None
         self.sent: ChatRequest | None = None
         """The request as it reached the provider, where it, or the model tracer around it, has said so."""
-        self._started = self._ended = self._closed = self._released = False
+        self.usage_check: UsageCheck = _credible
+        """Takes out what an update reports that cannot be true; gets the update, and the answer before it."""
+        self._started = self._ended = self._closed = self._released = self._in_message = False
+
+    if not TYPE_CHECKING:  # a type checker knows by itself
+
+        def __getattr__(self, name: str) -> object:
+            told = f"'ChatStream' object has no attribute {name!r}"
+            if name in ("text", "messages", "usage", "parsed"):
+                told += f"; read it first: (await stream.response()).{name}"
+            raise AttributeError(told, name=name, obj=self)
 
     @classmethod
     async def primed(cls, source: UpdateSource) -> ChatStream:
-        """For providers: read until the model has begun to answer; what it raises before that is raised here."""
+        """For providers: read until the model has begun to answer; what it raises before that is raised here.
+
+        So is an answer of nothing, as a ``BrokenStreamError``: the next client of a fallback may have one.
+        """
         stream = cls(source)
         stream._head = head = deque[ChatUpdate]()
         try:
@@ -70,7 +91,7 @@ class ChatStream:
                 if update.has_content or update.message_done is not None:
                     break
         except StopAsyncIteration:
-            pass
+            raise _broken(in_message=False) from None
         except GeneratorExit:  # thrown in by the collector, which ends the source as well
             raise
         except BaseException:
@@ -148,10 +169,7 @@ class ChatStream:
             try:
                 update = await self._source.__anext__()
             except StopAsyncIteration:
-                self._ended = True
-                if self._owned is not None:  # a source may end before what it reads from does
-                    await self._owned.aclose()
-                self._finish()
+                await self._end()
                 raise
             except StreamBusyError:  # the other task's reading goes on
                 raise
@@ -166,8 +184,26 @@ class ChatStream:
         ):
             if self._fold is None:
                 self._fold = _Fold()
+            if update.usage is not None or update.overhead_usage is not None:
+                update = self.usage_check(update, self.so_far)
             self._fold.add(update)
+        if update.message_done is not None:
+            self._in_message = False
+        elif not self._in_message:
+            self._in_message = update.has_content
         return update
+
+    async def _end(self) -> None:
+        """Take the source's end for what it is: that of the answer, or of a connection."""
+        is_whole = not self._in_message and self._fold is not None and self._fold.messages
+        if not is_whole:
+            self._failure = _broken(in_message=self._in_message)
+        self._ended = self._failure is None
+        if self._owned is not None:  # a source may end before what it reads from does
+            await self._owned.aclose()
+        if self._failure is not None:
+            raise self._failure from None
+        self._finish()
 
     def _over(self) -> BaseException:
         """What to raise when there is nothing more to read."""
@@ -219,6 +255,15 @@ class ChatStream:
                 if self._owned is not None:
                     await self._owned.aclose()
         self._released = True
+
+
+def _credible(update: ChatUpdate, so_far: ChatResponse) -> ChatUpdate:
+    return with_usage(update, credible)
+
+
+def _broken(*, in_message: bool) -> BrokenStreamError:
+    told = "in the middle of a message" if in_message else "without a message"
+    return BrokenStreamError(f"the stream ended {told}: the answer is not complete")
 
 
 class _Fold:

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.errors import WiringError
@@ -17,6 +17,8 @@ from chatstack.errors import WiringError
 Resolver: TypeAlias = Callable[[type], object]
 """From a type to an instance: all that a container has to offer. What it has not, it says by a ``LookupError`` whose
 argument is the type itself, as ``{...}.__getitem__`` does, or by None; other errors surface."""
+
+T = TypeVar("T")
 
 Layer: TypeAlias = Callable[..., ChatClient]
 """A layer, as a type: a callable ``(inner, **services) -> ChatClient``. Most are classes."""
@@ -65,6 +67,26 @@ def _blueprint(factory: Layer) -> _Blueprint:
     )
 
 
+def wraps_a_client(kind: type[T]) -> type[T]:
+    """Class decorator of a layer: called without a client, as in ``.use(Guard(limit=5))``, it says what to write."""
+    made = cast("Any", kind).__init__
+
+    @functools.wraps(made)
+    def checked(self: object, *args: object, **options: object) -> None:
+        if not args and "inner" not in options:
+            named = "".join(f", {name}=..." for name in options)
+            raise WiringError(
+                f"{kind.__name__}: there is no client that it wraps; in a recipe pass the class and its options: "
+                f".use({kind.__name__}{named})",
+                layer=kind.__name__,
+                parameter="inner",
+            )
+        made(self, *args, **options)
+
+    cast("Any", kind).__init__ = checked
+    return kind
+
+
 def wire(
     factory: Layer,
     inner: ChatClient,
@@ -80,9 +102,10 @@ def wire(
         check_options(options, option_names(factory), name)
     given = dict(options)
     for parameter in blueprint.parameters:
-        if parameter.name in given:
-            continue
         kind = service_type(parameter.hint)
+        if parameter.name in given:
+            _check_instance(name, parameter.name, given[parameter.name], kind)
+            continue
         if parameter.hint is not None and _is_resolver(parameter.hint):
             if has_resolver or not parameter.has_default:  # without a container, a layer should know that there is none
                 given[parameter.name] = resolve
@@ -104,6 +127,17 @@ def wire(
             layer=name,
         )
     return made
+
+
+def _check_instance(name: str, parameter: str, given: object, kind: type | None) -> None:
+    """Refuse a class where an instance of it is wanted: some would be taken, and fail at the first call."""
+    if isinstance(given, type) and isinstance(kind, type) and kind in given.__mro__:
+        kind_name = given.__name__
+        raise WiringError(
+            f"layer {name!r}: {parameter} is the class {kind_name} itself; pass an instance: {kind_name}(...)",
+            layer=name,
+            parameter=parameter,
+        )
 
 
 def service_type(hint: object) -> type | None:

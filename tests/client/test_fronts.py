@@ -10,6 +10,7 @@ from chatstack import (
     ChatFronts,
     ChatOptions,
     ChatRequest,
+    ChatResponse,
     ChatStream,
     InputError,
     Message,
@@ -85,6 +86,10 @@ def test_both_fronts_give_the_same_answer() -> None:
 
 
 SECRET = "my password is hunter2"
+OF_APIS = (
+    "; from_openai_chat(...) of chatstack makes messages of OpenAI's, from_openai_responses and from_anthropic do of "
+    "the others'"
+)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +99,28 @@ SECRET = "my password is hunter2"
         (7, "messages: expected text, a Message or a list of them, got int"),
         (SECRET.encode(), "messages: expected text, a Message or a list of them, got bytes"),
         (bytearray(SECRET.encode()), "messages: expected text, a Message or a list of them, got bytearray"),
-        ({"role": "user", "content": SECRET}, "messages: expected text, a Message or a list of them, got dict"),
+        (
+            {"role": "user", "content": SECRET},
+            f"messages: expected text, a Message or a list of them, got dict{OF_APIS}",
+        ),
         ({Message.user("a")}, "messages: expected text, a Message or a list of them, got set"),
         (iter([Message.user("a")]), "messages: expected text, a Message or a list of them, got list_iterator"),
         (Rows(Message.user("a")), "messages: expected text, a Message or a list of them, got Rows"),
         ([], "messages: empty; a request needs at least one message"),
         ((), "messages: empty; a request needs at least one message"),
-        ([Message.user("a"), SECRET], "messages[1]: expected Message, got str"),
-        ([{"role": "user", "content": SECRET}], "messages[0]: expected Message, got dict"),
+        ([Message.user("a"), SECRET], "messages[1]: expected Message, got str; write Message.user(text)"),
+        ([{"role": "user", "content": SECRET}], f"messages[0]: expected Message, got dict{OF_APIS}"),
+        ([[Message.user("a")]], "messages[0]: expected Message, got list; add several with history += messages"),
+        (
+            [ChatResponse(messages=())],
+            "messages[0]: expected Message, got ChatResponse; add what it added: history += response.messages",
+        ),
+        ("", "messages[0]: a blank user message, and nothing before it; a request needs something to send"),
+        (" \n", "messages[0]: a blank user message, and nothing before it; a request needs something to send"),
+        (
+            [Message.system(""), Message("user", ())],
+            "messages[1]: a blank user message, and nothing before it; a request needs something to send",
+        ),
         ([Message.user("a"), None], "messages[1]: expected Message, got NoneType"),
         ([Message], "messages[0]: expected Message, got StructMeta"),
     ],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from chatstack import (
     BrokenStreamError,
@@ -16,10 +17,13 @@ from chatstack import (
     Message,
     ServerError,
     StreamClosedError,
+    ToolCall,
+    ToolResult,
     TurnTimeoutError,
     Usage,
 )
 from chatstack.errors import ProviderTimeoutError
+from chatstack.values.responses import CallDelta
 
 DONE = ChatUpdate(
     message_done=Message.assistant("ab"), usage=Usage(3, 2), finish_reason="stop", response_id="r-1", model="m"
@@ -70,6 +74,34 @@ class Watch:
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None, /) -> None:
         self.endings.append((answer, error))
+
+
+def plain(inner: ChatStream) -> ChatStream:
+    return inner
+
+
+def owned(inner: ChatStream) -> ChatStream:
+    async def on() -> AsyncGenerator[ChatUpdate, None]:
+        async for update in inner:
+            yield update
+
+    return ChatStream(on(), owns=inner)
+
+
+def watched(inner: ChatStream) -> ChatStream:
+    return ChatStream.watched(inner, Watch())
+
+
+def opened(inner: ChatStream) -> ChatStream:
+    async def send() -> ChatStream:
+        return inner
+
+    return ChatStream.opening(send)
+
+
+async def iterated(stream: ChatStream) -> None:
+    async for _ in stream:
+        pass
 
 
 def ab() -> Source:
@@ -182,6 +214,62 @@ def test_an_error_reaches_the_reader_and_stays_the_answer_to_every_later_read() 
     asyncio.run(run())
 
 
+HELLO, LOOK = ChatUpdate(text="hello"), ToolCall("1", "look")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (),
+        (HELLO,),
+        (HELLO, ChatUpdate(finish_reason="stop", usage=Usage(3, 2))),
+        (ChatUpdate(reasoning="hm"),),
+        (ChatUpdate(part=LOOK),),
+        (ChatUpdate(call_delta=CallDelta(0, "1", "look")),),
+        (HELLO, DONE, HELLO),
+        (HELLO, DONE, ChatUpdate(usage=Usage(1, 1)), HELLO),
+    ],
+)
+@pytest.mark.parametrize("read", [iterated, ChatStream.response])
+@pytest.mark.parametrize("around", [plain, owned, watched, opened])
+def test_a_stream_that_ends_without_its_message_is_broken_wherever_it_is_read(
+    around: Callable[[ChatStream], ChatStream],
+    read: Callable[[ChatStream], Awaitable[object]],
+    steps: tuple[ChatUpdate, ...],
+) -> None:
+    async def run() -> None:
+        source, told = Source(*steps), list[ChatResponse]()
+        stream = around(source.stream())
+        stream.when_answered(told.append)
+        for _ in range(2):
+            with pytest.raises(BrokenStreamError, match="the answer is not complete"):
+                await read(stream)
+        await stream.aclose()
+        assert (source.is_closed, told) == (True, [])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (ChatUpdate(message_done=Message.assistant(), finish_reason="stop"),),
+        (ChatUpdate(message_done=Message.assistant(), finish_reason="refused"),),
+        (ChatUpdate(text="no", message_done=Message.assistant("no"), finish_reason="refused"),),
+        (ChatUpdate(part=LOOK), ChatUpdate(message_done=Message.assistant(LOOK), finish_reason="tool_calls")),
+        (HELLO, ChatUpdate(message_done=Message.assistant("hello"))),
+        (HELLO, ChatUpdate(message_done=Message.assistant("hello")), ChatUpdate(finish_reason="length")),
+        (HELLO, DONE, ChatUpdate(part=ToolResult("1", "look", "x"), message_done=Message.tool("1", "x"))),
+    ],
+)
+@pytest.mark.parametrize("around", [plain, owned, watched, opened])
+def test_an_answer_whose_message_is_finished_is_whole_however_little_is_in_it(
+    around: Callable[[ChatStream], ChatStream], steps: tuple[ChatUpdate, ...]
+) -> None:
+    answer = asyncio.run(around(Source(*steps).stream()).response())
+    assert answer.messages == tuple(step.message_done for step in steps if step.message_done is not None)
+
+
 def test_what_had_arrived_before_an_error_can_still_be_seen() -> None:
     async def run() -> ChatResponse:
         stream = Source(DONE, BrokenStreamError("gone")).stream()
@@ -261,7 +349,7 @@ def test_a_source_that_ends_before_what_it_reads_from_closes_that_too() -> None:
         inner = below.stream()
 
         async def first_only() -> AsyncGenerator[ChatUpdate, None]:
-            yield await inner.__anext__()
+            yield replace(await inner.__anext__(), message_done=Message.assistant("a"))
 
         text = "".join([update.text async for update in ChatStream(first_only(), owns=inner)])
         return text, below.is_closed
@@ -303,15 +391,21 @@ def test_an_error_after_the_first_content_is_raised_where_it_is_read() -> None:
 
 
 def test_an_answer_without_content_is_primed_too() -> None:
-    async def run() -> tuple[ChatResponse, ChatResponse]:
-        nothing = await ChatStream.primed(Source().updates())
+    async def run() -> ChatResponse:
         empty = ChatUpdate(message_done=Message.assistant(), finish_reason="stop", usage=Usage(1, 0))
         said_nothing = await ChatStream.primed(Source(empty).updates())
-        return await nothing.response(), await said_nothing.response()
+        return await said_nothing.response()
 
-    nothing, said_nothing = asyncio.run(run())
-    assert nothing.messages == ()
+    said_nothing = asyncio.run(run())
     assert (said_nothing.text, said_nothing.finish_reason) == ("", "stop")
+
+
+@pytest.mark.parametrize("steps", [(), (ChatUpdate(finish_reason="stop", usage=Usage(1, 0)),)])
+def test_an_answer_with_neither_content_nor_message_is_refused_by_priming(steps: tuple[ChatUpdate, ...]) -> None:
+    source = Source(*steps)
+    with pytest.raises(BrokenStreamError, match="without a message"):
+        asyncio.run(ChatStream.primed(source.updates()))
+    assert source.is_closed
 
 
 def test_a_primed_stream_that_was_closed_gives_nothing_more_not_even_what_it_had_read() -> None:

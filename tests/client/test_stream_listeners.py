@@ -153,7 +153,7 @@ def test_an_answer_of_nothing_is_an_answer() -> None:
     told: list[ChatResponse] = []
 
     async def use() -> None:
-        stream = await primed(updates())
+        stream = await primed(updates(ChatUpdate(message_done=Message.assistant())))
         stream.when_answered(told.append)
         await ask(stream)
 
