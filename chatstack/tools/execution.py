@@ -6,12 +6,12 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, cast
 
 import msgspec
-from opentelemetry.trace import set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.wiring import Resolver, ask, is_bound, nearest
@@ -19,7 +19,7 @@ from chatstack.errors import ToolDeniedError, ToolError, ToolTimeoutError, Unkno
 from chatstack.telemetry.content import as_attributes, tool_content
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import end_span, error_type, start_span
-from chatstack.telemetry.turns import attached, current_turn, within
+from chatstack.telemetry.turns import attached, beside, current_turn, within
 from chatstack.tools.output import output_of
 from chatstack.tools.threads import in_own_thread
 from chatstack.tools.tool import Tool, ToolContext
@@ -31,6 +31,10 @@ _UNKNOWN = "_OTHER"
 text in them."""
 _CORRECT = "Correct them and call again."
 
+
+graph_signals: ContextVar[tuple[type[Exception], ...]] = ContextVar("graph_signals", default=())
+"""Exceptions by which a tool pauses or leaves the graph around this turn: they propagate from every tool loop in it.
+Set by ``GraphNode.ask``; a context variable, as the tool loop was built by somebody who may not know of the graph."""
 
 Approval: TypeAlias = Callable[[ToolCall, ToolContext], bool | str | Awaitable[bool | str]]
 """Asked before a call is run: True for yes, False for no, or a text for no, which the model reads."""
@@ -82,7 +86,7 @@ class ToolRunner:
         stopped: BaseException | None = None
         outcome: Outcome | None = None
         try:
-            with attached(set_span_in_context(span)):
+            with attached(beside(span)):
                 outcome = await self._outcome(call, context)
             return outcome
         except BaseException as error:
@@ -121,7 +125,7 @@ class ToolRunner:
             if task is None or task.cancelling():
                 raise
             return self._failed(call, error, f"{call.name} was cancelled.")  # it cancelled itself
-        except self.propagate:
+        except (*self.propagate, *graph_signals.get()):
             raise
         except ToolError as error:  # made to be read by the model
             return self._failed(call, error, _said(error))

@@ -12,7 +12,7 @@ from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Resolver, wrong
+from chatstack.client.wiring import Resolver, wraps_a_client, wrong
 from chatstack.errors import ToolLoopError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
@@ -20,21 +20,23 @@ from chatstack.tools.execution import Approval, Outcome, ToolRunner
 from chatstack.tools.options import checked_tools
 from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool
-from chatstack.tools.turn import OVER_LIMIT, REPEATS, ToolTurn, refused
+from chatstack.tools.turn import OVER_LIMIT, REPEATS, LimitsToolCalls, ToolTurn, limits_in, refused
 from chatstack.values.parts import ToolCall
 from chatstack.values.requests import ChatRequest, DeclaredTool, ToolDeclaration
 from chatstack.values.responses import ChatUpdate
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionInvoker(ChatFronts):
     """Runs the tools that the model calls, and asks again, until it answers.
 
     Goes outside the layers that keep the context small, so that they see every round. Parallel calls run together;
     their results come in call order. After ``max_tool_calls_per_turn`` calls the model is asked once more, with its
-    tools still declared but not allowed. A call that fails becomes an error result; after
-    ``max_consecutive_failures`` rounds in a row in which every call failed, the turn ends with ``ToolLoopError``, its
-    cause the last failure.
+    tools still declared but not allowed; if it calls on all the same, the turn ends with ``ToolLoopError``, which has
+    the messages and the usage of what was done. A ``ContextWindow`` inside may have a smaller limit.
+    A call that fails becomes an error result; after ``max_consecutive_failures`` rounds in a row in which every call
+    failed, the turn ends with ``ToolLoopError``, too, its cause the last failure.
     ``tools`` are functions or ``Tool`` values; each call of a plain function has a thread of its own.
     ``tool_timeout_seconds`` bounds each call: a function in a thread that does not end is no longer waited for. Where
     a request says ``tool_choice="none"``, no call is run.
@@ -59,6 +61,7 @@ class FunctionInvoker(ChatFronts):
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _runner: ToolRunner = field(init=False, repr=False)
     _declared: tuple[ToolDeclaration, ...] = field(init=False, repr=False)
+    _limits: tuple[LimitsToolCalls, ...] = field(init=False, repr=False)
 
     kind: ClassVar[str] = "tool_loop"
 
@@ -80,11 +83,12 @@ class FunctionInvoker(ChatFronts):
         object.__setattr__(self, "tools", tools)
         object.__setattr__(self, "_runner", runner)
         object.__setattr__(self, "_declared", tuple(each.declaration() for each in tools))
+        object.__setattr__(self, "_limits", limits_in(self.inner))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         request = request.but(options=request.options.but(tools=self._tools_of(request)))
-        turn = ToolTurn(request, self.max_tool_calls_per_turn)
-        _count(turn)
+        turn = ToolTurn(request, self.max_tool_calls_per_turn, self._limits)
+        _count(turn, request)
         stream = await self.inner.send(request)
         return ChatStream(self._rounds(turn, stream), owns=stream)
 
@@ -110,6 +114,7 @@ class FunctionInvoker(ChatFronts):
                 for update in turn.add(turn.refuse(refusal, self._runner.tools) if refusal else await self._run(turn)):
                     yield update
                 if refusal:
+                    self._stop_if_insisting(turn, refusal)
                     return
                 self._stop_if_failing(turn)
             if turn.is_over(answer, self._runner.tools):
@@ -117,12 +122,12 @@ class FunctionInvoker(ChatFronts):
             if turn.limit_reached and turn.open_calls:
                 self._warn_of_limit(turn)
             request = turn.next_request()
-            _count(turn)
+            _count(turn, request)
             stream = await self.inner.send(request)
 
     async def _run(self, turn: ToolTurn) -> list[Outcome]:
         """Run what this round asked for, together; calls beyond the limit are answered, not run."""
-        allowed = max(0, self.max_tool_calls_per_turn - turn.calls_run)
+        allowed = turn.calls_left
         ours = [call for call in turn.open_calls if not turn.is_callers(call, self._runner.tools)]
         for call in turn.repeated(ours[:allowed]):
             self._warn_of_repetition(call)
@@ -139,7 +144,21 @@ class FunctionInvoker(ChatFronts):
                 f"{type(turn.last_failure).__name__}; the turn was stopped (max_consecutive_failures="
                 f"{self.max_consecutive_failures})",
                 messages=tuple(turn.added),
+                usage=turn.usage,
+                overhead_usage=turn.overhead_usage,
             ) from turn.last_failure
+
+    def _stop_if_insisting(self, turn: ToolTurn, refusal: str) -> None:
+        """A call of the caller's tool is no insisting: it is handed back."""
+        if refusal != OVER_LIMIT or any(turn.is_callers(call, self._runner.tools) for call in turn.open_calls):
+            return
+        raise ToolLoopError(
+            f"the limit of tool calls in a turn is reached ({turn.calls_run} were run), and the model calls on instead "
+            "of answering: raise max_tool_calls_per_turn, or go on from the error's messages",
+            messages=tuple(turn.added),
+            usage=turn.usage,
+            overhead_usage=turn.overhead_usage,
+        )
 
     def _warn_of_limit(self, turn: ToolTurn) -> None:
         self.telemetry.warn(
@@ -160,7 +179,7 @@ class FunctionInvoker(ChatFronts):
         )
 
 
-def _count(loop: ToolTurn) -> None:
+def _count(loop: ToolTurn, request: ChatRequest) -> None:
     turn = current_turn()
     if turn is not None:
-        turn.count(loop.round, loop)
+        turn.count(loop.round, loop, request.messages)

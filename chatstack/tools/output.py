@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
 
+from chatstack.errors import ToolError
 from chatstack.values.parts import File, Image, ProviderItem, Text
 from chatstack.values.surrogates import without_lone_surrogates
+
+_BYTES = (bytes, bytearray, memoryview)
 
 Output: TypeAlias = str | tuple[Text | Image | File | ProviderItem, ...]
 
@@ -18,7 +22,8 @@ Output: TypeAlias = str | tuple[Text | Image | File | ProviderItem, ...]
 def output_of(value: object) -> Output:
     """Text as it is, parts as they are, anything else as JSON; halves of characters (file names!) as U+FFFD.
 
-    Raises ``TypeError`` or ``ValueError`` for what cannot be written as JSON.
+    Raises ``TypeError`` or ``ValueError`` for what cannot be written as JSON, and ``ToolError``, which the model reads,
+    for what would become something else: bytes, and numbers that are not finite.
     """
     if isinstance(value, str):
         return without_lone_surrogates(value)
@@ -39,14 +44,29 @@ def _parts(value: object) -> tuple[Text | Image | File, ...]:
 
 
 def _json(value: object) -> str:
+    plain: object = msgspec.to_builtins(value, str_keys=True, builtin_types=_BYTES, enc_hook=plain_model)
+    text: str | None = None
+    with suppress(UnicodeEncodeError):
+        text = msgspec.json.encode(plain).decode()
     try:
-        return msgspec.json.encode(value, enc_hook=_plain).decode()
-    except UnicodeEncodeError:
-        plain: object = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
-        return without_lone_surrogates(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
+        # Once more, strictly: msgspec writes bytes as base64, and NaN as null, without a word.
+        strict = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_refuse)
+    except ValueError as error:
+        raise ToolError(
+            "The result holds a number that is not finite (NaN or infinite), for which JSON has no form; the tool must "
+            "return null or a text instead."
+        ) from error
+    return text if text is not None else without_lone_surrogates(strict)
 
 
-def _plain(value: object) -> object:
+def _refuse(value: object) -> object:
+    raise ToolError(
+        f"The result holds {type(value).__name__}, for which JSON has no form; the tool must return text, or "
+        "Image.from_bytes(...) or File.from_bytes(...)."
+    )
+
+
+def plain_model(value: object) -> object:
     """What msgspec does not know: pydantic models say themselves what they are as JSON."""
     dump = getattr(value, "model_dump", None)
     if not callable(dump) or isinstance(value, type):

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from chatstack.context.handles import handle_of
+from chatstack.context.handles import RECALL_DESCRIPTION, handle_of
 from chatstack.errors import ToolError, WiringError
 from chatstack.tools.tool import Tool, ToolContext, tool
 from chatstack.values.messages import Message
@@ -35,11 +35,7 @@ def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., s
         )
 
     # No coroutine function, so that a long history is searched off the event loop.
-    @tool(
-        name=name,
-        description="Gives back the content of an earlier tool result that was cleared from this conversation to make "
-        "room. Use it only if you need that content; long content comes in pages.",
-    )
+    @tool(name=name, description=RECALL_DESCRIPTION)
     def recall(
         handle: Annotated[str, "The handle that stands in the place of the cleared content."],
         context: ToolContext,

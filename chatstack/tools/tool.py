@@ -13,8 +13,10 @@ from typing import Annotated, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
+from chatstack.client.loose_json import decoded_as
 from chatstack.client.wiring import name_of, service_type
 from chatstack.errors import WiringError
+from chatstack.tools.output import plain_model
 from chatstack.values.messages import Message
 from chatstack.values.requests import ToolDeclaration
 
@@ -83,8 +85,12 @@ class Tool(Generic[P, R]):
         return ToolDeclaration(self.name, self.description, self.parameters)
 
     def arguments_from(self, json_text: str) -> dict[str, Any]:
-        """The validated arguments. Raises ``msgspec.ValidationError`` or ``DecodeError``, naming the path."""
-        decoded = msgspec.json.decode(json_text.strip() or "{}", type=self.arguments, dec_hook=_model_of)
+        """The validated arguments. Raises ``msgspec.ValidationError`` or ``DecodeError``, naming the path.
+
+        A fence around them, and a number in quotes where the parameter takes no text, are no mistake.
+        """
+        text = json_text.strip() or "{}"
+        decoded = decoded_as(self.arguments, text, dec_hook=_model_of, enc_hook=plain_model)
         return {name: getattr(decoded, name) for name in self.arguments.__struct_fields__}
 
 

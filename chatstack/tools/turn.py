@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from chatstack.client.protocol import chain
 from chatstack.tools.execution import Outcome
 from chatstack.tools.tool import ToolContext
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest, ToolDeclaration
-from chatstack.values.responses import ChatResponse, ChatUpdate
+from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
 
 CUT_OFF = "Error: not run, because the answer that asked for it was cut off."
 OVER_LIMIT = "Error: not run, because the limit of tool calls is reached. Answer with what you have."
@@ -24,6 +26,20 @@ REPEATS = 3
 _MAX_PAUSES = 10
 
 
+@runtime_checkable
+class LimitsToolCalls(Protocol):
+    """A layer inside of a tool loop that has a limit of its own: calls beyond it are not run."""
+
+    def tool_calls_left(self, messages: tuple[Message, ...]) -> int:
+        """How many tools may still be called in the turn that these messages end with."""
+        ...
+
+
+def limits_in(client: object) -> tuple[LimitsToolCalls, ...]:
+    """The layers of a client that limit calls."""
+    return tuple(each for each in chain(client) if isinstance(each, LimitsToolCalls))
+
+
 class ToolTurn:
     """Where one turn stands: what it added, what is open, what has failed."""
 
@@ -31,18 +47,25 @@ class ToolTurn:
         "added",
         "calls_run",
         "failed_rounds",
+        "inner_left",
         "last_failure",
         "limit",
+        "limits",
         "open_calls",
+        "overhead_usage",
         "pauses",
         "request",
         "round",
         "seen",
+        "usage",
     )
 
-    def __init__(self, request: ChatRequest, limit: int) -> None:
+    def __init__(self, request: ChatRequest, limit: int, limits: Sequence[LimitsToolCalls] = ()) -> None:
+        """A turn with a limit of calls, and those of layers further in: the smallest one counts."""
         self.request = request
         self.limit = limit
+        self.limits = limits
+        self.inner_left = limit
         self.round = 0
         self.pauses = 0
         self.calls_run = 0
@@ -51,13 +74,23 @@ class ToolTurn:
         self.added: list[Message] = []
         self.open_calls: list[ToolCall] = []
         self.seen: Counter[tuple[str, bytes]] = Counter()
+        self.usage = self.overhead_usage = Usage()
 
     @property
     def limit_reached(self) -> bool:
         return self.calls_run >= self.limit
 
+    @property
+    def calls_left(self) -> int:
+        """How many of the open calls may be run."""
+        return max(0, min(self.limit - self.calls_run, self.inner_left))
+
     def heard(self, answer: ChatResponse) -> None:
         """Take in what the model said."""
+        if self.limits:
+            before = self.request.messages + tuple(self.added)
+            self.inner_left = min(each.tool_calls_left(before) for each in self.limits)
+        self.usage, self.overhead_usage = self.usage + answer.usage, self.overhead_usage + answer.overhead_usage
         self.added.extend(answer.messages)
         self.open_calls = [call for each in answer.messages for call in each.calls]
         if self.open_calls:
@@ -81,7 +114,7 @@ class ToolTurn:
             return CUT_OFF
         if self.request.options.tool_choice == "none":
             return NOT_ALLOWED
-        return OVER_LIMIT if self.limit_reached else ""
+        return "" if self.calls_left else OVER_LIMIT
 
     def refuse(self, why: str, own: Container[str]) -> list[Outcome]:
         """An error result for every open call that is ours to run, or that was cut off."""

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import json
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ def ran(function: Callable[..., Any] | Tool[..., Any], arguments: str = "{}", **
     made = function if isinstance(function, Tool) else tool(function)
     telemetry = options.pop("telemetry", None) or TelemetryCapture().telemetry
     runner = ToolRunner({made.name: made}, telemetry, **options)
-    return asyncio.run(asyncio.wait_for(runner.run(ToolCall("call-1", made.name, arguments), CONTEXT), 10))
+    return asyncio.run(asyncio.wait_for(runner.run(ToolCall("call-1", made.name, arguments), CONTEXT), 300))
 
 
 # What a tool returns
@@ -250,7 +249,7 @@ def test_an_async_tool_that_takes_too_long_is_stopped() -> None:
 
     async def slow() -> None:
         try:
-            await asyncio.sleep(10)
+            await asyncio.sleep(3_600)
         except asyncio.CancelledError:
             stopped.append(True)
             raise
@@ -262,22 +261,19 @@ def test_an_async_tool_that_takes_too_long_is_stopped() -> None:
 
 
 def test_a_sync_tool_that_takes_too_long_is_no_longer_waited_for() -> None:
-    released = threading.Event()
+    released, ended = threading.Event(), list[bool]()
 
     def slow() -> None:
-        released.wait(5)
+        ended.append(released.wait(300))
 
-    async def run() -> tuple[Outcome, float]:
+    async def run() -> Outcome:
         runner = ToolRunner({"slow": tool(slow)}, TelemetryCapture().telemetry, timeout_seconds=0.02)
-        started = time.perf_counter()
         outcome = await runner.run(ToolCall("c", "slow"), CONTEXT)
-        seconds = time.perf_counter() - started
+        assert ended == []
         released.set()
-        return outcome, seconds
+        return outcome
 
-    outcome, seconds = asyncio.run(run())
-    assert isinstance(outcome.failure, ToolTimeoutError)
-    assert seconds < 3
+    assert isinstance(asyncio.run(run()).failure, ToolTimeoutError)
 
 
 def test_a_tools_own_timeout_wins_over_the_loops() -> None:
@@ -336,14 +332,14 @@ def test_sync_tools_that_hang_leave_the_pool_to_others() -> None:
     release = threading.Event()
 
     def hang() -> None:
-        release.wait(20)
+        release.wait(300)
 
     async def run() -> str:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         runner = ToolRunner({"hang": tool(hang)}, TelemetryCapture().telemetry, timeout_seconds=0.02)
         await runner.run(ToolCall("c", "hang"), CONTEXT)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(300):
                 return await asyncio.to_thread(str, "free")
         finally:
             release.set()
@@ -356,7 +352,7 @@ def test_sync_tools_that_hang_leave_the_pool_to_others() -> None:
 
 def test_cancellation_passes_through_and_is_never_a_failure_of_the_tool() -> None:
     async def slow() -> None:
-        await asyncio.sleep(10)
+        await asyncio.sleep(3_600)
 
     async def run() -> None:
         capture = TelemetryCapture()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -211,6 +212,14 @@ def test_sync_tools_do_not_block_the_loop() -> None:
     assert len(ticks) >= 3
 
 
+def test_a_turn_that_is_stopped_for_its_failures_tells_what_it_has_used() -> None:
+    loop = Loop(calls("{}", name="broken"), max_consecutive_failures=2)
+    with pytest.raises(ToolLoopError) as caught:
+        loop.ask()
+    spent = [span.attributes["gen_ai.usage.output_tokens"] for span in loop.capture.spans_named("chat script")]
+    assert caught.value.usage.output_tokens == sum(map(int, map(str, spent)))
+
+
 # The limit
 
 
@@ -235,13 +244,40 @@ def test_the_limit_in_the_middle_of_a_batch_runs_the_first_and_answers_the_rest(
     assert len(loop.capture.spans_named("execute_tool add")) == 2
 
 
-def test_a_model_that_calls_on_beyond_the_limit_is_stopped_with_its_calls_answered() -> None:
-    loop = Loop(ONE, max_tool_calls_per_turn=1)
-    response = loop.ask()
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("insists", [ONE, Message.assistant("One more, please.", *ONE.calls)])
+def test_a_model_that_calls_on_beyond_the_limit_is_stopped_with_its_calls_answered(
+    insists: Message, streaming: bool
+) -> None:
+    async def ask() -> None:
+        if not streaming:
+            await loop.client.get_response("go")
+        async with loop.client.get_streaming_response("go") as stream:
+            async for update in stream:
+                if update.message_done is not None:
+                    seen.append(update.message_done)
+
+    seen: list[Message] = []
+    loop = Loop(ONE, insists, max_tool_calls_per_turn=1)
+    with pytest.raises(ToolLoopError, match=r"limit of tool calls in a turn is reached \(1 were run\)") as caught:
+        asyncio.run(ask())
+    error = caught.value
     assert len(loop.provider.requests) == 2
-    assert response.messages[-1].results[0].output == OVER_LIMIT
-    assert response.finish_reason == "tool_calls"
+    assert [message.role for message in error.messages] == ["assistant", "tool"] * 2
+    assert error.messages[2:] == (insists, Message("tool", (ToolResult("call-0", "add", OVER_LIMIT, is_error=True),)))
+    assert seen == (list(error.messages) if streaming else [])
+    spent = [span.attributes["gen_ai.usage.input_tokens"] for span in loop.capture.spans_named("chat script")]
+    assert error.usage.input_tokens == sum(map(int, map(str, spent)))
+    assert (error.overhead_usage, error.__cause__) == (Usage(), None)
     assert len(loop.capture.spans_named("execute_tool add")) == 1
+    assert loop.capture.span("invoke_agent chat").attributes["error.type"] == "ToolLoopError"
+    assert pickle.loads(pickle.dumps(error)).messages == error.messages
+
+
+def test_calls_that_were_cut_off_at_the_limit_are_no_insisting() -> None:
+    response = Loop(ONE, [*ONE.calls, "length"], max_tool_calls_per_turn=1).ask()
+    assert response.finish_reason == "length"
+    assert response.messages[-1].results[0].output == CUT_OFF
 
 
 def test_a_turn_that_stays_below_the_limit_is_not_warned_of() -> None:
@@ -351,7 +387,7 @@ def test_a_success_in_between_starts_the_count_again() -> None:
 
 def test_a_slow_tool_is_an_error_result() -> None:
     async def slow() -> None:
-        await asyncio.sleep(10)
+        await asyncio.sleep(3_600)
 
     loop = Loop(calls("{}", name="slow"), "sorry", tools=[slow], tool_timeout_seconds=0.02)
     loop.ask()
@@ -378,7 +414,7 @@ def test_what_is_no_failure_comes_out_bare_and_stops_the_other_tools(error: Base
 
     async def slow() -> None:
         try:
-            await asyncio.sleep(10)
+            await asyncio.sleep(3_600)
         finally:
             stopped.append(True)
 
@@ -419,7 +455,7 @@ def test_cancelling_the_turn_cancels_its_tools_and_leaves_no_task() -> None:
 
     async def slow(number: int) -> None:
         try:
-            await asyncio.sleep(10)
+            await asyncio.sleep(3_600)
         finally:
             stopped.append(number)
 

@@ -50,7 +50,7 @@ def recalled(
     call = ToolCall("call-9", made.name, json.dumps(arguments))
     context = ToolContext(conversation_id=None, call_id=call.id, tool_name=made.name, round=1, messages=messages)
     runner = ToolRunner({made.name: made}, TelemetryCapture().telemetry)
-    return asyncio.run(asyncio.wait_for(runner.run(call, context), 10)).result
+    return asyncio.run(asyncio.wait_for(runner.run(call, context), 300)).result
 
 
 def handle_in(message: Message) -> str:

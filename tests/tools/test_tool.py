@@ -253,7 +253,7 @@ def test_the_model_cannot_fill_in_what_is_injected() -> None:
     [
         ("{}", "missing required field `city`"),
         ('{"city": 5}', r"Expected `str`, got `int` - at `\$\.city`"),
-        ('{"city": "a", "days": "2"}', r"Expected `int`, got `str` - at `\$\.days`"),
+        ('{"city": "a", "days": "two"}', r"Expected `int`, got `str` - at `\$\.days`"),
         ('{"city": "a", "town": "b"}', "unknown field `town`"),
         ("[]", "Expected `object`, got `array`"),
         ('{"city": "a"', "truncated"),
@@ -429,3 +429,41 @@ def test_an_injected_parameter_must_name_one_class() -> None:
 
     with pytest.raises(WiringError, match="parameter 'db' is Injected"):
         tool(ask)
+
+
+# As small models write arguments
+
+
+@tool
+def drive(kilometres: float, stops: list[int], note: str = "", toll: bool | None = None) -> None:
+    """Drive."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"kilometres": "22", "stops": ["1", 2]}',
+        '```json\n{"kilometres": 22, "stops": [1, 2]}\n```',
+        '```\n{"kilometres": "22.0", "stops": [1, "2"], "toll": "null"}\n```',
+    ],
+)
+def test_numbers_in_quotes_and_a_fence_are_read(text: str) -> None:
+    assert drive.arguments_from(text) == {"kilometres": 22.0, "stops": [1, 2], "note": "", "toll": None}
+
+
+def test_text_for_text_stays_as_it_is() -> None:
+    assert drive.arguments_from('{"kilometres": "1", "stops": [], "note": "22"}')["note"] == "22"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"kilometres": "far", "stops": []}', r"\$\.kilometres"),
+        ('{"kilometres": "nan", "stops": []}', r"\$\.kilometres"),
+        ('{"kilometres": 1, "stops": "1, 2"}', r"\$\.stops"),
+        ('{"kilometres": 1, "stops": [], "speed": "2"}', "unknown field `speed`"),
+    ],
+)
+def test_what_could_mean_anything_is_still_refused_by_its_place(text: str, place: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=place):
+        drive.arguments_from(text)
