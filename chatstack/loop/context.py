@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from chatstack.errors import ChatStackError
 from chatstack.loop.results import IterationRecord, ToolCallResult
 from chatstack.loop.workspace import Workspace
+
+T = TypeVar("T")
 
 
 class CancelledRun(ChatStackError):
@@ -20,16 +25,53 @@ class PaidOut(ChatStackError):
 
 
 class Cancellation:
-    """A request to stop: anybody may ask, in any thread. What runs may end; no model and no tool is called after it."""
+    """A request to stop: anybody may ask, in any thread. A model call that runs is ended at once, a tool that runs may
+    end by itself; none is called after it."""
 
-    __slots__ = ("_event",)
+    __slots__ = ("_event", "_lock", "_stops")
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._stops: set[Callable[[], None]] = set()
 
     def cancel(self) -> None:
         """Ask for it."""
         self._event.set()
+        with self._lock:
+            stops = tuple(self._stops)
+        for stop in stops:
+            stop()
+
+    async def ending(self, step: Awaitable[T]) -> T:
+        """Await that, and end it as soon as the end is asked for. Raises ``CancelledRun`` then."""
+        loop, limit, is_over = asyncio.get_running_loop(), asyncio.timeout(None), False
+
+        def expire() -> None:
+            if not is_over:
+                limit.reschedule(loop.time())
+
+        def stop() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing runs any more
+                loop.call_soon_threadsafe(expire)
+
+        with self._lock:
+            self._stops.add(stop)
+        try:
+            async with limit:
+                if self.is_requested:
+                    stop()
+                try:
+                    return await step
+                finally:
+                    is_over = True
+        except TimeoutError:
+            if limit.expired():
+                raise CancelledRun from None
+            raise
+        finally:
+            with self._lock:
+                self._stops.discard(stop)
 
     @property
     def is_requested(self) -> bool:

@@ -19,10 +19,11 @@ from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
 from chatstack.loop.journal import IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
 from chatstack.loop.results import IterationRecord, ToolCallResult
 from chatstack.loop.workspace import Workspace
+from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Outcome, ToolRunner
 from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool, ToolContext
-from chatstack.tools.turn import OVER_LIMIT, ToolTurn, refused
+from chatstack.tools.turn import OVER_LIMIT, ToolTurn, limits_in, refused
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest
@@ -66,13 +67,16 @@ class Iteration:
         self.spent = Usage()
         """What was used now; what a run that died had used is in the record as well."""
         self.ended_in_words = False
+        self.first_request: ChatRequest | None = None
+        self.last_answer: ChatResponse | None = None
 
     async def run(self) -> None:
         """Ask, run tools, and ask again, as often as the mode says."""
-        turn = ToolTurn(await self._request(), self._calls_left)
+        turn = ToolTurn(await self._request(), self._calls_left, limits_in(self._loop.client))
         request, rounds = turn.request, 0
+        self.first_request = request
         while True:
-            answer = await self._answer(request)
+            answer = self.last_answer = await self._answer(request)
             turn.heard(answer)
             self._text = answer.text or self._text
             if not turn.open_calls:
@@ -141,18 +145,24 @@ class Iteration:
         if self._context.cancellation.is_requested:
             raise CancelledRun
         self._asked += 1
+        turn = current_turn()
+        if turn is not None:
+            turn.asked = request.messages
         try:
-            stream = await self._loop.client.send(request)
-            try:
-                answer = await stream.response()
-            finally:
-                await stream.aclose()
+            answer = await self._context.cancellation.ending(self._whole_answer(request))
         except BudgetExceeded as error:
             if not _has_conversation_budget(self._loop):  # what that one tells of was counted here, answer by answer
                 self._pay(error.usage or Usage(), error.overhead_usage or Usage())
             raise PaidOut from error
         self._pay(answer.usage, answer.overhead_usage, answer.model)
         return ModelAnswered(answer.messages, answer.usage, answer.overhead_usage, answer.finish_reason, answer.model)
+
+    async def _whole_answer(self, request: ChatRequest) -> ChatResponse:
+        stream = await self._loop.traced_client.send(request)
+        try:
+            return await stream.response()
+        finally:
+            await stream.aclose()
 
     def _pay(self, usage: Usage, overhead: Usage, model: str = "") -> None:
         self.spent = self.spent + usage
@@ -170,7 +180,7 @@ class Iteration:
     async def _run(self, turn: ToolTurn) -> list[Outcome]:
         """Run what this round asked for, together; calls beyond the limit are answered, not run."""
         begun = sum(self._journal.was_begun(turn.round, position) for position in range(len(turn.open_calls)))
-        allowed = max(begun, self._calls_left - turn.calls_run)  # what was run in an earlier life was allowed then
+        allowed = max(begun, turn.calls_left)  # what was run in an earlier life was allowed then
 
         async def one(place: tuple[int, ToolCall]) -> Outcome:
             about = replace(turn.context_of(place[1]), round=self._context.iteration)

@@ -19,7 +19,9 @@ from chatstack.loop.running import IterativeRun
 from chatstack.loop.workspace import Workspace
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.feed import ProgressFeed
+from chatstack.telemetry.tracer import traced
 from chatstack.tokens.prices import Price
+from chatstack.tokens.published import must_wait, tables_loaded
 from chatstack.tools.execution import Approval
 from chatstack.tools.options import checked_tools
 from chatstack.tools.tool import Tool
@@ -51,6 +53,7 @@ class IterativeLoop:
     (``context.is_finalizing``); where the budget is used up by then, there is none.
 
     The client must have no tool loop of its own; whatever else it has (a guard, a clearer, a fallback) works here, too.
+    A bare provider is given a ``ModelTracer``.
     Tools may have ``Injected[Workspace]`` and ``Injected[IterativeContext]``. ``tool_filter`` says which tools there
     are now, and is asked again before each call. Hooks may be sync or async; what they raise ends the run.
 
@@ -92,7 +95,8 @@ class IterativeLoop:
     feed: ProgressFeed = field(default_factory=ProgressFeed, repr=False)
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     allowance: Allowance = field(init=False, repr=False)
-    asked_price: Price | None = field(init=False, repr=False)
+    asked_price: Price | None = field(init=False, repr=False, default=None)
+    traced_client: ChatClient = field(init=False, repr=False)
     all_tools: tuple[Tool[..., Any], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -129,6 +133,7 @@ class IterativeLoop:
                 raise wrong("IterativeLoop", name, service, f"a {kind.__name__}")
         if not is_client(self.client):
             raise wrong("IterativeLoop", "client", self.client, "a chat client; a ChatStack is built first")
+        object.__setattr__(self, "traced_client", traced(self.client, self.telemetry))
         tools = checked_tools(self, own_services=_ITSELF)
         declared = [each.name for each in self.options.tools if isinstance(each, ToolDeclaration)]
         if declared:
@@ -138,7 +143,17 @@ class IterativeLoop:
         object.__setattr__(self, "all_tools", tools)
         allowance = Allowance("IterativeLoop", self.max_tokens, self.max_cost, self.price)
         object.__setattr__(self, "allowance", allowance)
-        object.__setattr__(self, "asked_price", allowance.price_of(self.client, self.options.model))
+        if not (allowance.looks_up and must_wait()):
+            self._find_price()
+
+    async def prepare(self) -> None:
+        """Find the price, where that was not possible when the loop was made on a running event loop."""
+        if self.allowance.looks_up and self.asked_price is None:
+            await tables_loaded()
+            self._find_price()
+
+    def _find_price(self) -> None:
+        object.__setattr__(self, "asked_price", self.allowance.price_of(self.client, self.options.model))
 
     @property
     def rounds(self) -> int:

@@ -18,11 +18,13 @@ from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
 from chatstack.loop.iteration import Iteration
 from chatstack.loop.journal import IterationEnded, Journalled
 from chatstack.loop.results import EndReason, IterationRecord, IterativeResult
+from chatstack.telemetry.content import as_attributes, content_of, shown_input, shown_output
 from chatstack.telemetry.emission import say_dropped
-from chatstack.telemetry.spans import Value, end_span, start_span
+from chatstack.telemetry.spans import Value, end_span, error_type, start_span
 from chatstack.telemetry.turns import Turn, attached, inside, of_conversation
 from chatstack.tools.turn import canonical
-from chatstack.values.responses import Usage
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatResponse, Usage
 
 if TYPE_CHECKING:
     from chatstack.loop.iterative import IterativeLoop
@@ -41,6 +43,8 @@ class IterativeRun(Closing):
         self._spent = Usage()
         self._journal = Journalled(loop.journal, context.run_id, loop.name)
         self._turn: Turn | None = None
+        self._first_request: ChatRequest | None = None
+        self._last_answer: ChatResponse | None = None
         self._started_at = time.perf_counter()
         self._is_read = False
         self._error: BaseException | None = None
@@ -113,10 +117,14 @@ class IterativeRun(Closing):
         """Take up what the journal has, and open the span of the whole."""
         loop, context, journal = self._loop, self._context, self._journal
         about = {semconv.OPERATION_NAME: "invoke_workflow", semconv.WORKFLOW_NAME: loop.name}
+        if "openinference" in loop.telemetry.display_hints:
+            most = f"at most {_iterations(loop.max_iterations)}"
+            about[semconv.OPENINFERENCE_INPUT] = f"{context.run_id}, {most}" if context.run_id else most
         listener = loop.feed.put if loop.feed.is_followed(context.run_id) else None
         root = start_span(loop.telemetry.tracer, f"invoke_workflow {loop.name}", of_conversation(context.run_id, about))
         turn = self._turn = Turn(root, context.run_id, listener)
         turn.tell("turn_started", loop.name)
+        await loop.prepare()
         await journal.open()
         for answered in journal.paid:
             self._account.add(answered.usage, loop.allowance.price_of_answer(answered.model, loop.asked_price))
@@ -156,6 +164,8 @@ class IterativeRun(Closing):
             raise
         finally:
             record = context.records[-1]
+            self._first_request = self._first_request or iteration.first_request
+            self._last_answer = iteration.last_answer or self._last_answer
             self._spent = self._spent + iteration.spent
             _set_usage(span, iteration.spent)
             self._tell_ended(turn, record, iteration.spent, end_span(span, stopped_by))
@@ -225,6 +235,8 @@ class IterativeRun(Closing):
             self._warn_of_limit()
         turn.root.set_attribute(semconv.END_REASON, reason)
         _set_usage(turn.root, self._spent)
+        if turn.root.is_recording():
+            self._show(turn, reason, error)
         kind = end_span(
             turn.root, GeneratorExit() if reason == "cancelled" else self._error if reason == "error" else None
         )
@@ -233,6 +245,19 @@ class IterativeRun(Closing):
         self._loop.telemetry.workflow_duration.record(seconds, labels)
         numbers = {"iterations": len(self._context.records), "seconds": seconds, "warnings": turn.warning_count}
         turn.tell("turn_ended", self._loop.name, message=reason, error=kind, numbers=numbers)
+
+    def _show(self, turn: Turn, reason: EndReason, error: BaseException | None) -> None:
+        """Let the root show what came of it, for lists of traces; what was asked and answered, if text is captured."""
+        telemetry, root, asked, answer = self._loop.telemetry, turn.root, self._first_request, self._last_answer
+        ended = f"{reason} ({error_type(error)})" if reason == "error" else reason
+        shown = "; ".join(filter(None, (f"{ended}, {_iterations(len(self._context.records))}", turn.story)))
+        if telemetry.captures_on_spans and asked is not None:
+            root.set_attributes(as_attributes(content_of(asked, answer)))
+        if "openinference" in telemetry.display_hints:
+            if telemetry.captures_on_spans and asked is not None:
+                root.set_attribute(semconv.OPENINFERENCE_INPUT, shown_input(asked.messages))
+                shown = shown_output(shown, answer.text if answer is not None else "")
+            root.set_attribute(semconv.OPENINFERENCE_OUTPUT, shown)
 
     def _warn_of_limit(self) -> None:
         self._loop.telemetry.warn(
@@ -267,6 +292,10 @@ class IterativeRun(Closing):
         if most is None:
             return 1_000_000
         return most - sum(call.was_run for record in self._context.records for call in record.tool_calls)
+
+
+def _iterations(count: int) -> str:
+    return f"{count:,} iteration{'' if count == 1 else 's'}"
 
 
 def _set_usage(span: Span, usage: Usage) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, cast
 
-from chatstack.client.protocol import ChatClient, ProviderInfo, chain
+from chatstack.client.protocol import ChatClient, ProviderInfo
 from chatstack.client.stack import ChatStack
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
-from chatstack.context.strategy import StrategyApplier
 from chatstack.errors import WiringError
+from chatstack.tokens.counter import TokenizerCounter
+from chatstack.tokens.published import load_tables
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
 from chatstack.values.responses import ChatUpdate
@@ -24,7 +25,7 @@ class Applied:
     are weighed with them. The recipe's provider is an ``Outlet``.
     """
 
-    __slots__ = ("_client", "_must_wait", "_name", "_options")
+    __slots__ = ("_alone", "_client", "_name", "_options", "waits")
 
     def __init__(
         self, stack: ChatStack, name: str, *, options: ChatOptions | None = None, resolve: Resolver | None = None
@@ -32,7 +33,12 @@ class Applied:
         self._name = name
         self._options = options or ChatOptions()
         self._client = replace(stack, trace_model_calls=False).build(resolve)
-        self._must_wait = not all(map(_waits_for_nothing, self._client.layers))
+        self.waits = next((called for called, layer in self.layers if getattr(layer, "may_wait", True)), "")
+        """The first layer that may have to wait for a model, a store or an API, by its name; "" if none does."""
+        self._alone: ChatClient | None = None
+        if not self.waits:  # without what lies behind the outlet, so that nobody is asked
+            provider = cast("Outlet", stack.provider)
+            self._alone = replace(stack, provider=Outlet(provider.info), trace_model_calls=False).build(resolve)
 
     @property
     def layers(self) -> list[tuple[str, object]]:
@@ -41,7 +47,10 @@ class Applied:
 
     async def to(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """The messages as they would be sent: the very same tuple, if there is nothing to do."""
-        stream = await self._client.send(ChatRequest(messages, self._options))
+        return await self._applied(self._client, messages)
+
+    async def _applied(self, client: ChatClient, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        stream = await client.send(ChatRequest(messages, self._options))
         if stream.sent is None:
             raise WiringError(
                 f"{self._name}: its layer gives a stream of its own, which does not say what was sent; use a stack",
@@ -51,9 +60,10 @@ class Applied:
 
     def at_once(self, messages: tuple[Message, ...]) -> tuple[Message, ...] | None:
         """The same without an event loop; None where that cannot be, because something has to be waited for."""
-        if self._must_wait:
+        if self._alone is None:
             return None
-        step = self.to(messages)
+        _load_tables(self._client.layers)
+        step = self._applied(self._alone, messages)
         try:
             step.send(None)
         except StopIteration as done:
@@ -62,19 +72,14 @@ class Applied:
         return None
 
 
-def _waits_for_nothing(layer: object) -> bool:
-    """Whether that is known of a layer: another one may ask a model, or, for the window, the API."""
-    return (
-        type(layer) is StrategyApplier
-        and layer.memory.shared is None
-        and not (layer.strategy.needs_window and next(_behind(layer), None) is not None)
-    )
-
-
-def _behind(layer: StrategyApplier) -> Iterator[object]:
-    """What is behind the outlet."""
-    outlets = (each for each in chain(layer) if isinstance(each, Outlet))
-    return (each.inner for each in outlets if each.inner is not None)
+def _load_tables(layers: Iterable[object]) -> None:
+    """Load what the layers would wait for: whoever trims synchronously has asked to be held up."""
+    for layer in layers:
+        if getattr(layer, "needs_window", True):
+            load_tables()
+        counter = getattr(layer, "counter", None)
+        if isinstance(counter, TokenizerCounter):
+            counter.count_text("any")
 
 
 class Outlet:

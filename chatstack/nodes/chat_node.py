@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -13,6 +14,9 @@ from chatstack.context.strategy import Strategy
 from chatstack.errors import InputError, WiringError
 from chatstack.nodes.managers import BaseContextManager
 from chatstack.nodes.state import HasMessages, S, messages_of, state_with
+from chatstack.telemetry.shortening import shortened
+from chatstack.telemetry.tracer import needs_tracer
+from chatstack.telemetry.turns import attached
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
 from chatstack.values.responses import ChatResponse
@@ -23,17 +27,20 @@ class ChatNode:
     """A node: ``await node(state)`` asks the client, and returns the whole state with the answer at its end.
 
     What is sent is trimmed, for that call only, by a context manager or a strategy; without one, the client's own
-    layers see to it. A trimmed state never leaves the node, and the one that came in stays as it is, whatever a manager
-    does to its own copy. What a manager raises surfaces: nothing is ever sent untrimmed for it.
+    layers see to it. ``trim_context=False`` leaves out the one that is given; True, where neither the node nor its
+    client has anything to trim with, is a ``WiringError``. A trimmed state never leaves the node, and the one that came
+    in stays as it is, whatever a manager does to its own copy. What a manager raises surfaces: nothing is ever sent
+    untrimmed for it.
     A strategy is applied around the client, so it sees a turn's first request: what a tool loop in the client adds
     within the turn, only layers inside that loop see. It is applied by its layer, which gets its services from
-    ``resolve``, as in ``ChatStack.build``. ``options`` and ``timeout_seconds`` are those of every call.
+    ``resolve``, as in ``ChatStack.build``; so does the ``ModelTracer`` that a bare provider is given. ``options`` and
+    ``timeout_seconds`` are those of every call.
     Source: seed ``agentflow-context-manager``.
     """
 
     client: ChatClient
     _: KW_ONLY
-    trim_context: bool = True
+    trim_context: bool | None = None
     context_manager: BaseContextManager[Any] | Strategy | None = None
     options: ChatOptions | None = None
     timeout_seconds: float | None = None
@@ -43,8 +50,8 @@ class ChatNode:
     def __post_init__(self) -> None:
         check_node("ChatNode", self.client, self.context_manager, self.trim_context)
         manager = self.context_manager
-        stack = ChatStack(self.client, trace_model_calls=False)
-        if self.trim_context and isinstance(manager, Strategy):
+        stack = ChatStack(self.client, trace_model_calls=needs_tracer(self.client))
+        if self.trim_context is not False and isinstance(manager, Strategy):
             stack = stack.use(manager)
         object.__setattr__(self, "_asked", stack.build(self.resolve))
 
@@ -63,15 +70,16 @@ class ChatNode:
     ) -> ChatResponse:
         sent = whole
         manager = self.context_manager
-        if self.trim_context and isinstance(manager, BaseContextManager):
+        if self.trim_context is not False and isinstance(manager, BaseContextManager):
             # Managers may be of those that change the state that they get: this one is theirs.
             trimmed: object = await manager.atrim_context(self._with_messages(state, whole))
             if trimmed is None:
                 raise InputError(f"{type(manager).__name__}: atrim_context returned None instead of a state")
             sent = messages_of(trimmed)
-        return await self._asked.get_response(
-            sent, options=self.options, conversation_id=conversation_id, timeout_seconds=self.timeout_seconds
-        )
+        with attached(shortened(whole, sent)) if sent != whole else nullcontext():
+            return await self._asked.get_response(
+                sent, options=self.options, conversation_id=conversation_id, timeout_seconds=self.timeout_seconds
+            )
 
     def _with_messages(self, state: S, messages: Sequence[Message]) -> S:
         manager = self.context_manager
@@ -91,8 +99,15 @@ def check_node(owner: str, client: object, manager: object, trim_context: object
     if manager is not None and not isinstance(manager, BaseContextManager | Strategy):
         wanted = "an instance of chatstack's BaseContextManager, or a Strategy"
         raise _wrong(owner, "context_manager", manager, wanted)
-    if not isinstance(trim_context, bool):
+    if not isinstance(trim_context, bool | None):
         raise _wrong(owner, "trim_context", trim_context, "True or False")
+    if trim_context and manager is None and all(getattr(each, "kind", "") != "context" for each in chain(client)):
+        raise WiringError(
+            f"{owner}: trim_context=True, and nothing to trim with; pass context_manager=..., e.g. "
+            "MessageContextManager(max_messages=10), or give the client a context layer",
+            layer=owner,
+            parameter="trim_context",
+        )
 
 
 def _check_filled_in(owner: str, parameter: str, value: object) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from chatstack.client.protocol import ChatClient
+from chatstack.client.stack import ChatStack
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
 from chatstack.nodes.chat_node import ChatNode, check_node
 from chatstack.nodes.managers import BaseContextManager
 from chatstack.nodes.overheard import Overheard
 from chatstack.nodes.state import AgentState
+from chatstack.telemetry.tracer import needs_tracer
+from chatstack.tools.execution import graph_signals
 from chatstack.values.requests import ChatOptions
 from chatstack.values.responses import ChatResponse
 
@@ -20,23 +23,29 @@ from chatstack.values.responses import ChatResponse
 class GraphNode:
     """The base of a node that takes the state and the messages of another library: what it is made with, and ``ask``.
 
-    A subclass writes ``__call__`` as its library wants it, converts what it gets, and what ``ask`` gives back. Fields
-    are those of ``ChatNode``, and mean the same. Raises ``WiringError`` in the name of the subclass for what cannot be.
+    A subclass writes ``__call__`` as its library wants it, converts what it gets, and what ``ask`` gives back. Its
+    ``signals`` are the exceptions by which a tool pauses the graph: no tool loop in the client takes them for failures.
+    Fields are those of ``ChatNode``, and mean the same. Raises ``WiringError`` in the name of the subclass for what
+    cannot be.
     """
 
     client: ChatClient
     _: KW_ONLY
-    trim_context: bool = True
+    trim_context: bool | None = None
     context_manager: BaseContextManager[Any] | Strategy | None = None
     options: ChatOptions | None = None
     timeout_seconds: float | None = None
     resolve: Resolver | None = field(default=None, repr=False)
     _node: ChatNode = field(init=False, repr=False)
 
+    signals: ClassVar[tuple[type[Exception], ...]] = ()
+
     def __post_init__(self) -> None:
         check_node(type(self).__name__, self.client, self.context_manager, self.trim_context)
+        # The tracer goes inside, where it sees that a call is streamed for whoever listens.
+        client = ChatStack(self.client).build(self.resolve) if needs_tracer(self.client) else self.client
         node = ChatNode(
-            Overheard(self.client),
+            Overheard(client),
             trim_context=self.trim_context,
             context_manager=self.context_manager,
             options=self.options,
@@ -51,4 +60,8 @@ class GraphNode:
         Whoever is in ``chatstack.nodes.overheard.listener_now`` hears the answer as it arrives.
         """
         conversation_id = str(thread) if thread is not None and thread != "" else None
-        return await self._node.answer(state, conversation_id=conversation_id)
+        token = graph_signals.set(self.signals)
+        try:
+            return await self._node.answer(state, conversation_id=conversation_id)
+        finally:
+            graph_signals.reset(token)

@@ -91,7 +91,7 @@ class _Trimming(BaseContextManager[Any]):
             return state
         left = self._applied.at_once(came)
         if left is None:
-            raise _must_be_awaited(self)
+            raise _must_be_awaited(self, self._applied.waits)
         return self._with_left(state, came, left)
 
     async def atrim_context(self, state: S) -> S:
@@ -142,7 +142,7 @@ class StrategyContextManager(_Trimming):
     messages. ``window_tokens`` is the model's window, for strategies that go by it. Decisions are kept in ``memory``,
     so that later calls are edited the same way. ``client`` writes summaries, for a strategy that has no client of its
     own. The synchronous ``trim_context`` raises ``WiringError`` where there is something to wait for: a memory with a
-    store, or a strategy whose layer is one of its own, as that of ``ContextWindow``.
+    store, a window that the client has to be asked for, or a strategy whose layer asks a model (``ContextWindow``).
     """
 
     strategy: Strategy
@@ -185,7 +185,9 @@ class StackContextManager(_Trimming):
 
     The recipe's provider answers nothing here; it is only asked for summaries, counts and its window, where a layer
     does. ``options`` are those of the calls to come. Decisions are kept in the recipe's memory. What a summary costs is
-    in its span, as a state has no place for it. ``trim_context`` raises ``WiringError`` where a layer may have to wait.
+    in its span, as a state has no place for it. ``trim_context`` raises ``WiringError`` naming the layer that may have
+    to wait: for a model, a store, or a window that has to be asked for. A layer of yours that never waits says so by
+    ``may_wait = False``.
     """
 
     stack: ChatStack
@@ -223,10 +225,11 @@ def _resolver_of(telemetry: Telemetry | None) -> Resolver:
     return lambda kind: telemetry if kind is Telemetry else None
 
 
-def _must_be_awaited(manager: BaseContextManager[Any]) -> WiringError:
+def _must_be_awaited(manager: BaseContextManager[Any], layer: str = "") -> WiringError:
     kind = type(manager).__name__
+    why = f", as layer {layer!r} may have to" if layer else ""
     return WiringError(
-        f"{kind}: trim_context cannot wait for a model or a store; use `await atrim_context(state)`",
+        f"{kind}: trim_context cannot wait for a model or a store{why}; use `await atrim_context(state)`",
         layer=kind,
         parameter="trim_context",
     )

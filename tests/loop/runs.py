@@ -92,7 +92,7 @@ def fresh(
 
 def run(loop: IterativeLoop, context: IterativeContext | None = None) -> IterativeResult:
     async def bounded() -> IterativeResult:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             return await loop.run(context if context is not None else fresh())
 
     return asyncio.run(bounded())

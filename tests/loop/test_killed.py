@@ -15,6 +15,8 @@ import pytest
 from chatstack.loop.iteration import INTERRUPTED
 from tests.loop.dying_run import FATAL, LAST, POINTS
 
+pytestmark = pytest.mark.slow
+
 CALLS = [f"{iteration}{which}" for iteration in range(LAST + 1) for which in "ab"]
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +27,7 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
-    printed, complaints = process.communicate(timeout=60)
+    printed, complaints = process.communicate(timeout=300)
     assert (process.returncode, complaints) == (0, "")
     told: dict[str, Any] = json.loads(printed)
     return told
@@ -40,7 +42,7 @@ def lines(folder: Path, name: str) -> list[str]:
 def test_killed_in_iteration_7_it_goes_on_in_7(tmp_path: Path, point: str, idempotent: bool) -> None:
     mark = "idempotent" if idempotent else "once"
     killed = started(tmp_path, point, mark)
-    complaints = killed.communicate(timeout=60)[1]
+    complaints = killed.communicate(timeout=300)[1]
     assert (killed.returncode, complaints) == (-signal.SIGKILL, "")
     ran_before, asked_before = lines(tmp_path, "ran"), lines(tmp_path, "asked")
     assert asked_before[-1].split()[0] == str(FATAL if point not in ("prompt", "between iterations") else FATAL - 1)

@@ -266,7 +266,7 @@ def test_a_slow_tool_is_stopped_and_the_model_is_told() -> None:
     @tool
     async def slow() -> str:
         """Slow."""
-        await asyncio.sleep(60)
+        await asyncio.sleep(3_600)
         return "never"
 
     result = run(looped([[call("slow")], "done"], tools=[slow], tool_timeout_seconds=0.01))

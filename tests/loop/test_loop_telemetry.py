@@ -13,6 +13,7 @@ from chatstack import (
     ContextWindowGuard,
     FunctionInvoker,
     IterativeContext,
+    ModelTracer,
     ProgressEvent,
     ProviderInfo,
     ServerError,
@@ -71,6 +72,8 @@ def test_the_spans_say_whose_they_are_which_iteration_what_was_used_and_why_it_e
         "chatstack.loop.end_reason": "completed",
         "gen_ai.usage.input_tokens": result.usage.input_tokens,
         "gen_ai.usage.output_tokens": result.usage.output_tokens,
+        "input.value": "r1, at most 25 iterations",
+        "output.value": "completed, 2 iterations",
     }
     assert [dict(span.attributes) for span in capture.spans_named("invoke_agent research")] == [
         {
@@ -136,6 +139,39 @@ def test_the_limit_of_iterations_is_warned_of_on_the_root() -> None:
     assert warning.attributes[semconv.WARNING_MESSAGE] == "2 iterations, and not complete"
     assert root.attributes[semconv.WARNINGS] == ("iteration_limit_reached",)
     assert root.attributes[semconv.WARNING_COUNT] == 1
+
+
+def test_why_it_ended_comes_first_in_its_cell_and_what_was_warned_of_behind_it() -> None:
+    capture = TelemetryCapture()
+    run(traced(["one"], capture, is_complete=lambda context: False, max_iterations=2, max_stalled_iterations=9))
+    run(traced([ServerError("down")], capture))
+    assert [span.attributes["output.value"] for span in capture.spans_named("invoke_workflow research")] == [
+        "max_iterations, 2 iterations; WARN 2 iterations, and not complete (iteration_limit_reached)",
+        "error (ServerError), 1 iteration",
+    ]
+
+
+def test_its_input_and_output_are_shown_where_text_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+    capture = TelemetryCapture()
+    answers: list[Answer] = [[call("look", what="a")], "one", "two"]
+    run(traced(answers, capture, is_complete=lambda context: context.iteration == 1))
+    shown = capture.span("invoke_workflow research").attributes
+    assert shown["input.value"] == "iteration 0"
+    assert shown["output.value"] == "completed, 2 iterations\n\ntwo"
+    assert "iteration 0" in str(shown["gen_ai.input.messages"])
+    assert "two" in str(shown["gen_ai.output.messages"])
+    assert shown["chatstack.loop.end_reason"] == "completed"
+
+
+@pytest.mark.parametrize("is_traced_already", [False, True])
+def test_the_calls_of_a_bare_provider_are_traced_and_measured_once(is_traced_already: bool) -> None:
+    capture, provider = TelemetryCapture(), ScriptedClient([[call("look", "1", what="a")], "done"])
+    client = ModelTracer(provider, telemetry=capture.telemetry) if is_traced_already else provider
+    run(looped(client, numbered, (look,), telemetry=capture.telemetry))
+    inside = [("chat script", []), ("execute_tool look", []), ("chat script", [])]
+    assert capture.tree() == [("invoke_workflow loop", [("invoke_agent loop", inside)])]
+    assert [point.count for point in capture.metric("gen_ai.client.operation.duration")] == [2]
 
 
 def test_what_a_layer_of_the_client_warns_of_rolls_up_to_the_root_of_the_run() -> None:

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator
 
+import pytest
+
 from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ChatUpdate, Message, Usage
 from chatstack.client.fronts import ChatFronts
 from chatstack.loop.context import IterativeContext
@@ -15,6 +17,8 @@ from chatstack.loop.results import IterativeResult
 from chatstack.loop.workspace import MemoryWorkspace
 from chatstack.testing import TelemetryCapture
 from tests.loop.runs import call, note
+
+pytestmark = pytest.mark.slow
 
 LOOPS = 1_000
 

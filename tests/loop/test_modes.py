@@ -9,10 +9,11 @@ from typing import Unpack
 
 import pytest
 
-from chatstack import ChatOptions, InputError, ToolCall
+from chatstack import ChatOptions, ChatStack, ContextWindow, InputError, ToolCall
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.iterative import IterativeLoop, LoopMode
 from chatstack.testing import Answer, ScriptedClient
+from chatstack.tools.turn import OVER_LIMIT
 from tests.loop.runs import Options, asked, call, fresh, look, looped, run
 
 
@@ -147,3 +148,13 @@ def test_prompts_that_are_no_messages_end_the_run_with_an_error() -> None:
         result = run(looped(["never"], lambda context, wrong=wrong: wrong))  # type: ignore[misc]
         assert (result.reason, type(result.error)) == ("error", InputError)
         assert "prompt gave a" in str(result.error)
+
+
+def test_a_window_of_the_client_limits_the_calls_of_an_iteration() -> None:
+    client = ChatStack(ScriptedClient([two("a", "b", "c"), two("d", "e", "f"), "done"]))
+    loop = looped(client.use(ContextWindow, max_tool_calls_per_turn=4).build(), tools=[look], mode="multi_round")
+    result = run(loop)
+    calls = result.iterations[0].tool_calls
+    assert [each.was_run for each in calls] == [True] * 4 + [False] * 2
+    assert {each.output for each in calls if each.is_error} == {OVER_LIMIT}
+    assert result.text == "done"

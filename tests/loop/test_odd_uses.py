@@ -58,7 +58,7 @@ def test_a_run_is_read_by_one_task_at_a_time() -> None:
 
         async def slow(context: IterativeContext) -> str:
             asked.set()
-            await asyncio.sleep(10)
+            await asyncio.sleep(3_600)
             return "never"
 
         run = looped(["fine"], slow).iterations(fresh())
@@ -151,7 +151,7 @@ def test_a_budget_of_somebody_else_is_an_error_of_the_prompt() -> None:
 
 def test_what_a_hook_cancels_of_its_own_is_an_error() -> None:
     async def prompt(context: IterativeContext) -> str:
-        task = asyncio.create_task(asyncio.sleep(10))
+        task = asyncio.create_task(asyncio.sleep(3_600))
         task.cancel()
         await task
         return "never"

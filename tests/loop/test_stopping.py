@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from chatstack import ServerError, ToolCall, tool
+from chatstack import ChatRequest, ChatStream, ChatUpdate, ServerError, ToolCall, tool
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.results import IterationRecord, IterativeResult
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
@@ -116,6 +116,91 @@ def test_another_thread_can_stop_it() -> None:
 
     result = run(looped([[call("from_a_thread")]], tools=[from_a_thread], mode="single_call"), context)
     assert (result.reason, outputs(result), result.iterations[0].is_partial) == ("cancelled", [["asked"]], False)
+
+
+async def in_time(main: Callable[[], Awaitable[None]]) -> None:
+    async with asyncio.timeout(30):
+        await main()
+
+
+class Thinks:
+    """A model that never comes to its answer: before its first word, or after."""
+
+    def __init__(self, *, has_begun: bool) -> None:
+        self.has_begun = has_begun
+        self.asked = self.closed = 0
+        self.thinking = asyncio.Event()
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        self.asked += 1
+        return await ChatStream.primed(self._think())
+
+    async def _think(self) -> AsyncGenerator[ChatUpdate, None]:
+        try:
+            if self.has_begun:
+                yield ChatUpdate(text="Well, ")
+            self.thinking.set()
+            await asyncio.Event().wait()
+        finally:
+            self.closed += 1
+
+
+@pytest.mark.parametrize("how", ["cancel", "from a thread", "aclose", "twice"])
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_model_call_that_runs_is_ended_at_once(has_begun: bool, how: str) -> None:
+    async def main() -> None:
+        model, context, capture = Thinks(has_begun=has_begun), fresh(), TelemetryCapture()
+        running = looped(model, telemetry=capture.telemetry).iterations(context)
+        task = asyncio.create_task(running.result())
+        await model.thinking.wait()
+        if how == "aclose":
+            await running.aclose()
+        elif how == "from a thread":
+            await asyncio.to_thread(context.cancellation.cancel)
+        else:
+            for _ in range(2 if how == "twice" else 1):
+                context.cancellation.cancel()
+        result = await task
+        assert (result.reason, result.error, model.asked, model.closed) == ("cancelled", None, 1, 1)
+        assert [record.is_partial for record in result.iterations] == [True]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert capture.open_spans == ()
+        (call_span,) = capture.spans_named("chat")
+        assert (call_span.attributes["error.type"], call_span.status) == ("cancelled", "unset")
+
+    asyncio.run(in_time(main))
+
+
+def test_a_task_that_is_cancelled_while_the_end_is_asked_for_is_cancelled() -> None:
+    async def main() -> None:
+        model, context = Thinks(has_begun=True), fresh()
+        task = asyncio.create_task(looped(model).run(context))
+        await model.thinking.wait()
+        context.cancellation.cancel()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (model.asked, model.closed) == (1, 1)
+
+    asyncio.run(in_time(main))
+
+
+@pytest.mark.parametrize("step", range(0, 40, 2))
+def test_asked_for_at_any_step_the_end_leaves_nothing_behind(step: int) -> None:
+    client = ScriptedClient([noted(0), LOOK, [*noted(1), *LOOK], "done"], delay_seconds=0)
+    capture = TelemetryCapture()
+
+    async def main() -> None:
+        context = fresh()
+        task = asyncio.create_task(looped(client, mode="multi_round", telemetry=capture.telemetry).run(context))
+        for _ in range(step):
+            await asyncio.sleep(0)
+        context.cancellation.cancel()
+        assert (await task).reason in ("cancelled", "answered")
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+    assert (client.open_streams, capture.open_spans) == (0, ())
 
 
 # Cancelled by its task

@@ -31,7 +31,7 @@ def ran(workspace: Workspace, name: str, **arguments: Any) -> ToolResult:
     call = ToolCall("call-1", name, json.dumps(arguments))
     context = ToolContext(conversation_id=None, call_id=call.id, tool_name=name, round=0, messages=())
     runner = ToolRunner({each.name: each for each in workspace_tools(workspace)}, TelemetryCapture().telemetry)
-    return asyncio.run(asyncio.wait_for(runner.run(call, context), 30)).result
+    return asyncio.run(asyncio.wait_for(runner.run(call, context), 300)).result
 
 
 def said(workspace: Workspace, name: str, **arguments: Any) -> str:
@@ -223,7 +223,7 @@ def test_many_who_replace_in_one_file_lose_nothing() -> None:
     for each in threads:
         each.start()
     for each in threads:
-        each.join(30)
+        each.join(300)
     assert workspace.read("a") == "".join(f"<{number}:20>" for number in range(8))
 
 

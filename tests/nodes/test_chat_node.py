@@ -17,9 +17,11 @@ from chatstack import (
     ChatStack,
     ChatStream,
     ClearThenDrop,
+    Fallback,
     FunctionInvoker,
     InputError,
     Message,
+    ModelTracer,
     OldestFirst,
     Plan,
     ProviderInfo,
@@ -109,6 +111,13 @@ def test_without_trimming_everything_is_sent(named: dict[str, Any]) -> None:
     model = ScriptedClient()
     run(ChatNode(model, **named), AgentState(turns(3)))
     assert sent_to(model) == turns(3)
+
+
+def test_a_client_with_a_context_layer_is_something_to_trim_with() -> None:
+    model = ScriptedClient()
+    client = ChatStack(model).use(OldestFirst(20, 10)).build()
+    run(ChatNode(client, trim_context=True), AgentState(turns(3)))
+    assert len(sent_to(model)) < 6
 
 
 def test_a_strategy_is_not_applied_where_trimming_is_off() -> None:
@@ -255,6 +264,7 @@ class ForeignContextManager:
         ({"context_manager": MessageContextManager}, "context_manager", "is the class MessageContextManager itself"),
         ({"context_manager": OldestFirst}, "context_manager", "is the class OldestFirst itself"),
         ({"trim_context": "yes"}, "trim_context", "pass True or False"),
+        ({"trim_context": True}, "trim_context", "trim_context=True, and nothing to trim with; pass context_manager="),
     ],
 )
 def test_mistakes_are_told_when_the_node_is_made(options: dict[str, Any], parameter: str, told: str) -> None:
@@ -355,6 +365,32 @@ def test_a_model_call_is_traced_once(manager: Any) -> None:
     assert len([span for span in capture.spans if span.name.startswith("chat ")]) == 1
 
 
+@pytest.mark.parametrize("manager", [None, MessageContextManager(1), OldestFirst(30, 15)])
+@pytest.mark.parametrize("is_traced_already", [False, True])
+def test_the_calls_of_a_bare_provider_are_traced_and_measured_once(manager: Any, is_traced_already: bool) -> None:
+    capture, provider = TelemetryCapture(), ScriptedClient()
+    client = ModelTracer(provider, telemetry=capture.telemetry) if is_traced_already else provider
+    run(ChatNode(client, context_manager=manager, resolve=capture.resolve), AgentState(turns(3)))
+    (span,) = capture.spans_named("chat script")
+    assert int(str(span.attributes["gen_ai.usage.input_tokens"])) > 0
+    assert [point.count for point in capture.metric("gen_ai.client.operation.duration")] == [1]
+
+
+def test_what_a_fallback_asks_is_not_traced_twice() -> None:
+    capture = TelemetryCapture()
+    second = ScriptedClient(info=ProviderInfo(name="scripted", model="second"))
+    client = Fallback(ScriptedClient([RateLimitError("no")]), clients=[second], telemetry=capture.telemetry)
+    run(ChatNode(client, resolve=capture.resolve), AgentState(turns(1)))
+    assert [span.name for span in capture.spans if span.name.startswith("chat ")] == ["chat second"]
+
+
+def test_a_stack_that_was_told_to_trace_nothing_is_taken_at_its_word() -> None:
+    capture = TelemetryCapture()
+    client = ChatStack(ScriptedClient(), trace_model_calls=False).build(capture.resolve)
+    run(ChatNode(client, resolve=capture.resolve), AgentState(turns(1)))
+    assert capture.spans == ()
+
+
 # As a node
 
 
@@ -366,7 +402,7 @@ def test_a_graph_can_tell_that_it_has_to_be_awaited() -> None:
 
 def test_its_repr_names_what_it_was_made_of() -> None:
     assert repr(ChatNode(ScriptedClient(), context_manager=MessageContextManager(3))).startswith(
-        "ChatNode(client=ScriptedClient(1 answers), trim_context=True, "
+        "ChatNode(client=ScriptedClient(1 answers), trim_context=None, "
         "context_manager=MessageContextManager(max_messages=3,"
     )
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chatstack import InputError
 from chatstack.nodes.remainder import completed, is_deep, json_text, object_in, remainder, same, told_at
 
-PROPERTY = settings(max_examples=150, derandomize=True, database=None, deadline=None)
+PROPERTY = settings(derandomize=True, database=None, deadline=None)
 TEXTS = st.one_of(st.sampled_from(["", "sun", "日 ☀", "{}", " "]), st.text(max_size=8))
 
 VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -75,7 +75,7 @@ def test_a_type_checker_sees_what_is_right_and_what_is_wrong(tmp_path: Path, sou
         capture_output=True,
         text=True,
         cwd=root,
-        timeout=110,
+        timeout=300,
     )
     found = [line for line in ran.stdout.splitlines() if ": error:" in line]
     assert len({line.split(":")[1] for line in found}) == errors, ran.stdout + ran.stderr

@@ -223,7 +223,7 @@ def test_a_stack_as_a_manager_leaves_the_state_itself_where_nothing_is_due() -> 
 
 
 def test_a_stack_as_a_manager_must_be_awaited() -> None:
-    with pytest.raises(WiringError, match="StackContextManager: trim_context cannot wait"):
+    with pytest.raises(WiringError, match=r"StackContextManager: trim_context cannot wait .* layer 'Summarizer' may"):
         StackContextManager(layers(writer())).trim_context(AgentState(turns(1)))
 
 
@@ -251,7 +251,69 @@ def test_a_manager_says_nothing_of_tools_that_it_cannot_forbid() -> None:
     assert list(capture.warnings) == []
 
 
-def test_a_strategy_that_may_ask_for_the_window_must_be_awaited() -> None:
-    stack = ChatStack(ScriptedClient()).use(ClearThenDrop())
-    with pytest.raises(WiringError, match="trim_context cannot wait"):
+class TellingClient(ScriptedClient):
+    """A provider whose API tells the window."""
+
+    asked = 0
+
+    async def window_tokens(self, model: str = "") -> int | None:
+        self.asked += 1
+        await asyncio.sleep(0)
+        return 1_000
+
+
+def clearing(provider: ScriptedClient, **options: object) -> ChatStack:
+    return ChatStack(provider).use(
+        ToolResultClearer, **{"trigger": {"tokens": 200}, "keep": {"messages": 1}, **options}
+    )
+
+
+def test_a_stack_that_has_nothing_to_wait_for_trims_at_once() -> None:
+    provider = TellingClient()
+    stack = clearing(provider).use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True)
+    manager, state = StackContextManager(stack), AgentState(rounds(40))
+    at_once = manager.trim_context(state)
+    alone = ChatStack(provider, layers=stack.layers)  # with a memory of its own
+    assert at_once.messages == asyncio.run(StackContextManager(alone).atrim_context(state)).messages
+    assert len(at_once.messages) < len(state.messages)
+    assert provider.requests == []
+
+
+def test_a_stack_that_trims_at_once_decides_the_same_way_when_awaited() -> None:
+    manager = StackContextManager(clearing(TellingClient()))
+    first = manager.trim_context(AgentState(rounds(12)))
+    history = [*rounds(12), Message.assistant("so"), Message.user("more")]
+    assert (
+        list(asyncio.run(manager.atrim_context(AgentState(history))).messages)[: len(first.messages)] == first.messages
+    )
+
+
+def test_what_trims_at_once_asks_no_api_also_where_the_head_keeps_changing() -> None:
+    provider = TellingClient()
+    manager = StackContextManager(clearing(provider))
+    for number in range(5):
+        history = [Message.system(f"it is {number} o'clock"), *rounds(12 + number)]
+        manager.trim_context(AgentState(history))
+    assert provider.asked == 0
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        ChatStack(TellingClient()).use(ClearThenDrop()),
+        ChatStack(TellingClient()).use(ContextWindowGuard, max_context_tokens="auto"),
+        clearing(TellingClient(), trigger={"fraction": 0.5}),
+        clearing(TellingClient(), token_count_method="model"),
+    ],
+)
+def test_a_layer_that_may_ask_the_provider_must_be_awaited(stack: ChatStack) -> None:
+    with pytest.raises(WiringError, match=f"trim_context cannot wait .* layer '{stack.layers[0].name}' may have to"):
+        StackContextManager(stack).trim_context(AgentState(turns(1)))
+    assert asyncio.run(StackContextManager(stack).atrim_context(AgentState(turns(1)))).messages == turns(1)
+
+
+def test_a_shared_memory_must_be_awaited(tmp_path: Path) -> None:
+    memory = ContextMemory(store=SQLiteStore(tmp_path / "decisions.sqlite"), scope="nodes")
+    stack = ChatStack(ScriptedClient(), memory=memory).use(ToolResultClearer)
+    with pytest.raises(WiringError, match="cannot wait for a model or a store, as layer 'ToolResultClearer' may"):
         StackContextManager(stack).trim_context(AgentState(turns(1)))
