@@ -122,7 +122,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "chatstack", "replay", str(path), "--window", "100"]
 
     with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300, check=False)
 
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("chatstack: error: the output cannot be written: ")

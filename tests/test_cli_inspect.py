@@ -141,10 +141,13 @@ def test_a_file_without_a_provider_says_where_it_comes_from(capsys: pytest.Captu
     assert text.endswith("provider: none in the file; it is passed in code: from_config(file, provider)\n")
 
 
-def test_an_order_that_is_hardly_meant_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_order_that_is_hardly_meant_is_told(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     text = shown(capsys, tmp_path, {"layers": [GUARD, "FunctionInvoker"]})
 
     assert "warning: layer 'ContextWindowGuard' is outside the tool loop" in text
+    assert caplog.records == []  # it would be on the screen twice
     assert "warning: " not in shown(capsys, tmp_path, {"layers": ["FunctionInvoker", GUARD]})
 
 

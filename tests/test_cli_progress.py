@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from chatstack.cli import main
-from chatstack.cli.recorded import Progress
+from chatstack.cli.progress_bar import Progress
 from tests.replay.conversations import talk, write_lines
 
 
 def test_the_bar_moves_with_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_lines(tmp_path / "a.jsonl", *[talk(3)] * 30)
+    path = write_lines(tmp_path / "a.jsonl", *(talk(3, about=f"talk {number}") for number in range(30)))
     seen: list[int] = []
     moved = Progress.advance
 

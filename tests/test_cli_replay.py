@@ -49,7 +49,7 @@ def report_of(path: Path) -> dict[str, object]:
 
 
 def test_a_replay_shows_a_table_and_writes_the_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "talks.jsonl.gz", talk(20), talk(3))
+    path = write_lines(tmp_path / "talks.jsonl.gz", talk(20), talk(3, about="Be kind."))
     target = tmp_path / "out.json"
 
     assert main(["replay", str(path), "--window", "1_000", "--json", str(target)]) == 0
@@ -195,6 +195,15 @@ def test_a_policy_is_chosen_by_name(capsys: pytest.CaptureFixture[str], tmp_path
     assert "sliding" not in capsys.readouterr().out
 
 
+def test_what_the_layers_warned_of_is_not_told_line_by_line(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    path, target = write_lines(tmp_path / "talks.jsonl", talk(20)), tmp_path / "out.json"
+
+    assert main(["replay", str(path), "--window", "500", "--json", str(target), "--policy", "guard"]) == 0
+
+    assert report_of(target)["policies"][0]["edits"] > 0  # type: ignore[index]
+    assert caplog.records == []
+
+
 def test_a_policy_that_there_is_not_is_told_with_those_that_there_are(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -311,7 +320,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, option: str, name:
     os.mkfifo(pipe)
 
     command = [sys.executable, "-m", "chatstack", "replay", str(path), "--window", "100", option, str(pipe)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(f"{pipe}: not a file\n")

@@ -66,7 +66,8 @@ def stdin_of(data: bytes) -> TextIO:
 def test_a_folder_is_all_that_is_in_it(tmp_path: Path) -> None:
     folder = tmp_path / "talks"
     (folder / "more").mkdir(parents=True)
-    files = [write_lines(folder / name, ONE, ONE) for name in ("a.jsonl", "b.jsonl.gz", "more/c.jsonl")]
+    names = ("a.jsonl", "b.jsonl.gz", "more/c.jsonl")
+    files = [write_lines(folder / name, *(talk(1, about=f"{name}, {nth}") for nth in range(2))) for name in names]
     (folder / "readme.txt").write_text("not a conversation")
 
     report = reported(tmp_path / "out.json", folder, *FEW)
@@ -123,7 +124,7 @@ def test_standard_input_is_read_and_the_figures_are_alone_on_standard_output(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the window is that of the recorded model, for which it has to be read twice."""
-    monkeypatch.setattr(sys, "stdin", stdin_of(write_lines(tmp_path / "talks.jsonl.gz", ONE, ONE).read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stdin_of(write_lines(tmp_path / "talks.jsonl.gz", ONE, talk(1)).read_bytes()))
 
     assert main(["replay", "-", "--json", "-"]) == 0
 
@@ -145,8 +146,8 @@ def test_what_cannot_be_read_of_several_files_is_told_and_the_exit_code_is_one(
     """In the order of the input, whether it is no JSON or no conversation, and in several processes too."""
     nobody = json.dumps({"messages": [{"role": "nobody", "content": "q"}]})
     files = [
-        write_lines(tmp_path / "a.jsonl", ONE, "{broken", nobody, ONE),
-        write_lines(tmp_path / "b.jsonl", nobody, ONE),
+        write_lines(tmp_path / "a.jsonl", ONE, "{broken", nobody, talk(1)),
+        write_lines(tmp_path / "b.jsonl", nobody, talk(1, about="Be kind.")),
     ]
 
     reports = [reported(tmp_path / f"{jobs}.json", *files, *FEW, "--jobs", jobs, code=1) for jobs in ("1", "2")]
@@ -159,7 +160,10 @@ def test_what_cannot_be_read_of_several_files_is_told_and_the_exit_code_is_one(
 
 
 def test_the_page_is_written_with_the_stories_that_were_asked_for(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "talks.jsonl", *({**talk(turns), "id": f"talk-{turns}"} for turns in (3, 30, 2)))
+    path = write_lines(
+        tmp_path / "talks.jsonl",
+        *({**talk(turns, about=f"talk {turns}"), "id": f"talk-{turns}"} for turns in (3, 30, 2)),
+    )
     page = tmp_path / "page.html"
 
     for count in (0, 2, 100):
@@ -314,10 +318,11 @@ def children_of(pid: int) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
 def test_an_interrupt_ends_it_with_130_and_one_line(tmp_path: Path) -> None:
     """Whatever its processes are doing; they say nothing, and the figures are not written."""
-    path = write_lines(tmp_path / "talks.jsonl", *[talk(60)] * 500)
+    path = write_lines(tmp_path / "talks.jsonl", *(talk(60, about=f"talk {number}") for number in range(500)))
     target = tmp_path / "out.json"
     command = [sys.executable, "-m", "chatstack", "replay", str(path), "--window", "1000", "--jobs", "2"]
     process = subprocess.Popen(
@@ -329,12 +334,12 @@ def test_an_interrupt_ends_it_with_130_and_one_line(tmp_path: Path) -> None:
         preexec_fn=listen_to_interrupts,
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while len(children_of(process.pid)) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         time.sleep(0.3)  # the second is about to begin: it has read as much of Python as to listen, and not all of ours
         os.killpg(process.pid, signal.SIGINT)
-        out, said = process.communicate(timeout=20)
+        out, said = process.communicate(timeout=300)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -84,6 +84,7 @@ def written_half(items: Path, part: str, window: int, target: Path) -> Path:
     return write_lines(target, *({**each.body, "id": each.id, "model": each.model} for each in kept))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "more"),
     [
@@ -132,6 +133,7 @@ def test_the_tuned_half_keeps_what_is_wanted_and_costs_no_more_than_what_keeps_i
     assert policies["nothing"]["over_limit"] > 0  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_the_choice_does_not_depend_on_how_many_processes_there_are_nor_on_the_order_of_files(tmp_path: Path) -> None:
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     write_lines(one, *errands(4, is_tuned=True, calls=far_calls))
@@ -313,6 +315,7 @@ def test_where_no_line_can_be_read_the_first_reason_is_told(capsys: pytest.Captu
     assert f"error: no conversation could be read; {path}:1: not valid JSON" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_an_interrupt_ends_it_with_130_and_leaves_no_file(tmp_path: Path, jobs: str) -> None:
     path, mine = talks(tmp_path / "talks.jsonl", 12, 12), tmp_path / "mine.toml"
@@ -332,6 +335,7 @@ def test_an_interrupt_ends_it_with_130_and_leaves_no_file(tmp_path: Path, jobs: 
     assert not mine.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_the_figures_of_recorded_conversations_are_those_of_a_replay_of_the_file(tmp_path: Path) -> None:
     items = recordings_in(data_file("tau_airline_gpt4o.dev.jsonl.gz"))[::5]
@@ -349,3 +353,18 @@ def test_the_figures_of_recorded_conversations_are_those_of_a_replay_of_the_file
     tuned = half(json_of(target), "tuned")
     assert tuned["ours"]["grounding"] >= 0.92  # type: ignore[operator]
     assert tuned["tuned"]["cost_usd"] <= tuned["ours"]["cost_usd"]  # type: ignore[operator]
+
+
+def test_a_log_of_requests_is_tuned_on_as_the_conversations_that_it_is_of(tmp_path: Path) -> None:
+    whole = [json.loads(line) for line in talks(tmp_path / "talks.jsonl").read_text().splitlines()]
+    log = [{**each, "messages": each["messages"][:at]} for each in whole for at in range(2, len(each["messages"]) + 1)]
+    paths = tmp_path / "talks.jsonl", write_lines(tmp_path / "log.jsonl", *log)
+
+    reports: list[dict[str, object]] = []
+    for path in paths:
+        main(tune(path, "--write", tmp_path / "mine.toml", "--json", tmp_path / "out.json"))
+        reports.append(json_of(tmp_path / "out.json"))
+
+    assert [report["joined"] for report in reports] == [0, len(log) - len(whole)]
+    assert reports[0]["config"] == reports[1]["config"]
+    assert reports[0]["without_answer"] == reports[1]["without_answer"]

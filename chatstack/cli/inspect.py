@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
+from chatstack import semconv
 from chatstack.cli.terminal import printable
 from chatstack.errors import WiringError
 
@@ -25,8 +28,8 @@ _DESCRIPTION = """\
 Shows the stack that a config file (TOML, YAML or JSON) describes: its layers in
 their order, outermost first, and every option with its value. What the file
 sets is marked, with the default beside it. Nothing is asked of a model, and no
-provider is made, so that no key is needed; plugins that the file names are
-imported. A file that is wrong is an error that says where.
+provider is made, so that no key is needed; plugins and tools that the file
+names are imported. A file that is wrong is an error that says where.
 """
 
 
@@ -101,7 +104,14 @@ def _is_hidden(option: Option) -> bool:
 
 
 def _value(value: object, option: Option) -> str:
-    """A value that the file sets, unless it may be a secret."""
+    """A value that the file sets, unless it may be a secret; of tools, their names."""
+    from chatstack.client.wiring import name_of
+    from chatstack.config.options import takes_tools
+    from chatstack.tools.tool import Tool
+
+    if takes_tools(option) and isinstance(value, list | tuple):
+        tools = cast("Sequence[object]", value)
+        return _spelt([each.name if isinstance(each, Tool) else name_of(each) for each in tools])
     return "(set, not shown)" if option.hides(value) else _spelt(value)
 
 
@@ -160,12 +170,15 @@ def _memory(content: Mapping[str, object]) -> Iterator[str]:
 def _provider(recipe: Recipe) -> str:
     if recipe.content.get("provider") is None:
         return "none in the file; it is passed in code: from_config(file, provider)"
-    return f"{recipe.stack.provider!r}; where it is, and its key, come from the environment"
+    section = recipe.content["provider"]
+    is_placed = isinstance(section, Mapping) and cast("Mapping[str, object]", section).get("base_url") is not None
+    theirs = "its key comes" if is_placed else "where it is, and its key, come"
+    return f"{recipe.stack.provider!r}; {theirs} from the environment"
 
 
 def _remarks(recipe: Recipe) -> Iterator[str]:
     """What building the stack would say: an order that is hardly meant, or what the container has to give."""
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, _without_lines():
         warnings.simplefilter("always")
         try:
             recipe.stack.build()
@@ -175,6 +188,18 @@ def _remarks(recipe: Recipe) -> Iterator[str]:
     for each in caught:
         yield ""
         yield from _wrapped(f"warning: {each.message}")
+
+
+@contextmanager
+def _without_lines() -> Generator[None]:
+    """Keep warnings out of the standard logging: they are shown here."""
+    logger = logging.getLogger(semconv.SCOPE)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _wrapped(text: str, indent: int = 0, hanging: int = 2) -> Iterator[str]:

@@ -9,13 +9,13 @@ import math
 import os
 import stat
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from chatstack.cli.progress_bar import Progress
 from chatstack.cli.terminal import printable
 from chatstack.errors import InputError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from chatstack.replay.outcomes import Outcome
     from chatstack.replay.policies import Policy
+    from chatstack.replay.reading.joining import JoinedRecordings
     from chatstack.replay.reading.recordings import BrokenLine, Recording
     from chatstack.replay.reading.sources import Source
     from chatstack.replay.running import Setup
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 Item: TypeAlias = "Recording | BrokenLine"
 STDOUT = "-"
-_REDRAW_SECONDS = 0.1
 _MODEL_CHARS = 80
 _SMALL_BYTES = 2_000_000
 """Of recordings, before compression or not: less is done before other processes have started."""
@@ -227,50 +227,9 @@ def write_figures(target: str, text: str) -> None:
         write("--json", Path(target), f"{text}\n")
 
 
-class Progress:
-    """A bar of bytes read, as nobody knows how many conversations come, and how many are done.
-
-    It is drawn from here and not from a thread of its own: that thread's CPU time would count as the policies'.
-    """
-
-    def __init__(self, console: Console, verb: str, total_bytes: int) -> None:
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        columns = (TextColumn(verb), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[done]}"))
-        self._bar = Bar(*columns, TimeRemainingColumn(), console=console, auto_refresh=False)
-        self._total = max(1, total_bytes)
-        self._task = self._bar.add_task("", total=self._total, done="")
-        self._redraw = _throttled(self._bar.refresh)
-
-    def advance(self, position: int) -> None:
-        """So many bytes are read."""
-        self._bar.update(self._task, completed=position)
-
-    def done(self, conversations: int) -> None:
-        """So many conversations are done."""
-        self._bar.update(self._task, done=f"{conversations:,} conversation{'s' if conversations != 1 else ''}")
-        self._redraw()
-
-    @contextmanager
-    def shown(self) -> Generator[None]:
-        """Draw it meanwhile. It goes away at an error, which stands alone then, on its own line."""
-        self._bar.live.transient = True
-        self._bar.start()
-        try:
-            yield
-            self._bar.update(self._task, completed=self._total)
-            self._bar.live.transient = False
-        finally:
-            if self._bar.live.transient:
-                self._bar.live.stop()
-            else:
-                self._bar.stop()
-
-
 def replayed(
     setup: Setup,
-    sources: Sequence[Source],
+    recordings: JoinedRecordings,
     jobs: int,
     console: Console,
     told: str,
@@ -281,11 +240,10 @@ def replayed(
     Raises ``InputError`` where there is no conversation among them.
     """
     from chatstack.replay.parallel import replay
-    from chatstack.replay.reading.recordings import read_recordings
 
-    progress = Progress(console, told, sum(source.size_bytes for source in sources))
+    progress = Progress(console, told, recordings.size_bytes)
     with progress.shown():
-        items = read_recordings(sources, advance=progress.advance)
+        items = recordings.read(advance=progress.advance)
         outcome = replay(setup, items if pick is None else pick(items), jobs=jobs, on_progress=progress.done)
         if not outcome.conversations:
             reason = f"; {outcome.broken[0]}" if outcome.broken else ""
@@ -311,19 +269,6 @@ def tokens(text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 16 and int(digits) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens greater than 0")
     return int(digits)
-
-
-def _throttled(redraw: Callable[[], None]) -> Callable[[], None]:
-    last = 0.0
-
-    def maybe() -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _REDRAW_SECONDS:
-            last = now
-            redraw()
-
-    return maybe
 
 
 def _seconds(text: str) -> float:

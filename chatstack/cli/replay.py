@@ -52,6 +52,8 @@ _EPILOG = """\
 A conversation is the body of a request (OpenAI chat completions or Responses,
 Anthropic messages), or the bare list of its messages or items:
   {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello"}, ...]}
+A log of requests will do, also as {"request": ..., "response": ...} on each
+line: one that is the beginning of another is the same conversation.
 
 A stack for --pipeline is the list of its layers, outermost first; as TOML:
   [[layers]]
@@ -125,6 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ``ChatStackError`` for whatever keeps it from starting, before anything runs.
     """
     messages = make_console(stderr=True)
+    from chatstack.replay.reading.joining import JoinedRecordings
     from chatstack.replay.reading.sources import sources_from
 
     with sources_from(arguments.files) as sources:
@@ -133,7 +136,9 @@ def run(arguments: argparse.Namespace) -> int:
         with warnings_on(messages):
             stories = arguments.stories if arguments.html else 0
             setup = setup_from(arguments, sources, _policies(arguments), stories=stories)
-            outcome = replayed(setup, sources, jobs_for(arguments.jobs, sources), messages, "replaying")
+            recordings = JoinedRecordings(sources)
+            outcome = replayed(setup, recordings, jobs_for(arguments.jobs, sources), messages, "replaying")
+            outcome.joined = recordings.joined
         _report(outcome, setup, arguments, [source.name for source in sources], messages)
     return 1 if outcome.broken_count else 0
 

@@ -16,14 +16,15 @@ from chatstack.errors import ChatStackError
 if TYPE_CHECKING:
     from rich.console import Console
 
+_CSI = "(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # colours, cursor, erasing
 _SEQUENCES = re.compile(
-    # strings with an end: OSC, DCS, SOS, PM, APC; payload and all, as a terminal would show none of it
-    "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)"
-    # CSI: colours, cursor, erasing
-    "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
+    # strings: OSC, DCS, SOS, PM, APC; with an end, payload and all, as a terminal would show none of it
+    "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])(?P<payload>[^\x07\x1b\x9c]*+)(?P<end>\x07|\x1b\\\\|\x9c)?"
+    f"|{_CSI}"
     # any other escape of two or three characters, then an escape that leads nowhere
-    "|\x1b[ -/]*[0-~]"
+    "|\x1b[ -/]*+[0-~]"
 )
+_IN_PAYLOAD = re.compile(_CSI)
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x85\u2028\u2029]")
 _UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f"  # C0, DEL and C1, save tab and line breaks
@@ -39,9 +40,15 @@ def printable(text: str, *, lines: bool = False) -> str:
     Tabs become spaces. Line breaks do too, unless ``lines`` keeps them, as ``\\n``. Half surrogates, as in file names
     that are not text, become U+FFFD, so that any stream can encode the rest.
     """
-    text = _SEQUENCES.sub("", text)
+    text = _SEQUENCES.sub(_left_of, text)
     text = _LINE_BREAKS.sub("\n" if lines else " ", text).replace("\t", " ")
     return _SURROGATES.sub("\ufffd", _UNSEEN.sub("", text))
+
+
+def _left_of(found: re.Match[str]) -> str:
+    """The payload of a string that has no end, as it is text, after all. It is matched with its opening, and not looked
+    at again for each opening in it: they have no end either, and there may be as many as characters."""
+    return "" if found["end"] or not found["payload"] else _IN_PAYLOAD.sub("", found["payload"])
 
 
 def make_console(*, stderr: bool = False) -> Console:

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatstack.cli.progress_bar import Progress
 from chatstack.cli.recorded import (
     STDOUT,
-    Progress,
     add_arguments,
     check_targets,
     jobs_for,
@@ -141,16 +141,17 @@ class _Passes:
     """The recordings, read as often as it takes; each pass tells what it is, and how far it has come."""
 
     def __init__(self, arguments: argparse.Namespace, sources: Sequence[Source], console: Console) -> None:
-        from chatstack.replay.reading.recordings import read_recordings
+        from chatstack.replay.reading.joining import JoinedRecordings
         from chatstack.replay.tuning.halves import halves_of
 
         self.setup = setup_from(arguments, sources)
-        self._sources = sources
         self._console = console
         self._jobs = jobs_for(arguments.jobs, sources)
-        progress = Progress(console, f"{'reading':22}", sum(source.size_bytes for source in sources))
+        self._recordings = JoinedRecordings(sources)
+        progress = Progress(console, f"{'reading':22}", self._recordings.size_bytes)
         with progress.shown():
-            self.halves: Halves = halves_of(read_recordings(sources, advance=progress.advance), self.setup.window)
+            self.halves: Halves = halves_of(self._recordings.read(advance=progress.advance), self.setup.window)
+            self.halves.unread.joined = self._recordings.joined
             self.halves.check()
 
     def tried(self, part: Part, policies: Sequence[Policy]) -> Outcome:
@@ -162,11 +163,11 @@ class _Passes:
         """A part of the recordings, through these policies."""
         from chatstack.replay.tuning.halves import of_part
 
-        for source in self._sources:
+        for source in self._recordings.sources:
             source.check_unchanged()
         setup = replace(self.setup, policies=tuple(policies))
         picked = partial(of_part, part=self.halves.part(part))
-        return replayed(setup, self._sources, self._jobs, self._console, f"{told:22}", picked)
+        return replayed(setup, self._recordings, self._jobs, self._console, f"{told:22}", picked)
 
 
 def _tuned(arguments: argparse.Namespace, passes: _Passes) -> Tuned:

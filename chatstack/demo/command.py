@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from chatstack.cli import Subparsers
 
 PROVIDERS = ("openai", "openai-responses", "anthropic")
+_EXTRAS = {"openai": "demo", "anthropic": "demo,anthropic"}
 _DESCRIPTION = """\
 A travel assistant plans a dozen cities in one conversation, until the conversation is longer than the model's context
 window. Old tool results are cleared, the oldest turns are summarized, and a guard warns. Shown are the conversation
@@ -65,7 +66,9 @@ def _check_extras(provider: str) -> None:
     missing = [name for name in ("rich", sdk, "opentelemetry.sdk") if not _is_installed(name)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        raise ChatStackError(f"demo: {', '.join(missing)} {verb} not installed: pip install 'chatstack-core[all]'")
+        raise ChatStackError(
+            f"demo: {', '.join(missing)} {verb} not installed: pip install 'chatstack-core[{_EXTRAS[sdk]}]'"
+        )
 
 
 def _is_installed(name: str) -> bool:

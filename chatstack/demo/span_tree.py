@@ -28,7 +28,7 @@ class SpanRecorder:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.telemetry = Telemetry(tracer_provider=provider)
+        self.telemetry = Telemetry(tracer_provider=provider, log_warnings=False)  # the tree shows them
 
     def spans(self) -> tuple[ReadableSpan, ...]:
         """What has ended so far."""
@@ -132,8 +132,12 @@ def _edit_sizes(span: ReadableSpan) -> str:
         )
         if _count(span, before) != _count(span, after)
     ]
-    if cleared := _count(span, semconv.COMPACTION_RESULTS_CLEARED):
-        sizes.append(f"{cleared} result{'' if cleared == 1 else 's'} cleared")
+    for name, done in (
+        (semconv.COMPACTION_RESULTS_CLEARED, "cleared"),
+        (semconv.COMPACTION_RESULTS_SHORTENED, "shortened"),
+    ):
+        if results := _count(span, name):
+            sizes.append(f"{results} result{'' if results == 1 else 's'} {done}")
     return ", ".join(sizes)
 
 

@@ -21,6 +21,7 @@ def assumptions_of(outcome: Outcome, setup: Setup) -> list[str]:
         "says what it could no longer see of what it used.",
         f"Sizes are those of the text as chat completions have it, by {setup.counter.name}, the same for every policy "
         "and model; other tokenizers count up to 1.6 times as much. A picture or a file counts as 1,000.",
+        *_joined_told(outcome),
         _tools_told(setup),
         _pause_told(setup),
         f"Relative costs: a token read from the cache {CACHE_READ:g}, written to it {written:g}, any other 1; no "
@@ -29,6 +30,15 @@ def assumptions_of(outcome: Outcome, setup: Setup) -> list[str]:
         *_summaries_told(outcome),
         *_models_told(outcome, setup),
         "What the answers cost is the same under every policy and is left out.",
+    ]
+
+
+def _joined_told(outcome: Outcome) -> list[str]:
+    if not outcome.joined:
+        return []
+    return [
+        f"{outcome.joined:,} of the recorded lines are the beginning of another, or the same: as in a log of requests, "
+        "they are one conversation with it."
     ]
 
 

@@ -19,11 +19,13 @@ _PRICES_KEPT = 100
 @dataclass(slots=True)
 class Outcome:
     """The figures of each policy; ``everything`` is every request as it is recorded, whichever policies ran: what they
-    are compared with. ``stories`` are those of the conversations with most to see."""
+    are compared with. ``joined`` counts the recorded lines that are the beginning of another, and were not replayed.
+    ``stories`` are those of the conversations with most to see."""
 
     figures: list[PolicyFigures]
     everything: PolicyFigures = field(default_factory=lambda: PolicyFigures("everything"))
     conversations: int = 0
+    joined: int = 0
     prices: dict[str, Price] = field(default_factory=dict[str, Price])
     unpriced: set[str] = field(default_factory=set[str])
     stories: list[Story] = field(default_factory=list[Story])
@@ -61,6 +63,7 @@ class Outcome:
             mine.merge(theirs)
         self.everything.merge(other.everything)
         self.conversations += other.conversations
+        self.joined += other.joined
         for model, price in other.prices.items():
             self.priced(model, price)
         for model in other.unpriced:

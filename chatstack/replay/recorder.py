@@ -69,7 +69,7 @@ class EditLog(Telemetry):
     """The telemetry of a replayed stack: it keeps what the layers say of the edits in one call."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(log_warnings=False)  # of the past: the report has what matters of it
         self.edits: list[str] = []
 
     def edit(

@@ -3,7 +3,8 @@
 ``version`` is 2. ``counter``, ``window`` and ``tools`` (``file``, ``count``, ``tokens``) say how it was measured,
 ``model`` whose prices count (null: the recorded models'), ``pause_seconds`` how long after one call the next one came,
 ``long_cache`` whether caches live an hour. ``files`` is what was read (the first of them, and ``file_count``),
-``conversations`` and ``calls`` how much that was, ``errors`` (``file``, ``line``, ``error``) what could not be (the
+``conversations`` and ``calls`` how much that was, ``joined`` how many recorded lines are the beginning of another, and
+so no conversation of their own, ``errors`` (``file``, ``line``, ``error``) what could not be (the
 first of them, and ``error_count``), ``assumptions`` what is not known and was taken for granted, in sentences.
 ``prices`` has for each ``model`` dollars for a million tokens, of a small request: ``input``, ``read``, ``write``
 (null where nobody tells it); and ``minimum_prefix_tokens``, ``lifetime_seconds`` (null: not published), ``source``.
@@ -70,6 +71,7 @@ def report_of(outcome: Outcome, setup: Setup, files: Sequence[str] = (), tools_f
         "file_count": len(files),
         "conversations": outcome.conversations,
         "calls": everything.calls,
+        "joined": outcome.joined,
         "errors": [{"file": each.file, "line": each.line, "error": each.error} for each in outcome.broken],
         "error_count": outcome.broken_count,
         "assumptions": assumptions_of(outcome, setup),

@@ -23,6 +23,7 @@ from chatstack.replay.stories import CallStory, PolicyStory, Story, Tracing, tol
 from chatstack.replay.summaries import StandInWriter
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.prices import Price, price_of
+from chatstack.tokens.published import tables_loaded
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool
 
@@ -94,6 +95,7 @@ class Replay:
             return
         outcome.conversations += 1
         model = setup.model or recording.model
+        await tables_loaded()
         price = price_of(model)
         if price is not None and setup.long_cache:
             price = price.with_long_cache()

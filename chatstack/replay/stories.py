@@ -116,6 +116,9 @@ class Tracing:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._at = {id(message): at for at, message in enumerate(messages)}
+        self._equal: dict[Message, list[int]] = {}
+        for at, message in enumerate(messages):
+            self._equal.setdefault(message, []).append(at)
         self._messages = messages
         self._texts: dict[int, Cut] = {}
         self._folded: set[int] = set()
@@ -160,7 +163,7 @@ class Tracing:
         """The number of the recorded message that this one is, or was made from; None for one that a layer put in."""
         at = self._at.get(id(message.original))
         if at is None and not message.mark:
-            same = (n for n in range(position) if states[n] == "d" and self._messages[n] == message)
+            same = (n for n in self._equal.get(message, ()) if n < position and states[n] == "d")
             at = next(same, None)
         return at if at is not None and at < position else None
 

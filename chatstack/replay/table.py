@@ -27,7 +27,7 @@ def report_table(outcome: Outcome, setup: Setup) -> Table:
     caption = _caption(outcome, setup)
     table = Table(
         title=f"{_counted(outcome.conversations, 'conversation')}, {_counted(everything.calls, 'call')}, "
-        f"window {setup.window:,} tokens",
+        f"window {setup.window:,} tokens{joined_told(outcome)}",
         caption=caption,
         box=SIMPLE_HEAD,
         padding=0,
@@ -76,6 +76,14 @@ def _caption(outcome: Outcome, setup: Setup) -> str:
         "sent, of those in the full context; far: of those only far back in it",
     ]
     return "\n".join(lines)
+
+
+def joined_told(outcome: Outcome) -> str:
+    """A second line for the title, where lines were joined."""
+    if not outcome.joined:
+        return ""
+    are = "line is" if outcome.joined == 1 else "lines are"
+    return f"\n{outcome.joined:,} recorded {are} the beginning of another, and joined"
 
 
 def _counted(number: int, what: str) -> str:

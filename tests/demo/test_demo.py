@@ -35,7 +35,9 @@ def chatstack(*arguments: str, program: str = "", **environment: str) -> subproc
     bare = {name: os.environ[name] for name in ("PATH", "HOME", "SYSTEMROOT", "TMPDIR") if name in os.environ}
     given = bare | {"NO_COLOR": "1", "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"} | environment
     command = [sys.executable, "-W", "error", *(["-c", program] if program else ["-m", "chatstack"]), *arguments]
-    return subprocess.run(command, env=given, capture_output=True, text=True, encoding="utf-8", timeout=60, check=False)
+    return subprocess.run(
+        command, env=given, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +196,7 @@ def test_it_reads_well_in_80_columns_and_without_colour(shown: str) -> None:
     assert "\x1b" not in shown
 
 
+@pytest.mark.slow
 def test_quiet_turns_are_folded_unless_all_spans_are_asked_for(shown: str) -> None:
     everything = chatstack("demo", "--all-spans")
     assert everything.returncode == 0
@@ -203,12 +206,14 @@ def test_quiet_turns_are_folded_unless_all_spans_are_asked_for(shown: str) -> No
     assert everything.stdout.count("execute_tool get_weather") == 12
 
 
+@pytest.mark.slow
 def test_a_terminal_that_knows_only_ascii_gets_ascii() -> None:
     done = chatstack("demo", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "last: # sent, . left out" in done.stdout
 
 
+@pytest.mark.slow
 def test_another_server_by_base_url_runs_the_same_without_a_stand_in_and_shows_every_summary() -> None:
     with StandIn() as server:
         done = chatstack("demo", "--model", "some-model", "--base-url", server.base_url, OPENAI_API_KEY="none")
@@ -223,6 +228,7 @@ def test_another_server_by_base_url_runs_the_same_without_a_stand_in_and_shows_e
         assert f"Summary {number} of {folded}:" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize(
     ("provider", "path"), [("openai", "/v1"), ("openai-responses", "/v1"), ("anthropic", "/anthropic")]
@@ -241,6 +247,7 @@ def test_every_provider_can_run_it(provider: str, path: str) -> None:
     assert asked == calls_of_the_user(done.stdout) + calls_for_summaries(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_key_in_the_address_of_a_server_is_not_shown() -> None:
     with StandIn() as server:
         address = server.base_url.replace("//", "//user:s3cret@")
@@ -250,6 +257,7 @@ def test_a_key_in_the_address_of_a_server_is_not_shown() -> None:
     assert "k3y" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_that_refuses_leaves_the_spans_and_one_clear_line() -> None:
     with StandIn(window_tokens=200) as server:
         done = chatstack("demo", "--model", "some-model", "--base-url", server.base_url, OPENAI_API_KEY="none")
@@ -258,6 +266,7 @@ def test_a_model_that_refuses_leaves_the_spans_and_one_clear_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
@@ -281,7 +290,13 @@ def test_a_missing_extra_is_one_line_that_says_how_to_get_it(package: str) -> No
     done = chatstack("demo", program=program)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert package in done.stderr
-    assert "pip install 'chatstack-core[all]'" in done.stderr
+    assert "pip install 'chatstack-core[demo]'" in done.stderr
+
+
+def test_the_extra_of_another_provider_is_named_beside_that_of_the_demo() -> None:
+    program = "import sys; sys.modules['anthropic'] = None; from chatstack.cli import main; sys.exit(main())"
+    done = chatstack("demo", "--model", "m", "--provider", "anthropic", program=program)
+    assert "anthropic is not installed: pip install 'chatstack-core[demo,anthropic]'" in done.stderr
 
 
 def test_help_says_what_it_shows_and_that_it_needs_no_key() -> None:

@@ -11,6 +11,8 @@ from tests.demo.test_demo import KNOWN, chatstack, section
 from tests.live.events import widest
 from tests.live.screen import Screen, in_terminal
 
+pytestmark = pytest.mark.slow
+
 LIVE = "The conversation, live"
 BRISKLY = (
     "import sys; from chatstack.demo import assistant; assistant.LIVE_SECONDS_PER_WORD = 0.012\n"

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from chatstack import semconv
 from chatstack.demo.span_tree import SpanRecorder, span_tree
-from chatstack.telemetry.spans import end_span
 
 
 def lines(recorder: SpanRecorder, **options: object) -> list[str]:
@@ -63,10 +62,12 @@ def test_an_edit_shows_only_what_it_changed_and_how_many_results_it_cleared() ->
 
 def test_what_a_summary_took_stands_below_its_edit() -> None:
     recorder = SpanRecorder()
-    span = recorder.telemetry.working("summarize")
-    with trace.use_span(span), recorder.telemetry.tracer.start_as_current_span("chat m"):
+    with (
+        recorder.telemetry.working("summarize") as span,
+        trace.use_span(span),
+        recorder.telemetry.tracer.start_as_current_span("chat m"),
+    ):
         pass
-    end_span(span, None)
     edit, _, call = lines(recorder)[1:]
     assert edit.endswith("compact_context summarize  * EDIT")
     assert call.index("chat m") > edit.index("compact_context")

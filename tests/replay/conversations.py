@@ -51,9 +51,9 @@ def conversation(*messages: dict[str, object], model: str = "gpt-4o", id: str = 
     return {"id": id, "model": model, "messages": list(messages)}
 
 
-def talk(turns: int, words: int = 50) -> dict[str, object]:
-    """A conversation in which each turn has a call, its result, and an answer."""
-    messages: list[dict[str, object]] = [{"role": "system", "content": "Be brief."}]
+def talk(turns: int, words: int = 50, *, about: str = "Be brief.") -> dict[str, object]:
+    """A conversation in which each turn has a call, its result, and an answer. ``about`` makes it another one."""
+    messages: list[dict[str, object]] = [{"role": "system", "content": about}]
     for turn in range(turns):
         messages += [
             user(f"question {turn}"),

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 Json: TypeAlias = Any
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_LATEST_SECONDS = 40.0
+_LATEST_SECONDS = 300.0
 # The browser reads commands from 3 and writes answers to 4.
 _WITH_PIPES = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"

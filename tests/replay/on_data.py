@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -140,6 +141,12 @@ class Talk:
     def anew(self, end: int | None) -> tuple[Message, ...]:
         """The messages up to there, or all, in objects that nobody has seen."""
         return messages_from_wire(cast("list[object]", self.recording.body["messages"])[:end])
+
+    def unseen(self, end: int) -> set[int]:
+        """The positions of results that no answer follows yet, and of their calls."""
+        seen = max((at for at in range(end) if self.messages[at].role == "assistant"), default=-1)
+        results = {at for at in range(seen + 1, end) if self.messages[at].role == "tool"}
+        return results | {self.units[at] for at in results}
 
     def protected(self, end: int) -> set[int]:
         """The positions that no edit may touch: system messages, the task, and what the user said last."""
@@ -288,11 +295,14 @@ class _Side:
         self.same = Line(found.kind, found.window)
         self._fresh = Line(found.kind, found.window)
         self._sent: tuple[Message, ...] = ()
+        self._shortened: set[int] = set()
+        """The positions of results that were cut when they were new."""
         self._triggered = False
         self._costs = (0, 0)
 
     def begin(self, everything: PolicyFigures) -> None:
         self._sent, self._triggered = (), False
+        self._shortened.clear()
         self._costs = (self.found.figures.spending.cost, everything.spending.cost)
         self.found.figures.conversations += 1
         self.found.figures.spending.begin(None)
@@ -339,7 +349,7 @@ class _Side:
             found.note("invalid", talk, end, measured.fault)
         if measured.tokens > found.window and found.kind is not UNFORCED:
             found.over += 1
-            self._check_over(talk, end, sent)
+            self._check_over(talk, end, sent, measured.tokens)
         found.figures.add([measured], found.window, at)
         return request
 
@@ -358,8 +368,16 @@ class _Side:
         left = {at for at, message in zip(positions, sent, strict=True) if message is given[at]}
         edited = set(positions) - left
         results = [at for at, each in enumerate(given) if each.role == "tool"]
-        if found.kind.name != "ours" and edited.intersection(results[-KEPT_RESULTS:]):
-            found.note("newest", talk, end, sorted(edited.intersection(results[-KEPT_RESULTS:])))
+        if found.kind.fits:
+            unseen = talk.unseen(end)
+            if self._size(given, talk.protected(end) | unseen) > found.window:
+                self._shortened |= {
+                    at for at, message in zip(positions, sent, strict=True)
+                    if at in unseen & edited and _is_cut(message, given[at])
+                }
+        newest = edited.intersection(results[-KEPT_RESULTS:]) - self._shortened
+        if found.kind.name != "ours" and newest:
+            found.note("newest", talk, end, sorted(newest))
         lost = talk.protected(end) - left
         if lost:
             found.note("lost", talk, end, sorted(lost))
@@ -368,22 +386,40 @@ class _Side:
         if any(talk.units[at] in homes and at not in kept for at in range(end)):
             found.note("split", talk, end)
 
-    def _check_over(self, talk: Talk, end: int, sent: tuple[Message, ...]) -> None:
-        """What is over the limit must have nothing more to give."""
+    @staticmethod
+    def _size(given: tuple[Message, ...], positions: set[int]) -> int:
+        return sum(counter().count_message(given[at]) for at in positions)
+
+    def _check_over(self, talk: Talk, end: int, sent: tuple[Message, ...], tokens: int) -> None:
+        """What is over the limit must have nothing more to give. New results are never left out with their calls, and
+        an edit that only pays is not forced by a window that it does not get below."""
         places = {id(each): at for at, each in enumerate(talk.messages[:end])}
         left = {places.get(id(each.original), -1) for each in sent}
         if self.found.kind.fits:
-            if left - talk.protected(end):
-                self.found.note("over", talk, end, sorted(left - talk.protected(end)))
+            too_many = left - talk.protected(end) - talk.unseen(end)
+            if too_many:
+                self.found.note("over", talk, end, sorted(too_many))
             return
         seen = max((at for at, each in enumerate(sent) if each.role == "assistant"), default=-1)
         results = [at for at, each in enumerate(sent) if each.role == "tool"]
-        for at in results[: max(0, len(results) - KEPT_RESULTS)]:
-            if at < seen and _can_be_cleared(sent[at]):
-                self.found.note("over", talk, end, at)
+        may_go = [at for at in results[: max(0, len(results) - KEPT_RESULTS)] if at < seen]
+        saves = sum(max(0, _saved_by_clearing(sent[at])) for at in may_go)
+        if saves and tokens - saves <= self.found.window:
+            self.found.note("over", talk, end, saves)
 
 
-def _can_be_cleared(message: Message) -> bool:
+def _is_cut(sent: Message, given: Message) -> bool:
+    """Head and tail of it, and what was left out between them is told."""
+    (now,), (came,) = sent.results, given.results
+    if not isinstance(now.output, str) or not isinstance(came.output, str):
+        return False
+    cut = re.search(r"\n?\[[^\[\]]*left out[^\[\]]*\]\n?", now.output)
+    if cut is None or now.call_id != came.call_id:
+        return False
+    return came.output.startswith(now.output[: cut.start()]) and came.output.endswith(now.output[cut.end() :])
+
+
+def _saved_by_clearing(message: Message) -> int:
     (result,) = message.results
     cleared = Message.tool(result.call_id, PLACEHOLDER, name=result.name)
-    return counter().count_message(message) > counter().count_message(cleared)
+    return counter().count_message(message) - counter().count_message(cleared)

@@ -271,6 +271,7 @@ def report(
         "long_cache": False,
         "conversations": conversations,
         "calls": sum(lengths),
+        "joined": 0,
         "files": ["runs/swe_gemini3.jsonl.gz"],
         "file_count": 1,
         "tools": {"file": "tools.json", "count": 14, "tokens": 1_872},

@@ -58,6 +58,7 @@ def test_a_neighbour_differs_in_one_setting_by_so_many_steps() -> None:
                 assert candidate in other.neighbours(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("counter", ["", "tokenizer"])
 def test_every_file_is_the_very_stack_that_was_measured(tmp_path: Path, suffix: str, counter: str) -> None:

@@ -158,6 +158,7 @@ def replayed(name: str, window: int, count: int) -> dict[str, PolicyFigures]:
     return by_name(outcome_of(setup_of(*policies_for([]), window=window, counter=WireCounter.best()), *items).figures)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "window"), [("tau_airline_gpt4o.dev.jsonl.gz", 4_000), ("swe_gemini3_mini.dev.jsonl.gz", 8_000)]

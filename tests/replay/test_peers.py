@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from chatstack import ChatRequest, ChatStack, ChatStackError, Image, InputError, Message, Text, ToolCall, ToolResult
 from chatstack.layers.summarizing import SummaryClient
@@ -29,7 +29,7 @@ from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, ToolDeclaration
-from tests.histories import PROPERTY, histories
+from tests.histories import SOME, histories
 
 COUNTER = WireCounter.best()
 NAMES = {
@@ -158,7 +158,7 @@ def test_below_the_ceiling_the_very_messages_that_came_are_sent(name: str) -> No
 def test_of_any_conversation_that_fits_nothing_is_changed(name: str) -> None:
     policy = policy_of(name)
 
-    @settings(PROPERTY, max_examples=25)
+    @SOME
     @given(histories())
     def check(history: list[Message]) -> None:
         history = [TASK, *history]  # trimming drops whatever comes before the first user message

@@ -234,7 +234,7 @@ def test_ours_takes_the_middle_out_of_a_new_result_that_is_too_large() -> None:
     assert size_of(sent) <= ceiling
     assert outputs(sent)[-1][:20] == new[:20]
     assert outputs(sent)[-1][-20:] == new[-20:]
-    assert "characters cut" in outputs(sent)[-1]
+    assert "bytes left out]" in outputs(sent)[-1]
 
 
 def test_the_sizes_of_ours_are_shares_of_the_ceiling() -> None:

@@ -31,7 +31,12 @@ from tests.replay.on_data import (
     talks_of,
 )
 
-pytestmark = [pytest.mark.data, pytest.mark.timeout(1_200)]
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.slow,
+    pytest.mark.timeout(3_600),
+    pytest.mark.xdist_group("promises on data"),  # what its fixtures do is the work: each process would do all of it
+]
 
 SETS = (TAU, TAU2, SWE)
 STACKS = tuple(kind.name for kind in KINDS)
@@ -57,7 +62,9 @@ def test_the_conversations_put_every_stack_to_the_test(replayed: Pass) -> None:
     for kind in KINDS:
         found = replayed.found[kind.name, 2_000]
         assert found.due_calls > 50
-        assert found.edited_calls > 10
+        if kind.fits:
+            assert found.edited_calls > 10
+    assert sum(found.edited_calls for found in replayed.of("pays")) > 10, [(f.window,f.edited_calls) for f in replayed.of("pays")]
     if replayed.name == TAU:
         assert replayed.reused_ids > 30
     if replayed.name != SWE:
@@ -119,7 +126,8 @@ def test_edits_are_few(replayed: Pass) -> None:
             assert found.edited_calls <= found.due_calls / 3, found.figures.name
     if replayed.name == SWE:
         for found in replayed.of("guard", "clearer", "ours", UNFORCED.name):
-            assert found.figures.spending.prefix_breaks < replayed.rolling, found.figures.name
+            if found.window >= 4_000:  # many a task is 2,000 alone, and each new result is cut beside it
+                assert found.figures.spending.prefix_breaks < replayed.rolling, found.figures.name
         for found in replayed.of("guard", "ours"):
             if found.window >= 8_000:
                 assert found.edited_calls < replayed.rolling / 5, found.figures.name
@@ -182,7 +190,7 @@ def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
             assert grounding.far_share >= least_far - spread, figures.name
         assert figures.spending.prefix_breaks <= (most_breaks + spread) * figures.calls, figures.name
         if window >= 4_000:
-            assert figures.over_limit == 0, figures.name
+            assert figures.over_limit == 0, (figures.name,[ (f.window,f.figures.over_limit) for f in replayed.of("ours","guard","clearer")])
 
 
 def in_turn(talks: Sequence[Talk]) -> list[tuple[int, int]]:

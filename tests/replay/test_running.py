@@ -299,6 +299,7 @@ def replayed(items: Sequence[Recording | BrokenLine], window: int) -> dict[str, 
     return by_name(outcome.figures)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_all_airline_conversations_stay_valid_and_under_the_ceiling() -> None:
     figures = replayed(recordings_in(data_file("tau_airline_gpt4o.dev.jsonl.gz")), 4_000)
@@ -311,6 +312,7 @@ def test_all_airline_conversations_stay_valid_and_under_the_ceiling() -> None:
     assert guard.tokens_sent < nothing.tokens_sent
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_coding_runs_stay_valid_and_under_the_ceiling() -> None:
     figures = replayed(recordings_in(data_file("swe_gemini3_mini.dev.jsonl.gz"))[:8], 8_000)

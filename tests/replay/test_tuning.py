@@ -188,6 +188,7 @@ def test_a_share_is_missed_by_the_very_next_value() -> None:
     assert [percent(Fraction(each, 1_000)) for each in (1_000, 999, 980, 985)] == ["100", "99.9", "98.0", "98.5"]
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_on_recorded_conversations_the_tuned_stack_costs_no_more_than_the_recommended_one() -> None:
     items = recordings_in(data_file("tau_airline_gpt4o.dev.jsonl.gz"))[::5]

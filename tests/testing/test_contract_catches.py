@@ -70,7 +70,7 @@ class LeavesATask(Faulty):
     kept: ClassVar[list[object]] = []
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        self.kept.append(asyncio.ensure_future(asyncio.sleep(60)))
+        self.kept.append(asyncio.ensure_future(asyncio.sleep(3_600)))
         return await self.inner.send(request)
 
 
@@ -244,6 +244,7 @@ def contract_of(layer: type[Faulty]) -> LayerContract:
     return Contract()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layer", "check"), BREAKS, ids=lambda each: each.__name__)
 def test_a_broken_promise_is_noticed(layer: type[Faulty], check: Callable[[LayerContract], None]) -> None:
     with pytest.raises(AssertionError):

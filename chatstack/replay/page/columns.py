@@ -79,6 +79,7 @@ class Figures(msgspec.Struct):
     counter: str | None = None
     window: Number = None
     conversations: Number = None
+    joined: Number = None
     calls: Number = None
     files: list[str] | None = None
     file_count: Number = None

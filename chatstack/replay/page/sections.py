@@ -36,6 +36,8 @@ def facts(figures: Figures) -> str:
         told["values looked for"] = f"{count(values.grounding_values)} <small>{far}</small>"
     if figures.tools is not None:
         told["tool schemas"] = f"{count(figures.tools.count)} <small>{counted(figures.tools.tokens, 'token')}</small>"
+    if figures.joined:
+        told["lines joined"] = f"{count(figures.joined)} <small>beginnings of others</small>"
     if figures.error_count:
         told["could not be read"] = f'<span class="note">{count(figures.error_count)}</span>'
     return (

@@ -70,6 +70,8 @@ class Tuned:
             yield from misses(self.goal, self.tuned, _TUNED)
         yield from self._dollars()
         yield RULE
+        if joined := self.halves.unread.joined:
+            yield f"Recorded lines that are the beginning of another, joined with it: {joined:,}."
         if self.halves.silent:
             yield f"Left out, as they have no answer that could be asked for again: {self.halves.silent:,}."
         if self.best.is_feasible:
@@ -106,6 +108,7 @@ class Tuned:
             "without_answer": self.halves.silent,
             "errors": [{"file": each.file, "line": each.line, "error": each.error} for each in broken.broken],
             "error_count": broken.broken_count,
+            "joined": broken.joined,
             "misses": list(misses(self.goal, self.other, _OTHER)),
             "tuned": report_of(self.tuned, self.setup, files, tools_file),
             "other": report_of(self.other, self.setup, files, tools_file),

@@ -1,0 +1,69 @@
+"""The progress bar of the commands that read recorded conversations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from rich.console import Console
+
+_REDRAW_SECONDS = 0.1
+
+
+class Progress:
+    """A bar of bytes read, as nobody knows how many conversations come, and how many are done.
+
+    It is drawn from here and not from a thread of its own: that thread's CPU time would count as the policies'.
+    """
+
+    def __init__(self, console: Console, verb: str, total_bytes: int) -> None:
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (TextColumn(verb), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[done]}"))
+        self._bar = Bar(*columns, TimeRemainingColumn(), console=console, auto_refresh=False)
+        self._total = max(1, total_bytes)
+        self._task = self._bar.add_task("", total=self._total, done="")
+        self._redraw = _throttled(self._bar.refresh)
+
+    def advance(self, position: int) -> None:
+        """So many bytes are read."""
+        self._bar.update(self._task, completed=position)
+
+    def done(self, conversations: int) -> None:
+        """So many conversations are done."""
+        self._bar.update(self._task, done=f"{conversations:,} conversation{'s' if conversations != 1 else ''}")
+        self._redraw()
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Draw it meanwhile. It goes away at an error, which stands alone then, on its own line."""
+        self._bar.live.transient = True
+        self._bar.start()
+        try:
+            yield
+            self._bar.update(self._task, completed=self._total)
+            self._bar.live.transient = False
+        finally:
+            if self._bar.live.transient:
+                self._bar.live.stop()
+            else:
+                self._bar.stop()
+
+
+def _throttled(redraw: Callable[[], None]) -> Callable[[], None]:
+    last = 0.0
+
+    def maybe() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _REDRAW_SECONDS:
+            last = now
+            redraw()
+
+    return maybe
