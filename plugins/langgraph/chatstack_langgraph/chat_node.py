@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import get_async_callback_manager_for_config
+from langgraph.errors import GraphBubbleUp
 from pydantic import BaseModel
 
 from chatstack import AgentState, ChatResponse, InputError
@@ -28,12 +29,16 @@ class GraphChatNode(GraphNode):
     checkpointer keep every message. A context manager gets a ``chatstack.AgentState`` with the messages, and the rest
     of the graph's state in ``extra``. What it raises surfaces.
 
+    A tool that the client runs may pause the graph by ``interrupt()``, as one of a ``ToolNode`` does.
+
     The conversation's id is the graph's ``thread_id``. Tokens go to ``stream_mode="messages"`` and to the callbacks of
     the run as they arrive. The node is asynchronous: use ``ainvoke`` and ``astream``.
     """
 
     _: KW_ONLY
     messages_key: str = "messages"
+
+    signals: ClassVar[tuple[type[Exception], ...]] = (GraphBubbleUp,)
 
     async def __call__(self, state: Any, config: RunnableConfig) -> dict[str, list[BaseMessage]]:
         """What the turn added, for the reducer. Raises what the client and the context manager raise."""

@@ -12,7 +12,6 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import interrupt
 
 from chatstack import (
     BrokenStreamError,
@@ -97,22 +96,6 @@ def test_langgraphs_tool_node_outside_of_it() -> None:
     graph: Any = builder.compile(checkpointer=InMemorySaver())
     assert_all_is_there(converse(graph), model)
     assert [each.name for each in model.requests[0].options.tools] == ["look"]  # type: ignore[union-attr]
-
-
-def test_an_interrupt_in_a_tool_of_the_client_is_a_failure_that_the_model_reads() -> None:
-    """Whatever a tool raises is the model's to read: the graph is paused in a node, or in a tool of a ToolNode."""
-
-    @tool
-    async def ask(question: str) -> str:
-        """Ask the person."""
-        return str(interrupt(question))
-
-    model = ScriptedClient([Message.assistant(ToolCall("c", "ask", '{"question":"sure?"}')), "done"])
-    client = ChatStack(model).use(FunctionInvoker, tools=[ask]).build()
-    graph = graph_of(GraphChatNode(client), InMemorySaver())
-    ended = asyncio.run(graph.ainvoke(asking("delete it"), thread("t")))
-    assert "__interrupt__" not in ended
-    assert [result.is_error for result in model.requests[1].messages[-1].results] == [True]
 
 
 def streamed(node: Any, mode: Any = "messages") -> list[Any]:

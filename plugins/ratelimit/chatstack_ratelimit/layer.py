@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStream, ContextMemory, LayerOrderWarning, TokenCounter
 from chatstack.client.protocol import chain, provider_info
+from chatstack.client.wiring import wraps_a_client
 from chatstack.errors import RateLimitError, WiringError
 from chatstack.tokens.counter import char_counter
 from chatstack.values.responses import ChatResponse
@@ -16,6 +17,7 @@ from chatstack_ratelimit.limits import Budget, Figures, RateLimits
 _LONGEST_BURST_SECONDS = 60
 
 
+@wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
 class RateLimiter(ChatFronts):
     """Waits before a model call, so that ``requests_per_minute`` and ``tokens_per_minute`` are kept.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import redis
+from chatstack.errors import UnusableRecordError
 from redis import exceptions
 
 LINKS_AT_ONCE = 1_000
@@ -17,7 +18,13 @@ FRESH_SHARE = 0.9
 # What a read-only replica answers to PEXPIRE does not matter: the record was found.
 _FIND = """
 for at = #KEYS, 1, -1 do
-  local record = redis.call('HGET', KEYS[at], ARGV[1])
+  local record = redis.pcall('HGET', KEYS[at], ARGV[1])
+  if type(record) == 'table' then
+    if string.sub(record.err, 1, 9) ~= 'WRONGTYPE' then
+      return record
+    end
+    return {at}
+  end
   if record then
     if redis.call('PTTL', KEYS[at]) < tonumber(ARGV[3]) then
       redis.pcall('PEXPIRE', KEYS[at], ARGV[2])
@@ -28,7 +35,13 @@ end
 return false
 """
 _PUT = """
-local there = redis.call('HGET', KEYS[1], ARGV[1])
+local there = redis.pcall('HGET', KEYS[1], ARGV[1])
+if type(there) == 'table' then
+  if string.sub(there.err, 1, 9) ~= 'WRONGTYPE' then
+    return there
+  end
+  return {1}
+end
 if there and there ~= ARGV[2] and there ~= ARGV[4] then
   return there
 end
@@ -36,6 +49,7 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return false
 """
+_FOREIGN = "another program's value lies under one of the keys; choose another prefix"
 
 
 class Keys:
@@ -56,15 +70,21 @@ class Keys:
             chunk = links[max(0, end - LINKS_AT_ONCE) : end]
             answer = cast("Any", script)(keys=[*map(self.key, chunk)], args=[owner, self._ttl, self._fresh])
             if answer is not None:
-                at, record = cast("tuple[int, bytes]", answer)
-                return chunk[at - 1], record
+                at, *record = cast("tuple[int, bytes]", answer)
+                if not record:
+                    raise UnusableRecordError(_FOREIGN, link=chunk[at - 1])
+                return chunk[at - 1], record[0]
         return None
 
     def put(self, client: redis.Redis, owner: bytes, link: bytes, record: bytes, replaces: bytes | None) -> bytes:
         """Keep a record unless another one is there; what is there then."""
         script = cast("Any", client.register_script(_PUT))
         expected = [] if replaces is None else [replaces]
-        there = cast("bytes | None", script(keys=[self.key(link)], args=[owner, record, self._ttl, *expected]))
+        there = cast(
+            "bytes | list[int] | None", script(keys=[self.key(link)], args=[owner, record, self._ttl, *expected])
+        )
+        if isinstance(there, list):
+            raise UnusableRecordError(_FOREIGN, link=link)
         return record if there is None else there
 
     def forget(self, client: redis.Redis, links: Sequence[bytes]) -> None:
@@ -105,7 +125,6 @@ _REASONS: tuple[tuple[type[redis.RedisError], str], ...] = (
     (redis.ConnectionError, "it cannot be reached, or the connection was lost"),
 )
 _CODES = {
-    "WRONGTYPE": "another program's value lies under one of the keys; choose another prefix",
     "MISCONF": "it cannot save to its disk, and takes no writes",
     "OOM": "its memory is full",
     "BUSY": "it is busy with a script",

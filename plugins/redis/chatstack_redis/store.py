@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -19,6 +19,8 @@ from chatstack_redis.keys import Keys, reason
 T = TypeVar("T")
 
 LONGEST_TTL_SECONDS = 10 * 365 * 86_400
+CLOSING_SECONDS = 1.0
+"""How long closing waits for what is under way; then the connections are cut, as a server may have stopped."""
 
 
 class RedisStore:
@@ -85,7 +87,8 @@ class RedisStore:
             await self._run(lambda client: self._keys.forget(client, given))
 
     async def aclose(self) -> None:
-        """Wait for what is under way, let go of connections and threads. The store cannot be used any more."""
+        """Wait for what is under way, a second at most, let go of connections and threads. The store cannot be used any
+        more."""
         await self._opened.aclose()
 
     async def _run(self, job: Callable[[redis.Redis], T]) -> T:
@@ -103,6 +106,7 @@ class _Session(Session):
         self._client = redis.Redis(connection_pool=self._pool)
         self._where = where
         self._threads = ThreadPoolExecutor(max_threads, "chatstack-redis")
+        self._under_way: set[Future[Any]] = set()
         self._is_closed = False
 
     async def run(self, job: Callable[[redis.Redis], T]) -> T:
@@ -110,6 +114,8 @@ class _Session(Session):
             waiting = self._threads.submit(self._done, job)
         except RuntimeError as error:  # closed by another thread in this very moment, or the interpreter ends
             raise StoreError(f"{self._where}: it has been closed") from error
+        self._under_way.add(waiting)
+        waiting.add_done_callback(self._under_way.discard)
         return await asyncio.wrap_future(waiting)
 
     async def aclose(self) -> None:
@@ -123,8 +129,14 @@ class _Session(Session):
             return job(self._client)
         except redis.RedisError as error:
             raise StoreError(f"{self._where}: {reason(error)}") from error
+        except Exception as error:
+            if self._is_closed:  # what the driver says where its socket was taken away
+                raise StoreError(f"{self._where}: it has been closed") from error
+            raise
 
     def _closed(self) -> None:
+        if wait(self._under_way.copy(), CLOSING_SECONDS).not_done:
+            self._pool.disconnect(inuse_connections=True)
         self._threads.shutdown()
         self._pool.disconnect()
 

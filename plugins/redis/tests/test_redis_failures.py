@@ -10,6 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
+from chatstack import Message
+from chatstack.context.records import Record
+from chatstack.context.sharing import Found, Kept, SharedDecisions
 from chatstack.errors import StoreError
 from redis_server import RedisServer, free_port, redis_server
 
@@ -107,6 +110,27 @@ def test_another_programs_value_is_told_and_left_as_it_is(server: RedisServer, p
     assert server.asked("GET", key(prefix, 1)) == b"not ours"
 
 
+def test_another_programs_value_does_not_keep_the_other_records_from_being_used(
+    server: RedisServer, prefix: str
+) -> None:
+    messages = tuple(Message.user(str(number)) for number in range(4))
+    links = [link(number) for number in range(4)]
+    record = Record(drop=(0,))
+
+    async def work(store: RedisStore) -> list[Any]:
+        shared = SharedDecisions(store, timeout_seconds=20)
+        await shared.put("o", links, record, messages[:2])
+        server.asked("SET", key(prefix, 3), "not ours")
+        found = [await shared.find("o", links, messages) for _ in range(2)]
+        kept = await shared.put("o", links, record, messages)
+        return [*found, kept, await shared.put("o", links, record, messages[:3])]
+
+    first, *rest = done(work, server.url, prefix=prefix)
+    assert (first.record, first.covers) == (record, 2)
+    assert first.problem.endswith("another program's value lies under one of the keys; choose another prefix")
+    assert rest == [Found(record, 2), Kept(record), Kept(record)]
+
+
 def test_a_server_that_comes_back_is_used_without_a_new_store(own_server: RedisServer) -> None:
     async def work(store: RedisStore) -> list[bytes]:
         kept = [await store.put("o", link(1), b"first")]
@@ -168,6 +192,22 @@ def test_closing_does_not_wait_for_what_has_not_begun(own_server: RedisServer) -
         return took
 
     assert done(work, own_server.url, timeout_seconds=0.5, max_connections=1) < 4
+
+
+def test_closing_cuts_what_a_server_that_hangs_would_hold_for_an_hour(own_server: RedisServer) -> None:
+    async def work(store: RedisStore) -> set[type[object]]:
+        await store.put("o", link(1), b"first")
+        own_server.freeze()
+        waiting = [asyncio.create_task(store.find("o", [link(number)])) for number in range(20)]
+        await asyncio.sleep(0.05)
+        try:
+            async with asyncio.timeout(50):
+                await store.aclose()
+        finally:
+            own_server.thaw()
+        return {type(each) for each in await asyncio.gather(*waiting, return_exceptions=True)}
+
+    assert done(work, own_server.url, timeout_seconds=3_600) == {StoreError}
 
 
 def test_what_no_table_of_reasons_knows_is_told_by_its_kind_alone() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from typing import Any
 
 from tenxgraph.core.state import Message as GraphMessage
@@ -18,9 +19,14 @@ from chatstack_tenxgraph.messages import to_tenxgraph
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn that has not begun: ``ask`` asks, and gives what it added."""
+    """A turn that has not begun: ``ask`` asks, and gives what it added.
+
+    ``context`` is that of the node's call: when the graph reads the turn, that call has returned, and ``interrupt()``
+    would find no node.
+    """
 
     ask: Callable[[], Awaitable[list[GraphMessage]]]
+    context: Context = field(default_factory=copy_context)
 
 
 class TurnConverter(BaseConverter):
@@ -35,7 +41,7 @@ class TurnConverter(BaseConverter):
     ) -> AsyncGenerator[GraphMessage, None]:
         """Deltas, each under the id of the message that it is of, then that message."""
         turn = _Overhearing()
-        asking = asyncio.create_task(_asked(response, turn))
+        asking = asyncio.create_task(_asked(response, turn), context=response.context)
         try:
             while (told := await turn.queue.get()) is not None:
                 yield told
