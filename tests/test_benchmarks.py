@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import random
 import re
 import runpy
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from chatstack.replay.measures.measuring import WireCounter
 from chatstack.replay.policies import policies_for
@@ -14,13 +23,19 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "tests" / "benchmarks"
 
 
+@pytest.fixture(autouse=True)
+def _beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when they are run: what lies beside a script can be imported."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
 def names_in_the_readme() -> set[str]:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     return set(re.findall(r"tests/benchmarks/(\w+)\.py", text))
 
 
 def test_one_command_runs_all_that_the_readme_names() -> None:
-    named = names_in_the_readme() - {"all"}
+    named = names_in_the_readme() - {"all", "compare"}
     timed = runpy.run_path(str(BENCHMARKS / "all.py"))["TIMED"]
 
     assert "all" in names_in_the_readme()
@@ -29,7 +44,9 @@ def test_one_command_runs_all_that_the_readme_names() -> None:
 
 
 def test_each_installs_what_it_needs_from_this_checkout() -> None:
-    for path in BENCHMARKS.glob("*.py"):
+    scripts = [path for path in BENCHMARKS.glob("*.py") if path.name != "results.py"]  # which they import
+
+    for path in scripts:
         head = path.read_text(encoding="utf-8").partition('"""')[0]
         assert "# dependencies = [" in head, path
         assert 'chatstack-core = { path = "../..", editable = true }' in head, path
@@ -50,3 +67,87 @@ def test_the_rows_of_the_recordings_fit_their_headings_and_say_who_would_do() ->
     assert re.fullmatch(r"\| ours \| [0-9.]+: -, - \|", ours)
     told = f"made: of 1 that would do, as cheap as ours or cheaper: {cheaper}; with more found: none. Of all 2, "
     assert benchmark["verdict"]("made", outcome).startswith(told)
+
+
+def result(values: dict[str, list[float]], *, interleaved: str | None = "1", exact: float = 0) -> dict[str, Any]:
+    results = importlib.import_module("results")
+    figures = {name: {"unit": "seconds", "is_ours": name != "theirs", "values": each} for name, each in values.items()}
+    figures["cost"] = {"unit": "exact", "is_ours": True, "values": [exact]}
+    return {**results.about(), "load_after": [0.0], "interleaved": interleaved, "figures": figures}
+
+
+def compared(*sides: dict[str, Any]) -> int:
+    return importlib.import_module("compare").tell(*sides, tolerance=0.05)
+
+
+def noisy(seconds: float, seed: int, rounds: int = 12) -> list[float]:
+    generator = random.Random(seed)
+    return [seconds * generator.uniform(0.97, 1.03) for _ in range(rounds)]
+
+
+def test_what_became_slower_beyond_noise_is_named_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    before = result({"a call": noisy(1.0, 1), "a chunk": noisy(2.0, 2), "theirs": noisy(1.0, 3)})
+    after = result({"a call": noisy(1.0, 4), "a chunk": noisy(2.3, 5), "theirs": noisy(1.5, 6)})
+
+    assert compared(before, after) == 1
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("slower")] == ["slower: a chunk"]
+    assert compared(after, before) == 0
+
+
+def test_a_machine_that_changes_its_speed_changes_it_for_both() -> None:
+    speeds = [1.0, 3.0] * 6
+    before = [seconds * speed for seconds, speed in zip(noisy(1.0, 1), speeds, strict=True)]
+    after = [seconds * speed for seconds, speed in zip(noisy(1.2, 2), speeds, strict=True)]
+
+    assert compared(result({"a call": before}), result({"a call": after})) == 1
+    apart = result({"a call": before}, interleaved=None), result({"a call": after}, interleaved=None)
+    assert compared(*apart) == 0
+
+
+def test_too_few_rounds_tell_nothing() -> None:
+    assert compared(result({"a call": [1.0] * 7}), result({"a call": [9.0] * 7})) == 2
+    assert compared(result({"a call": [1.0] * 8}), result({"a call": [9.0] * 8})) == 1
+
+
+def test_figures_that_are_no_times_are_compared_exactly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compared(result({}, exact=1.0), result({}, exact=1.0)) == 0
+    assert "changed" not in capsys.readouterr().out
+    assert compared(result({}, exact=1.0), result({}, exact=1.001)) == 0
+    assert "changed: cost: 1.0 / 1.001" in capsys.readouterr().out
+
+
+BENCHMARK = """
+import os
+import chatstack
+from results import Run
+run = Run.from_command_line("layers", None, rounds=9)
+with open(os.environ["ORDER"], "a") as order:
+    order.write(chatstack.NAME)
+run.seconds("a call", [chatstack.SECONDS] * run.rounds)
+run.write()
+"""
+
+
+def test_two_checkouts_are_run_in_turn_by_the_same_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts, out, order = tmp_path / "scripts", tmp_path / "out", tmp_path / "order"
+    scripts.mkdir()
+    (scripts / "layers.py").write_text(BENCHMARK)
+    for name in ("compare.py", "results.py"):
+        shutil.copy(BENCHMARKS / name, scripts)
+    for name, seconds in (("b", 1.0), ("a", 1.5)):
+        (tmp_path / name / "chatstack").mkdir(parents=True)
+        (tmp_path / name / "chatstack" / "__init__.py").write_text(f"NAME, SECONDS = {name!r}, {seconds}")
+    monkeypatch.setenv("ORDER", str(order))
+
+    options = ["--rounds", "8", "--only", "layers", "--out", str(out)]
+    command = [sys.executable, str(scripts / "compare.py"), str(tmp_path / "b"), str(tmp_path / "a"), *options]
+    ran = subprocess.run(command, capture_output=True, text=True)
+
+    assert ran.returncode == 1, ran.stderr
+    assert order.read_text() == "baab" * 4
+    after = json.loads((out / "after.json").read_text())
+    assert after["checkout"] == str(tmp_path / "a")
+    assert after["figures"]["layers: a call"]["values"] == [1.5] * 8
+    files = [str(out / "before.json"), str(out / "after.json")]
+    again = subprocess.run([sys.executable, str(scripts / "compare.py"), *files], capture_output=True, text=True)
+    assert (again.returncode, again.stdout) == (1, ran.stdout)

@@ -9,7 +9,8 @@
 
 The peers are installed into an environment of its own. The benchmarks run one after the other, each in a process of its
 own, as nothing else should run on the machine meanwhile. Without ``--data`` the recordings are left out; what DIR holds
-is said in ``recordings.py``. Ends with 1 if one of them failed.
+is said in ``recordings.py``. ``--json`` writes all figures to one file, for ``compare.py``. Ends with 1 if one of them
+failed.
 """
 
 from __future__ import annotations
@@ -17,25 +18,37 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+import results  # beside this file
+from results import TIMED
+
 HERE = Path(__file__).parent
-TIMED = ("layers", "telemetry", "clearing", "summarizing")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, metavar="DIR", help="the recorded conversations")
-    data: Path | None = parser.parse_args().data
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to one file")
+    given = parser.parse_args()
+    data: Path | None = given.data
     commands = [[name] for name in TIMED] + ([] if data is None else [["recordings", "--data", str(data.resolve())]])
     failed: list[str] = []
-    for name, *arguments in commands:
-        started = time.monotonic()
-        print(f"\n## {name}\n", flush=True)
-        if subprocess.run([sys.executable, HERE / f"{name}.py", *arguments]).returncode:
-            failed.append(name)
-        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    found = []
+    with tempfile.TemporaryDirectory() as directory:
+        for name, *arguments in commands:
+            started = time.monotonic()
+            out = Path(directory) / f"{name}.json"
+            print(f"\n## {name}\n", flush=True)
+            if subprocess.run([sys.executable, HERE / f"{name}.py", *arguments, "--json", out]).returncode:
+                failed.append(name)
+            else:
+                found.append(results.read(out))
+            print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    if given.json is not None and found:
+        results.write(given.json, results.joined(found))
     if data is None:
         print("\nrecordings: left out, as no --data says where they are", file=sys.stderr)
     if failed:

@@ -32,6 +32,7 @@ from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.messages.utils import count_tokens_approximately
+from results import Run  # beside this file
 
 import chatstack
 from chatstack.context.memory import ContextMemory
@@ -77,16 +78,17 @@ class Row(NamedTuple):
 
 
 def main() -> None:
+    run = Run.from_command_line("clearing", __doc__, rounds=ROUNDS)
     load = os.getloadavg()[0]
     gc.collect()
     gc.freeze()  # what was imported is nobody's cost
-    growing = asyncio.run(growing_rows())
-    single = asyncio.run(single_rows())
-    alone = recognition()
+    growing = asyncio.run(growing_rows(run))
+    single = asyncio.run(single_rows(run))
+    alone = recognition(run)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("langchain", "langchain-core"))
     print(
         f"\n{versions}; CPython {platform.python_version()}, {os.cpu_count()} cores, "
-        f"load {load:.1f} before and {os.getloadavg()[0]:.1f} after; medians of {ROUNDS} rounds, CPU time\n"
+        f"load {load:.1f} before and {os.getloadavg()[0]:.1f} after; medians of {run.rounds} rounds, CPU time\n"
     )
     print("| what / beside what | ratio | lowest to highest | ours / theirs |\n|---|---|---|---|")
     for row in (*growing, *single):
@@ -95,6 +97,7 @@ def main() -> None:
     for title, seconds in alone.items():
         lowest, highest = min(seconds) * 1e3, max(seconds) * 1e3
         print(f"| {title} | {statistics.median(seconds) * 1e3:.2f} ms | {lowest:.2f} to {highest:.2f} ms |")
+    run.write()
 
 
 def told(row: Row) -> str:
@@ -113,7 +116,7 @@ def shown(seconds: float) -> str:
 # growing conversations
 
 
-async def growing_rows() -> list[Row]:
+async def growing_rows(run: Run) -> list[Row]:
     """500 calls of one conversation, each two or three messages longer than the one before."""
     sample = growing_sample(CALLS)
     subjects: dict[str, tuple[Any, bool]] = {
@@ -124,10 +127,14 @@ async def growing_rows() -> list[Row]:
     subjects["same objects, without the two layers"] = (None, False)
     mine: dict[str, list[list[float]]] = {title: [] for title in subjects}
     theirs: list[list[float]] = []
-    for _ in range(ROUNDS):
+    for _ in range(run.rounds):
         theirs.append(their_counting(sample))
         for title, (limits, fresh) in subjects.items():
             mine[title].append(await our_growing(sample, limits, fresh=fresh))
+    for title, runs in mine.items():
+        run.seconds(f"{CALLS} growing calls, {title}", list(map(sum, runs)))
+        run.seconds(f"the same, calls 450 to 500, {title}", [sum(each[LATE]) for each in runs])
+    run.seconds(f"{CALLS} growing calls, LangChain's token count alone", list(map(sum, theirs)), is_ours=False)
     rows = [
         Row(f"{CALLS} growing calls, {title} / LangChain's token count alone", pairs(map(sum, runs), map(sum, theirs)))
         for title, runs in mine.items()
@@ -176,11 +183,11 @@ def their_counting(sample: Sample) -> list[float]:
 # single calls
 
 
-async def single_rows() -> list[Row]:
+async def single_rows(run: Run) -> list[Row]:
     """Calls of one length: one that clears, and one that has nothing to do."""
     samples = {length: sample_of(length) for length in (1_000, 5_000)}
     times: dict[tuple[str, int], list[float]] = {}
-    for _ in range(ROUNDS):
+    for _ in range(run.rounds):
         for length, sample in samples.items():
             measured = {
                 "cleared by LangChain": their_edit(sample, trigger=1_000),
@@ -196,6 +203,7 @@ async def single_rows() -> list[Row]:
                 times.setdefault((title, length), []).append(seconds)
     rows: list[Row] = []
     for title, length in times:
+        run.seconds(f"{length:,} messages, {title}", times[title, length], is_ours="LangChain" not in title)
         if "LangChain" not in title:
             other = "cleared by LangChain" if title.startswith("cleared") else "left alone by LangChain"
             beside = "LangChain's middleware, clearing" if title.startswith("cleared") else "the same, nothing to do"
@@ -269,15 +277,17 @@ def their_edit(sample: Sample, *, trigger: int) -> float:
 # recognition
 
 
-def recognition() -> dict[str, list[float]]:
+def recognition(run: Run) -> dict[str, list[float]]:
     """What it takes to know a history of 5,000 messages of 1 KB again; without a model or layers."""
     make = (chatstack.Message.user, chatstack.Message.assistant)
     messages = [make[number % 2](text_of(number)) for number in range(5_000)]
     sample = Sample(messages, [], [len(messages)])
     found: dict[str, list[float]] = {}
-    for _ in range(ROUNDS):
+    for _ in range(run.rounds):
         for title, seconds in recognition_round(sample).items():
             found.setdefault(title, []).append(seconds)
+    for title, taken in found.items():
+        run.seconds(title, taken)
     return found
 
 

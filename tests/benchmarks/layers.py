@@ -27,6 +27,7 @@ from typing import Any
 import agent_framework
 import openai
 from agent_framework.observability import ChatTelemetryLayer
+from results import Run  # beside this file
 
 import chatstack
 from chatstack.values.responses import ChatUpdate
@@ -43,30 +44,37 @@ def main() -> None:
     if sys.argv[1:] == ["--serve"]:
         serve()
         return
+    run = Run.from_command_line("layers", __doc__, rounds=ROUNDS)
     with subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            asyncio.run(compare(f"http://127.0.0.1:{int(server.stdout.readline())}/v1"))
+            asyncio.run(compare(run, f"http://127.0.0.1:{int(server.stdout.readline())}/v1"))
         finally:
             server.terminate()
-    compare_imports()
+    compare_imports(run)
+    run.write()
 
 
-async def compare(base_url: str) -> None:
+async def compare(run: Run, base_url: str) -> None:
     for length in (3, 21, 61):
-        await against(f"four layers / Agent Framework's client stack, {length} messages", ours(length), theirs(length))
+        subjects = (f"four layers, {length} messages", ours(length)), ("Agent Framework's client stack", theirs(length))
+        await against(run, *subjects)
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none") as client:
-        await against("four layers / one openai SDK call over loopback, 3 messages", ours(3), sdk(client), calls=150)
+        subjects = (
+            ("four layers, 3 messages beside an SDK", ours(3)),
+            ("one openai SDK call over loopback", sdk(client)),
+        )
+        await against(run, *subjects, calls=150)
     guarded, bare = streamed(guarded=True), streamed(guarded=False)
-    await against("a stream of 20,000 chunks: under the guard / bare", guarded, bare, calls=1)
+    await against(run, ("a stream of 20,000 chunks under the guard", guarded), ("bare", bare), calls=1)
 
 
-async def against(title: str, subject: Call, other: Call, *, calls: int = CALLS) -> None:
+async def against(run: Run, subject: tuple[str, Call], other: tuple[str, Call], *, calls: int = CALLS) -> None:
     """Print the ratio of the two, pair by pair."""
     pairs = []
-    for _ in range(ROUNDS):
-        pairs.append((await seconds_of(subject, calls), await seconds_of(other, calls)))
-    report(title, pairs)
+    for _ in range(run.rounds):
+        pairs.append((await seconds_of(subject[1], calls), await seconds_of(other[1], calls)))
+    report(run, subject[0], other[0], pairs)
 
 
 async def seconds_of(call: Call, calls: int) -> float:
@@ -77,11 +85,13 @@ async def seconds_of(call: Call, calls: int) -> float:
     return (time.process_time() - started) / calls
 
 
-def report(title: str, pairs: list[tuple[float, float]]) -> None:
+def report(run: Run, subject: str, other_subject: str, pairs: list[tuple[float, float]]) -> None:
+    run.seconds(subject, [mine for mine, _ in pairs])
+    run.seconds(f"{other_subject} (beside {subject})", [other for _, other in pairs], is_ours=False)
     ratios = sorted(mine / other for mine, other in pairs)
     mine, other = (statistics.median(each) * 1e6 for each in zip(*pairs, strict=True))
     print(
-        f"{title}: {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}); "
+        f"{subject} / {other_subject}: {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}); "
         f"{mine:,.0f} us / {other:,.0f} us, {len(pairs)} pairs"
     )
 
@@ -227,11 +237,11 @@ def serve() -> None:
 BASELINE = "import asyncio, dataclasses, typing, json, logging"
 
 
-def compare_imports() -> None:
+def compare_imports(run: Run) -> None:
     everything = "import chatstack; [getattr(chatstack, name) for name in chatstack.__all__]"
     for title, code in (("import chatstack", "import chatstack"), ("every public name of chatstack", everything)):
-        pairs = [(import_seconds(code), import_seconds(BASELINE)) for _ in range(ROUNDS)]
-        report(f"{title} / {BASELINE}", pairs)
+        pairs = [(import_seconds(code), import_seconds(BASELINE)) for _ in range(run.rounds)]
+        report(run, title, BASELINE, pairs)
 
 
 def import_seconds(code: str) -> float:

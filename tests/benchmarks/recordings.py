@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import results  # beside this file
+
 from chatstack.replay.measures.figures import PolicyFigures
 from chatstack.replay.measures.measuring import WireCounter
 from chatstack.replay.outcomes import Outcome
@@ -54,15 +56,38 @@ HEADINGS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR")
-    directory: Path = parser.parse_args().data
-    policies = (*policies_for([]), *peer_policies())
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, for compare.py")
+    parser.add_argument("--without-peers", action="store_true", help="leave the other frameworks out")
+    given = parser.parse_args()
+    run = results.Run("recordings", rounds=1, json=given.json)
+    directory: Path = given.data
+    policies = policies_for([]) if given.without_peers else (*policies_for([]), *peer_policies())
     outcomes = {where: outcome for each in SETS for where, outcome in replayed(directory, *each, policies)}
     print(f"\n{short(outcomes)}\n")
     for where, outcome in outcomes.items():
         print(verdict(where, outcome))
     print()
-    for _ in replayed(directory, *TOO_SMALL, policies_for([], ["guard", "ours"])):
-        pass
+    outcomes |= replayed(directory, *TOO_SMALL, policies_for([], ["guard", "ours"]))
+    note(run, outcomes)
+    run.write()
+
+
+def note(run: results.Run, outcomes: Mapping[str, Outcome]) -> None:
+    """Add the figures behind the table, unrounded."""
+    for where, outcome in outcomes.items():
+        for figures in outcome.figures:
+            values = {
+                "cost": figures.cost_relative(outcome.everything.spending),
+                "found": figures.grounding.share,
+                "far": figures.grounding.far_share,
+                "breaks": figures.spending.prefix_breaks,
+                "over": figures.over_limit,
+                "invalid": figures.invalid_requests,
+                "refused": figures.refused,
+                "edits": figures.edits,
+            }
+            for name, value in values.items():
+                run.exact(f"{where}, {figures.name}: {name}", value)
 
 
 def replayed(

@@ -32,6 +32,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
+from results import Run  # beside this file
 
 import chatstack
 from chatstack.testing import ScriptedClient
@@ -54,14 +55,15 @@ class Outcome(NamedTuple):
 
 
 def main() -> None:
+    run = Run.from_command_line("summarizing", __doc__, rounds=ROUNDS)
     ours, theirs = [], []
-    for _ in range(ROUNDS):
+    for _ in range(run.rounds):
         ours.append(asyncio.run(our_turns()))
         theirs.append(their_turns())
     version = importlib.metadata.version("langchain")
     print(
         f"\nlangchain {version}; CPython {platform.python_version()}, {os.cpu_count()} cores; {TURNS} turns under "
-        f"{LIMIT:,} tokens, {ROUNDS} rounds\n"
+        f"{LIMIT:,} tokens, {run.rounds} rounds\n"
     )
     print("| | summaries | facts in the last request | the task word for word | CPU of all turns (median) |")
     print("|---|---|---|---|---|")
@@ -70,6 +72,10 @@ def main() -> None:
         first, seconds = found[0], statistics.median(each.cpu_seconds for each in found)
         task = "yes" if first.has_task else "no"
         print(f"| {name} | {first.summaries} | {first.facts} of {TURNS} | {task} | {seconds * 1e3:,.0f} ms |")
+        run.seconds(f"{TURNS} turns, {name}", [each.cpu_seconds for each in found], is_ours=found is ours)
+    run.exact("summaries", ours[0].summaries)
+    run.exact("facts in the last request", ours[0].facts)
+    run.write()
 
 
 def question(number: int) -> str:

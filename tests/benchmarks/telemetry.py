@@ -33,7 +33,7 @@ from typing import Any
 import agent_framework
 import msgspec
 from agent_framework.observability import enable_instrumentation
-from layers import TEXT, FakeModel, TheirStack, add_one, look_on  # beside this file
+from layers import TEXT, FakeModel, TheirStack, add_one, look_on  # this and results are beside this file
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
@@ -42,6 +42,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracerProvider, SpanKind
+from results import Run
 
 import chatstack
 from chatstack import semconv
@@ -52,39 +53,44 @@ CHUNKS = 2_000
 LIMIT = 100_000
 ID = "c-1"
 
+NOT_OURS = {"Agent Framework's client stack of four (one span)", "Agent Framework's agent over it (two spans)"}
+
 Call = Callable[[], Awaitable[object]]
 
 
 def main() -> None:
+    run = Run.from_command_line("telemetry", __doc__, rounds=ROUNDS)
     names = ("opentelemetry-sdk", "agent-framework-core")
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
     print(f"Python {platform.python_version()}, {versions}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     gc.collect()
     gc.freeze()  # what the imports have made is nobody's cost
     asyncio.run(check())
-    asyncio.run(without_sdk())
+    asyncio.run(without_sdk(run))
     exporter, tracers, meters = Nowhere(), TracerProvider(), MeterProvider([InMemoryMetricReader()])
     tracers.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(tracers)
     metrics.set_meter_provider(meters)
     enable_instrumentation()
-    asyncio.run(with_sdk(tracers, meters))
+    asyncio.run(with_sdk(run, tracers, meters))
     per_call = 2 + 2 + 0 + 1 + 2  # none was lost on the way
-    assert exporter.count == ROUNDS * (CALLS + 1) * per_call, exporter.count
-    asyncio.run(streaming(tracers, meters))
+    assert exporter.count == run.rounds * (CALLS + 1) * per_call, exporter.count
+    asyncio.run(streaming(run, tracers, meters))
+    run.write()
 
 
-async def without_sdk() -> None:
+async def without_sdk(run: Run) -> None:
     """First, for an SDK that is configured stays."""
     await compare(
+        run,
         [
             ("a call through four layers, nothing configured", ours(chatstack.Telemetry())),
             ("the same, no telemetry", ours(NoTelemetry(), is_reported=False)),
-        ]
+        ],
     )
 
 
-async def with_sdk(tracers: TracerProvider, meters: MeterProvider) -> None:
+async def with_sdk(run: Run, tracers: TracerProvider, meters: MeterProvider) -> None:
     subjects = [
         ("a call through four layers, recorded", ours(chatstack.Telemetry())),
         ("the same, recorded by hand with the SDK", by_hand(tracers, meters)),
@@ -92,10 +98,10 @@ async def with_sdk(tracers: TracerProvider, meters: MeterProvider) -> None:
         ("Agent Framework's client stack of four (one span)", theirs()),
         ("Agent Framework's agent over it (two spans)", theirs(in_agent=True)),
     ]
-    await compare(subjects, after=tracers.force_flush)
+    await compare(run, subjects, after=tracers.force_flush)
 
 
-async def streaming(tracers: TracerProvider, meters: MeterProvider) -> None:
+async def streaming(run: Run, tracers: TracerProvider, meters: MeterProvider) -> None:
     unmeasured = chatstack.Telemetry(meter_provider=NoOpMeterProvider())
     subjects = [
         ("a chunk through four layers, recorded", streamed(stack_of(Model(CHUNKS), chatstack.Telemetry()))),
@@ -104,10 +110,11 @@ async def streaming(tracers: TracerProvider, meters: MeterProvider) -> None:
         ("the same, silent, and each chunk measured by hand", chunks_by_hand(meters, CHUNKS)),
         ("a chunk of the model alone", streamed(Model(CHUNKS))),
     ]
-    await compare(subjects, calls=1, units=CHUNKS, after=tracers.force_flush)
+    await compare(run, subjects, calls=1, units=CHUNKS, after=tracers.force_flush)
 
 
 async def compare(
+    run: Run,
     subjects: Sequence[tuple[str, Call]],
     *,
     calls: int = CALLS,
@@ -116,11 +123,14 @@ async def compare(
 ) -> None:
     """Print what each takes, and the ratio of the first to each of the others, round by round."""
     taken: list[list[float]] = [[] for _ in subjects]
-    for number in range(ROUNDS):
+    for number in range(run.rounds):
         for turn in range(len(subjects)):
             place = (turn + number) % len(subjects)  # nobody always comes first
             taken[place].append(await seconds_of(subjects[place][1], calls, after) / units * 1e6)
-    print(f"{subjects[0][0]}: {statistics.median(taken[0]):,.2f} us ({ROUNDS} rounds)")
+    print(f"{subjects[0][0]}: {statistics.median(taken[0]):,.2f} us ({run.rounds} rounds)")
+    for (title, _), times in zip(subjects, taken, strict=True):
+        name = title if title == subjects[0][0] else f"{title} (beside {subjects[0][0]})"
+        run.seconds(name, [each / 1e6 for each in times], is_ours=title not in NOT_OURS)
     for (title, _), times in zip(subjects[1:], taken[1:], strict=True):
         ratios = sorted(mine / other for mine, other in zip(taken[0], times, strict=True))
         middle = statistics.median(ratios)
