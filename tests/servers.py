@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-_START_SECONDS = 30.0
+_START_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class MockServer:
     def _call(self, method: str, path: str, body: dict[str, object] | None = None) -> dict[str, object]:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             decoded = json.loads(answer.read())
         assert isinstance(decoded, dict)
         return decoded

@@ -26,7 +26,9 @@ def command(*arguments: str) -> list[str]:
 
 def run(*arguments: str, **environment: str) -> str:
     """What it prints, with nothing of this environment."""
-    done = subprocess.run(command(*arguments), env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command(*arguments), env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -75,6 +77,7 @@ def test_what_was_written_stays_in_the_folder_and_a_run_that_has_ended_is_not_ma
     assert again.partition("completed: ")[2] == first.partition("completed: ")[2]
 
 
+@pytest.mark.slow
 def test_a_report_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
     whole = run("--max-tokens", "20000")
     killed = subprocess.Popen(command("--max-tokens", "20000", "--folder", str(tmp_path)), stdout=subprocess.DEVNULL)
@@ -82,7 +85,7 @@ def test_a_report_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> N
         assert killed.poll() is None
         time.sleep(0.001)
     os.kill(killed.pid, signal.SIGKILL)
-    assert killed.wait(30) == -signal.SIGKILL
+    assert killed.wait(300) == -signal.SIGKILL
     said = run("--max-tokens", "20000", "--folder", str(tmp_path))
     shown = iterations_shown(said)
     assert shown == list(range(shown[0], shown[-1] + 1))
@@ -110,6 +113,7 @@ def test_it_takes_any_client(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "invoke_workflow report-writer" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_it_runs_on_a_real_server_by_its_address() -> None:
     with StandIn() as server:  # which knows of the weather only, and never writes a plan
         done = subprocess.run(
@@ -117,7 +121,7 @@ def test_it_runs_on_a_real_server_by_its_address() -> None:
             env={"OPENAI_API_KEY": "none"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert server.requests_served > 0
@@ -125,6 +129,7 @@ def test_it_runs_on_a_real_server_by_its_address() -> None:
     assert "stalled: 3 iterations" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_it_runs_on_the_other_provider() -> None:
     with mock_server() as server:

@@ -1,0 +1,49 @@
+"""Two lanes: a plain run leaves out what needs a server or takes long, ``--full`` runs everything.
+
+``server`` marks what needs a real model, a browser or a server program, ``slow`` what reads all recordings, starts many
+processes or goes through thousands of cases. Property tests try fewer examples in a plain run; ``tests/histories.py``
+has the numbers.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+FULL_ONLY = ("server", "slow")
+
+# No verdict of a property depends on how fast the machine is: neither a deadline nor the check for slow generation.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast", PATIENT, max_examples=25)
+settings.register_profile("full", PATIENT, max_examples=200)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full", action="store_true", help=f"run the tests marked {' or '.join(FULL_ONLY)}, too, and all examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("full" if config.getoption("full") else "fast")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return "lane: full" if config.getoption("full") else "lane: fast (--full runs everything)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("full"):
+        return
+    left_out = [item for item in items if any(item.get_closest_marker(name) for name in FULL_ONLY)]
+    config.hook.pytest_deselected(items=left_out)
+    dropped = set(left_out)
+    items[:] = [item for item in items if item not in dropped]
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what collecting has made from garbage collection: tests that call the collector would pay for it each."""
+    gc.collect()
+    gc.freeze()
