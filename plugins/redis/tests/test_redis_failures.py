@@ -119,11 +119,11 @@ def test_another_programs_value_does_not_keep_the_other_records_from_being_used(
 
     async def work(store: RedisStore) -> list[Any]:
         shared = SharedDecisions(store, timeout_seconds=20)
-        await shared.put("o", links, record, messages[:2])
+        await shared.put("o", links[1], record, messages[:2])
         server.asked("SET", key(prefix, 3), "not ours")
         found = [await shared.find("o", links, messages) for _ in range(2)]
-        kept = await shared.put("o", links, record, messages)
-        return [*found, kept, await shared.put("o", links, record, messages[:3])]
+        kept = await shared.put("o", links[3], record, messages)
+        return [*found, kept, await shared.put("o", links[2], record, messages[:3])]
 
     first, *rest = done(work, server.url, prefix=prefix)
     assert (first.record, first.covers) == (record, 2)
