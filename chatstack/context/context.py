@@ -23,7 +23,8 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     the caller's ``max_tokens``. ``default_reserve_tokens`` is what the provider keeps for an answer that nobody
     bounded; it counts only ``against_window``.
     ``messages_tokens`` is the sum of ``sizes``. All of these are counted; what providers reported for requests like
-    this one says that the input will be ``scale`` times that. ``size_of`` counts a message, once.
+    this one says that the input will be ``scale`` times that, as far as this very conversation tells. What others tell
+    is ``expected_scale``: for warnings and metrics, never for a decision. ``size_of`` counts a message, once.
     ``is_unstable``: the history keeps coming with another beginning, so that an edit cannot be made once and kept.
     ``is_cold``: the provider has hardly anything of it in its cache, so that an edit costs nothing there.
     ``window_tokens`` is what fits into the model's context, None where nobody knows. ``left_out`` are the positions of
@@ -39,6 +40,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     reserved_tokens: int = 0
     default_reserve_tokens: int = 0
     scale: float = 1.0
+    expected_scale: float = 1.0
     is_unstable: bool = False
     is_cold: bool = False
     window_tokens: int | None = None
@@ -69,6 +71,12 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def tokens(self) -> int:
         """The size of all of it, the room for the answer included, as it will be."""
         return self.reserved_tokens + self._as_will_be(self.input_tokens)
+
+    def as_expected(self) -> Context:
+        """The context as large as reports of other conversations let expect; this one where it has its own."""
+        if self.expected_scale == 1.0:
+            return self
+        return msgspec.structs.replace(self, scale=self.scale * self.expected_scale, expected_scale=1.0)
 
     @property
     def size_told(self) -> str:

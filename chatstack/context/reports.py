@@ -21,7 +21,10 @@ _COLD_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Sizes as providers reported them, for one context layer: an anchor within a conversation, a factor across all."""
+    """Sizes as providers reported them, for one context layer: an anchor within a conversation, a factor across all.
+
+    The factor is other conversations' news: it is told, and decides nothing.
+    """
 
     memory: ContextMemory
     calibration: Calibration
@@ -29,14 +32,16 @@ class Reports:
     owner: str
 
     def corrected(self, opened: Opened, context: Context) -> Context:
-        """The context with the scale that providers' reports tell: the last one of this history, else the model's."""
-        factor = self.calibration.factor(opened.model, self.counter)
+        """The context with the scale that the last report of this history tells; where there is none, with what the
+        model's reports let expect."""
         known = opened.seen.conversation.anchors.get(self.owner)
         counted = context.input_tokens
         if known is None or known[0] != self._rest_of(opened) or known[1].estimated > counted or not counted:
-            return context if factor == 1.0 else msgspec.structs.replace(context, scale=factor)
+            factor = self.calibration.factor(opened.model, self.counter)
+            return context if factor == 1.0 else msgspec.structs.replace(context, expected_scale=factor)
         opened.is_anchored = True
-        return msgspec.structs.replace(context, scale=known[1].corrected(counted, factor) / counted)
+        anchor = known[1]
+        return msgspec.structs.replace(context, scale=anchor.corrected(counted, anchor.factor) / counted)
 
     def learn(
         self,

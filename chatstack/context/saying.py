@@ -149,6 +149,11 @@ def share_of(context: Context, limit: int) -> str:
     return f"{context.tokens / limit:.0%}: about {context.tokens:,} of {limit:,} tokens{context.reserve_told}"
 
 
+def fits_at(context: Context, limit: int) -> str:
+    """Return that a context fits, or may not, as other conversations' reports let expect; and how full it is."""
+    return f"{'fits' if context.tokens <= limit else 'may not fit'} at {share_of(context, limit)}"
+
+
 def say_window_unknown(telemetry: Telemetry, layer: str, consequence: str) -> None:
     """A share of a window was asked for that nobody knows."""
     telemetry.warn(

@@ -20,7 +20,7 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.pruning import OldestFirst
 from chatstack.context.reconstructing import Policy
-from chatstack.context.saying import say_window_unknown, share_of
+from chatstack.context.saying import fits_at, say_window_unknown, share_of
 from chatstack.errors import ContextOverflowError, FallbackError
 from chatstack.layers.refusals import input_in, is_size, limit_in, overflow_in, taken_before, tells_nothing
 from chatstack.telemetry.emission import Telemetry
@@ -158,19 +158,22 @@ class ContextWindowGuard(ChatFronts):
         if self.prune_on_overflow:
             opened.limit = limit
         context = await self._editing.replay(opened)
-        self.telemetry.weighed(context.tokens, limit)
-        reached = level_of(context.tokens, limit, self.warning_threshold)
+        expected = context.as_expected()
+        self.telemetry.weighed(expected.tokens, limit)
+        context = context if self.prune_on_overflow or self.strict else expected  # or nothing is decided here
+        size = max(context.tokens, min(expected.tokens, limit))
+        reached = level_of(size, limit, self.warning_threshold)
         was_near = request.conversation_id is not None or context.is_edited or opened.seen.history.levels
         if reached is Level.FINE and not was_near:  # as far as that is known, so there is nothing to take back
             return context
         lines = self._lines(limit)
         last = self.memory.level(lines, opened.who)
-        level = max(reached, held_level(last, context.tokens, limit, self.warning_threshold))
+        level = max(reached, held_level(last, size, limit, self.warning_threshold))
         news = level > last or (self.every_call and reached is not Level.FINE)
         if context.tokens > limit:
             context, level = await self._over(opened, context, limit, last, news)
         elif news:
-            self._say_near(context, limit)
+            self._say_near(max(context, expected, key=lambda each: each.tokens), limit)
         if level != last:
             self.memory.set_level(lines, opened.who, level)
         return context
@@ -321,8 +324,7 @@ class ContextWindowGuard(ChatFronts):
         return not any(getattr(each, "kind", "") == "context" for each in chain(self.inner))
 
     def _say_near(self, context: Context, limit: int) -> None:
-        message = f"fits at {share_of(context, limit)}"
-        self.telemetry.warn("context_window_near_limit", message, self._numbers(context, limit, "warn"))
+        self.telemetry.warn("context_window_near_limit", fits_at(context, limit), self._numbers(context, limit, "warn"))
 
     def _say_irreducible(self, context: Context, limit: int) -> None:
         self.telemetry.warn(

@@ -87,6 +87,13 @@ class Anchor(msgspec.Struct, frozen=True):
     estimated: int
     reported: int
 
+    @property
+    def factor(self) -> float:
+        """What this report alone says of estimates; near to 1 where it is of a short request."""
+        if self.estimated <= _FRAME or self.reported <= 0:
+            return 1.0
+        return _factor(math.log(self.reported / self.estimated), _weight(self.estimated))
+
     def corrected(self, estimated_now: int, factor: float) -> int:
         """The size of a request that starts with this one: the report, and the tail's estimate times ``factor``.
 
@@ -109,7 +116,7 @@ class _Learnt:
         self.reports: deque[tuple[float, int]] = deque(maxlen=_REMEMBERED)
 
     def add(self, estimated: int, reported: int) -> None:
-        self.reports.append((math.log(reported / estimated), min(estimated - _FRAME, _HEAVIEST)))
+        self.reports.append((math.log(reported / estimated), _weight(estimated)))
         self._factor = None
 
     @property
@@ -117,8 +124,16 @@ class _Learnt:
         """What they make; worked out when it is asked for, as several layers report the same call."""
         if self._factor is None:
             weight = sum([each for _, each in self.reports])
-            self._factor = math.exp(_median(self.reports, weight) * weight / (weight + _DOUBT))
+            self._factor = _factor(_median(self.reports, weight), weight)
         return self._factor
+
+
+def _weight(estimated: int) -> int:
+    return min(estimated - _FRAME, _HEAVIEST)
+
+
+def _factor(logarithm: float, weight: int) -> float:
+    return math.exp(logarithm * weight / (weight + _DOUBT))
 
 
 def _median(reports: deque[tuple[float, int]], weight: int) -> float:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from chatstack import (
     CharCounter,
+    ChatOptions,
     ChatStack,
     ClearThenDrop,
     ContextMemory,
@@ -71,7 +72,7 @@ class CountsNothing(CharCounter):
     def count_message(self, message: Message) -> int:
         return 0
 
-    def count_options(self, options: RequestOptions) -> int:
+    def count_options(self, options: ChatOptions) -> int:
         return 0
 
 

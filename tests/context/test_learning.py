@@ -21,21 +21,26 @@ from chatstack import (
     ChatStack,
     ChatStream,
     ChatUpdate,
+    ClearThenDrop,
     ContextMemory,
     ContextWindowGuard,
     FunctionInvoker,
     Message,
     OutputSchema,
     ProviderInfo,
+    Summarizer,
     TableCounter,
     TokenCounter,
     ToolCall,
     ToolDeclaration,
+    ToolResultClearer,
+    Truncate,
     Usage,
 )
 from chatstack.telemetry.tracer import ModelTracer
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.tokens.calibration import Calibration
+from chatstack.tokens.counter import char_counter
 from tests.histories import PROPERTY, decoded_again
 
 COUNTER = CharCounter()
@@ -170,6 +175,57 @@ def test_a_model_is_known_better_in_other_conversations_too() -> None:
         weighed.ask(talk(61, f"{number} "))
     assert weighed.ask(talk(61, "a new one ")) == pytest.approx(12_200, rel=0.1)
     assert weighed.ask(talk(61, "a new one "), model="another") == 6_100
+
+
+LIMIT = 9_000
+"""Above what a conversation of 61 messages is estimated at, below twice that."""
+EDITORS: dict[str, Callable[[ChatStack], ChatStack]] = {
+    "guard": lambda stack: stack.use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True),
+    "strict guard": lambda stack: stack.use(ContextWindowGuard, max_context_tokens=LIMIT, strict=True),
+    "clear then drop": lambda stack: stack.use(ClearThenDrop(LIMIT)),
+    "truncate": lambda stack: stack.use(Truncate, max_tokens=LIMIT),
+    "summarizer": lambda stack: stack.use(Summarizer, max_tokens=LIMIT, summary_client=ScriptedClient(["short"])),
+    "clearer": lambda stack: stack.use(ToolResultClearer, trigger={"tokens": LIMIT}, keep={"messages": 0}),
+}
+
+
+@pytest.mark.parametrize("editor", EDITORS.values(), ids=EDITORS)
+def test_what_other_conversations_taught_edits_none(editor: Callable[[ChatStack], ChatStack]) -> None:
+    """Each is sent as if it were alone; in its own next turn, what was reported for it counts."""
+    provider, capture, calibration = Reporting(times(2.0)), TelemetryCapture(), Calibration()
+    client = editor(ChatStack(provider)).build(
+        lambda kind: calibration if kind is Calibration else capture.resolve(kind)
+    )
+    for number in range(5):
+        asyncio.run(client.get_response(talk(31, f"{number} ")))
+    assert calibration.factor("m", char_counter(4)) > 1.2
+    new = [Message.user("look"), *looked(), *talk(61, "new ")]
+    asyncio.run(client.get_response(new))
+    assert provider.requests[-1].messages == tuple(new)
+    assert [span for span in capture.spans if span.name.startswith("compact_context")] == []
+
+
+def looked() -> list[Message]:
+    """A call and a long result."""
+    return [
+        Message.assistant("", ToolCall("a", "look")),
+        Message.tool("a", "x" * 4_000),
+        Message.assistant("seen"),
+    ]
+
+
+def test_a_pruning_guard_tells_that_a_request_may_not_fit_by_what_others_taught() -> None:
+    weighed = Weighed(
+        times(2.0), max_context_tokens=LIMIT, prune_on_overflow=True, warning_threshold=0.9, every_call=False
+    )
+    for number in range(5):
+        asyncio.run(weighed.client.get_response(talk(31, f"{number} ")))
+    assert weighed.capture.warnings == ()
+    asyncio.run(weighed.client.get_response(talk(61, "new ")))
+    assert weighed.capture.warnings == ("context_window_near_limit",)
+    assert len(weighed.provider.requests[-1].messages) == 61
+    (told,) = [span for span in weighed.capture.spans if "chatstack.warning.code" in span.attributes]
+    assert str(told.attributes["chatstack.warning.message"]).startswith("may not fit at 1")
 
 
 # What teaches nothing
