@@ -31,7 +31,8 @@ def talks(tmp_path: Path) -> Path:
     too_large = conversation(
         user("look"), assistant(None, "call_0"), result("call_0", "seen " * 1_500), assistant("so")
     )
-    return write_lines(tmp_path / "talks.jsonl", *[talk(turns, 60) for turns in range(8, 16)], too_large)
+    talks = [talk(turns, 60, about=f"Be brief, {turns}.") for turns in range(8, 16)]
+    return write_lines(tmp_path / "talks.jsonl", *talks, too_large)
 
 
 def rows_of(talks: Path, *, jobs: int) -> list[dict[str, object]]:
