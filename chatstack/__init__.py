@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from chatstack.client.fronts import ChatFronts as ChatFronts
     from chatstack.client.protocol import ChatClient as ChatClient
     from chatstack.client.protocol import CountsTokens as CountsTokens
+    from chatstack.client.protocol import LayerKind as LayerKind
     from chatstack.client.protocol import ProviderInfo as ProviderInfo
+    from chatstack.client.protocol import TellsKind as TellsKind
     from chatstack.client.protocol import TellsWindow as TellsWindow
     from chatstack.client.protocol import find as find
     from chatstack.client.stack import BuiltClient as BuiltClient
@@ -188,7 +190,15 @@ _HOMES = {
     "chatstack.tools.invoker": ("FunctionInvoker",),
     "chatstack.layers.progress": ("ProgressReporter",),
     "chatstack.client.fronts": ("ChatFronts",),
-    "chatstack.client.protocol": ("ChatClient", "CountsTokens", "ProviderInfo", "TellsWindow", "find"),
+    "chatstack.client.protocol": (
+        "ChatClient",
+        "CountsTokens",
+        "LayerKind",
+        "ProviderInfo",
+        "TellsKind",
+        "TellsWindow",
+        "find",
+    ),
     "chatstack.client.stack": ("BuiltClient", "ChatStack", "LayerOrderWarning", "LayerSpec"),
     "chatstack.client.stream": ("ChatStream",),
     "chatstack.client.wiring": ("Layer", "Resolver"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Iterator
-from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Final, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, get_args, runtime_checkable
 
 import msgspec
 
@@ -47,6 +47,34 @@ class CountsTokens(Protocol):
     """
 
     async def count_tokens(self, request: ChatRequest, /) -> int | None: ...
+
+
+LayerKind: TypeAlias = Literal["context", "tool_loop", "reporter", "tracer", "fallback", "budget", "stack", "plain"]
+"""What a layer is to the layers around it.
+
+``context``: it decides which messages are sent, so it belongs behind the tool loop, and into a node's context manager.
+``tool_loop``: it asks the model several times a turn. ``reporter``: it opens the turn's span. ``tracer``: it opens the
+span of a model call. ``fallback``: it asks one of several providers. ``budget``: it ends what costs too much.
+``stack``: a built client. ``plain``: none of these; it may stand anywhere.
+"""
+LAYER_KINDS: Final[tuple[LayerKind, ...]] = get_args(LayerKind)
+
+
+@runtime_checkable
+class TellsKind(Protocol):
+    """A layer that says what it is to others, so that a wrong order is told, and nodes accept it. Optional.
+
+    ``kind`` is a class attribute: ``kind: ClassVar[LayerKind] = "context"``.
+    """
+
+    @property
+    def kind(self) -> LayerKind: ...
+
+
+def layer_kind(layer: object) -> LayerKind | Literal[""]:
+    """Return what a layer, or its class, says it is; "" where it says nothing, or what nobody knows."""
+    kind = getattr(layer, "kind", "")
+    return kind if isinstance(kind, str) and kind in LAYER_KINDS else ""
 
 
 class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, chain, is_client
+from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, is_client, layer_kind
 from chatstack.client.services import SharedServices, StackService, SupportsLayer
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer, Resolver, check_options, name_of, nearest, option_names, wire
@@ -146,7 +146,7 @@ class ChatStack:
             made.append(client)
         made.reverse()
         names = [spec.name for spec in specs]
-        kinds = [getattr(layer, "kind", "") for layer in made]
+        kinds = [_kind_in_stack(name, layer) for name, layer in zip(names, made, strict=True)]
         _check_at_most_one(names, kinds)
         for misplaced in _misplaced(names, kinds):
             cast("Telemetry", resolver(Telemetry)).warn("layer_order", misplaced, {}, span_name="build_stack")
@@ -214,7 +214,7 @@ class BuiltClient(Closing, ChatFronts):
     names: tuple[str, ...]
     provider: ChatClient
 
-    kind: ClassVar[str] = "stack"
+    kind: ClassVar[LayerKind] = "stack"
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         return await self.inner.send(request)
@@ -259,6 +259,15 @@ _WRONG_PLACES: Mapping[tuple[str, str], str] = MappingProxyType(
     }
 )
 """By kind of layer and side of the tool loop: what is wrong with it there."""
+
+
+def _kind_in_stack(name: str, layer: object) -> str:
+    """The kind of a layer; refuses a name that no kind has, as it would silently mean nothing."""
+    kind, told = layer_kind(layer), cast("object", getattr(layer, "kind", ""))
+    if not kind and isinstance(told, str) and told:
+        hint = nearest(told, LAYER_KINDS)
+        raise WiringError(f"layer {name!r}: kind={told!r} is no kind of layer; {hint}", layer=name, parameter="kind")
+    return kind
 
 
 def _check_at_most_one(names: list[str], kinds: list[str]) -> None:

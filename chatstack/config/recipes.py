@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from chatstack import plugins
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, layer_kind
 from chatstack.client.services import SharedServices, SupportsLayer
 from chatstack.client.stack import AT_MOST_ONE, ChatStack, LayerSource, LayerSpec
 from chatstack.client.wiring import name_of, service_type, wire
@@ -190,7 +190,7 @@ class _Builder:
             stack = self.stack.use(source, name=name, **checked)
         made = _try(stack.layers[-1], stack.provider, read, offer, known_options)
         with told_at(here, offer):
-            kind = getattr(made, "kind", "")
+            kind = layer_kind(made)
         self._check_once(stack.layers[-1], kind, here)
         self.stack = stack
         self.offers.append(offer)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from chatstack import plugins
+from chatstack.client.protocol import layer_kind
 from chatstack.client.stack import AT_MOST_ONE
 from chatstack.client.wiring import name_of
 from chatstack.config.bounds import BOUNDS, ONE_OF
@@ -102,7 +103,7 @@ def _rules(layer: str) -> Schema:
 def _at_most_one(name: str, source: object) -> Schema:
     """Of some kinds a stack has one layer; of the others one that has no name of its own."""
     named: Schema = _has("name", {"type": "string"})
-    unnamed: Schema = {} if getattr(source, "kind", "") in AT_MOST_ONE else {"not": named}
+    unnamed: Schema = {} if layer_kind(source) in AT_MOST_ONE else {"not": named}
     types = [_has("type", {"const": each}) for each, layer in TYPES.items() if layer == name]
     tables = [{"type": "object", **each, **unnamed} for each in (_has("use", {"const": name}), *types)]
     return {"contains": {"anyOf": [{"const": name}, *tables]}, "minContains": 0, "maxContains": 1}

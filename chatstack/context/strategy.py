@@ -10,7 +10,7 @@ from typing import ClassVar
 import msgspec
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer
 from chatstack.context.context import Context
@@ -92,7 +92,7 @@ class StrategyApplier(ChatFronts):
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "context"
+    kind: ClassVar[LayerKind] = "context"
 
     @property
     def needs_window(self) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.requests import ChatRequest
@@ -92,6 +93,8 @@ class RequestScale(ChatFronts):
     inner: ChatClient
     _: KW_ONLY
     weigh: Callable[[ChatRequest], None] = field(repr=False)
+
+    kind: ClassVar[LayerKind] = "plain"
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         self.weigh(request)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.errors import BudgetExceeded, InputError
@@ -50,7 +50,7 @@ class Budget(ChatFronts):
     _allowance: Allowance = field(init=False, repr=False)
     _is_around_tools: bool = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "budget"
+    kind: ClassVar[LayerKind] = "budget"
 
     def __post_init__(self) -> None:
         allowance = Allowance("Budget", self.max_tokens, self.max_cost, self.price)
@@ -59,7 +59,7 @@ class Budget(ChatFronts):
         if self.per not in get_args(BudgetPeriod):
             raise wrong("Budget", "per", self.per, "'turn' or 'conversation'")
         object.__setattr__(self, "_allowance", allowance)
-        is_around = any(getattr(each, "kind", "") == "tool_loop" for each in chain(self.inner))
+        is_around = any(layer_kind(each) == "tool_loop" for each in chain(self.inner))
         object.__setattr__(self, "_is_around_tools", is_around)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, cast
 import msgspec
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, CountsTokens, chain
+from chatstack.client.protocol import ChatClient, CountsTokens, LayerKind, chain
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.context.clearing import ClearToolResults
@@ -68,7 +68,7 @@ class ToolResultClearer(ChatFronts):
     _strategy: ClearToolResults = field(init=False, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "context"
+    kind: ClassVar[LayerKind] = "context"
 
     def __post_init__(self) -> None:
         inputs = self.clear_tool_inputs

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, cast
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, chain, is_client
+from chatstack.client.protocol import ChatClient, LayerKind, chain, is_client
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.context.memory import ContextMemory
@@ -46,7 +46,7 @@ class Fallback(ChatFronts):
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _others: tuple[ChatClient, ...] = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "fallback"
+    kind: ClassVar[LayerKind] = "fallback"
 
     def __post_init__(self) -> None:
         given: object = self.clients

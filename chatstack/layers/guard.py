@@ -9,7 +9,7 @@ import msgspec
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.context.context import Context
@@ -75,7 +75,7 @@ class ContextWindowGuard(ChatFronts):
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "context"
+    kind: ClassVar[LayerKind] = "context"
 
     def __post_init__(self) -> None:
         check_window("ContextWindowGuard", self.max_context_tokens)
@@ -321,7 +321,7 @@ class ContextWindowGuard(ChatFronts):
     @property
     def _is_last(self) -> bool:
         """Whether nobody further in edits, so that a refusal is of what was weighed here."""
-        return not any(getattr(each, "kind", "") == "context" for each in chain(self.inner))
+        return not any(layer_kind(each) == "context" for each in chain(self.inner))
 
     def _say_near(self, context: Context, limit: int) -> None:
         self.telemetry.warn("context_window_near_limit", fits_at(context, limit), self._numbers(context, limit, "warn"))

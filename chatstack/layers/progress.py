@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.errors import WiringError
@@ -44,7 +44,7 @@ class ProgressReporter(ChatFronts):
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _delivery: ProgressDelivery | None = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "reporter"
+    kind: ClassVar[LayerKind] = "reporter"
 
     def __post_init__(self) -> None:
         for name, kind, wanted in (("agent_name", str, "text"), ("feed", ProgressFeed, "a ProgressFeed")):

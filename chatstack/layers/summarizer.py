@@ -9,7 +9,7 @@ from opentelemetry.trace import Span
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, provider_info
+from chatstack.client.protocol import ChatClient, LayerKind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
 from chatstack.context.agreement import Agreement
@@ -86,7 +86,7 @@ class Summarizer(ChatFronts):
     _writer: SummaryWriter = field(init=False, repr=False)
     _kept: KeptSummaries = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "context"
+    kind: ClassVar[LayerKind] = "context"
 
     def __post_init__(self) -> None:
         check_summarizing("Summarizer", self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol, cast
 
-from chatstack.client.protocol import ChatClient, chain, is_client
+from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
 from chatstack.context.limits import check_limit, check_share
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
@@ -79,7 +79,7 @@ def summary_tokens(max_tokens: int | None) -> int:
 def _below_layers(inner: ChatClient) -> ChatClient:
     """What is inside of all layers that edit, run tools or open a turn: a summary is none of their business."""
     layers = list(chain(inner))
-    last = max((at for at, each in enumerate(layers) if getattr(each, "kind", "") in _NOT_FOR_SUMMARIES), default=-1)
+    last = max((at for at, each in enumerate(layers) if layer_kind(each) in _NOT_FOR_SUMMARIES), default=-1)
     return cast("ChatClient", layers[last + 1]) if last + 1 < len(layers) else inner
 
 

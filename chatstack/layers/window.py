@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stack import layer_repr
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Layer
@@ -121,7 +121,7 @@ class WindowKeeper(ChatFronts):
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _compressing: ChatClient = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "context"
+    kind: ClassVar[LayerKind] = "context"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_compressing", self._layers() if self.strategy.has_limits else self.inner)

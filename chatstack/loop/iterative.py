@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias, get_args
 
-from chatstack.client.protocol import ChatClient, chain, is_client
+from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
 from chatstack.client.wiring import Resolver, wrong
 from chatstack.context.limits import check_limit, check_share
 from chatstack.errors import InputError
@@ -120,7 +120,7 @@ class IterativeLoop:
             given: object = getattr(self, name)
             if not callable(given) and (given is not None or name == "prompt"):
                 raise wrong("IterativeLoop", name, given, "a function")
-        if any(getattr(layer, "kind", "") == "tool_loop" for layer in chain(self.client)):
+        if any(layer_kind(layer) == "tool_loop" for layer in chain(self.client)):
             raise wrong(
                 "IterativeLoop",
                 "client",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, cast
 
-from chatstack.client.protocol import ChatClient, ProviderInfo
+from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo
 from chatstack.client.stack import ChatStack
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
@@ -91,7 +91,7 @@ class Outlet:
 
     __slots__ = ("info", "inner")
 
-    kind: ClassVar[str] = "context"
+    kind: ClassVar[LayerKind] = "context"
 
     def __init__(self, info: ProviderInfo, inner: ChatClient | None = None) -> None:
         self.info = info

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from chatstack.client.protocol import ChatClient, chain, is_client
+from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
 from chatstack.client.stack import BuiltClient, ChatStack
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
@@ -101,7 +101,7 @@ def check_node(owner: str, client: object, manager: object, trim_context: object
         raise _wrong(owner, "context_manager", manager, wanted)
     if not isinstance(trim_context, bool | None):
         raise _wrong(owner, "trim_context", trim_context, "True or False")
-    if trim_context and manager is None and all(getattr(each, "kind", "") != "context" for each in chain(client)):
+    if trim_context and manager is None and all(layer_kind(each) != "context" for each in chain(client)):
         raise WiringError(
             f"{owner}: trim_context=True, and nothing to trim with; pass context_manager=..., e.g. "
             "MessageContextManager(max_messages=10), or give the client a context layer",

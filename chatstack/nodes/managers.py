@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from chatstack.client.protocol import ChatClient, ProviderInfo, provider_info
+from chatstack.client.protocol import ChatClient, ProviderInfo, layer_kind, provider_info
 from chatstack.client.stack import ChatStack
 from chatstack.client.wiring import Resolver
 from chatstack.context.memory import ContextMemory
@@ -208,10 +208,13 @@ class StackContextManager(_Trimming):
         stack = replace(self.stack, provider=Outlet(info, provider))
         applied = Applied(stack, "StackContextManager", options=self.options, resolve=self.resolve)
         for called, layer in applied.layers:
-            if getattr(layer, "kind", "") != "context":
+            if layer_kind(layer) != "context":
+                remedy = "leave it to the client of the node"
+                if not layer_kind(layer):
+                    remedy = f'if it does no more than that, say so in its class: kind = "context"; else {remedy}'
                 raise WiringError(
                     f"StackContextManager: layer {called!r} is no context layer, and a manager only decides what is "
-                    "sent; leave it to the client of the node",
+                    f"sent; {remedy}",
                     layer=called,
                     parameter="stack",
                 )

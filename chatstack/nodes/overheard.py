@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
@@ -32,6 +32,8 @@ class Overheard(ChatFronts):
     """Hands everything on; with a listener, the answer is streamed and each update is told before it goes up."""
 
     inner: ChatClient
+
+    kind: ClassVar[LayerKind] = "plain"
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         listener = listener_now.get()

@@ -12,7 +12,7 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, set_span_in_contex
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, ProviderInfo, chain, provider_info
+from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, chain, layer_kind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client, wrong
 from chatstack.telemetry.content import as_attributes, content_of
@@ -52,7 +52,7 @@ class ModelTracer(ChatFronts):
     nested: Nested = "suppress"
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
 
-    kind: ClassVar[str] = "tracer"
+    kind: ClassVar[LayerKind] = "tracer"
 
     def __post_init__(self) -> None:
         if self.nested not in get_args(Nested):
@@ -90,7 +90,7 @@ def needs_tracer(client: ChatClient) -> bool:
 
     Around a tool loop there would be one span for many calls, around a fallback two for one.
     """
-    return _WITHOUT_ANOTHER.isdisjoint(getattr(layer, "kind", "") for layer in chain(client))
+    return _WITHOUT_ANOTHER.isdisjoint(layer_kind(layer) for layer in chain(client))
 
 
 def traced(client: ChatClient, telemetry: Telemetry) -> ChatClient:

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from chatstack.client.protocol import LAYER_KINDS, layer_kind
 from chatstack.context.pairing import pair
 from chatstack.testing.capture import TelemetryCapture
 from chatstack.testing.conversations import EchoClient, numbered, numbers_in
@@ -20,6 +21,13 @@ _CONVERSATIONS = 1_000
 
 class MessageContract(LayerUnderTest):
     """Streaming and not, the caller's messages, orphans, many conversations at once."""
+
+    def test_it_says_what_it_is_to_the_layers_around_it(self) -> None:
+        kind = layer_kind(self.make(ScriptedClient(), silent_telemetry()))
+        if not kind:
+            raise AssertionError(f"no kind: write kind: ClassVar[LayerKind] = ..., one of {', '.join(LAYER_KINDS)}")
+        if kind == "plain" and self.edits:
+            raise AssertionError('kind is "plain": a layer that changes which messages are sent is a "context" layer')
 
     def test_streaming_and_not_streaming_are_the_same(self) -> None:
         for name, history, answers in self.cases():

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver, wraps_a_client, wrong
 from chatstack.errors import ToolLoopError
@@ -63,7 +63,7 @@ class FunctionInvoker(ChatFronts):
     _declared: tuple[ToolDeclaration, ...] = field(init=False, repr=False)
     _limits: tuple[LimitsToolCalls, ...] = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "tool_loop"
+    kind: ClassVar[LayerKind] = "tool_loop"
 
     def __post_init__(self) -> None:
         for name in ("max_tool_calls_per_turn", "max_concurrency", "max_consecutive_failures"):

@@ -6,7 +6,7 @@ import asyncio
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,6 +22,7 @@ from chatstack import (
     ContextMemory,
     ContextWindowGuard,
     FunctionInvoker,
+    LayerKind,
     LayerOrderWarning,
     Message,
     ModelTracer,
@@ -29,9 +30,11 @@ from chatstack import (
     Plan,
     ProgressReporter,
     Strategy,
+    TellsKind,
     WiringError,
     find,
 )
+from chatstack.client.protocol import layer_kind
 from chatstack.testing import ScriptedClient, TelemetryCapture
 
 
@@ -186,6 +189,46 @@ def test_a_context_layer_outside_the_tool_loop_is_warned_of() -> None:
     stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=10).use(FunctionInvoker)
     with pytest.warns(LayerOrderWarning, match="'ContextWindowGuard' is outside the tool loop 'FunctionInvoker'"):
         stack.build()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DropsThanks:
+    """A stranger's layer, that says nothing of itself."""
+
+    inner: ChatClient
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        kept = tuple(each for each in request.messages if each.text != "thanks")
+        return await self.inner.send(request.but(messages=kept))
+
+
+class ToldToEdit(DropsThanks):
+    kind: ClassVar[LayerKind] = "context"
+
+
+class Misspelt(DropsThanks):
+    kind = "contxt"
+
+
+class OddKind(DropsThanks):
+    kind = 7
+
+
+def test_a_strangers_context_layer_outside_the_tool_loop_is_warned_of_once_it_says_that_it_is_one() -> None:
+    stack = ChatStack(ScriptedClient()).use(ToldToEdit).use(FunctionInvoker)
+    with pytest.warns(LayerOrderWarning, match="'ToldToEdit' is outside the tool loop 'FunctionInvoker'"):
+        client = stack.build()
+    assert isinstance(client.layers[0], TellsKind)
+    for layer in (DropsThanks, OddKind):
+        assert layer_kind(layer) == ""
+        ChatStack(ScriptedClient()).use(layer).use(FunctionInvoker).build()
+
+
+def test_a_kind_that_is_none_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(WiringError) as caught:
+        ChatStack(ScriptedClient()).use(Misspelt).build()
+    assert str(caught.value) == "layer 'Misspelt': kind='contxt' is no kind of layer; did you mean 'context'?"
+    assert (caught.value.layer, caught.value.parameter) == ("Misspelt", "kind")
 
 
 def test_the_default_order_is_not_warned_of() -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from chatstack import (
     AgentState,
+    ChatClient,
     ChatNode,
     ChatOptions,
+    ChatRequest,
     ChatStack,
+    ChatStream,
     ClearThenDrop,
     ContextMemory,
     ContextWindow,
     ContextWindowGuard,
     FunctionInvoker,
+    LayerKind,
     LayerOrderWarning,
     Message,
     ProgressReporter,
@@ -234,6 +239,30 @@ def test_only_context_layers_can_be_a_manager() -> None:
         pytest.raises(WiringError, match="layer 'FunctionInvoker' is no context layer"),
     ):
         StackContextManager(stack)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DropsThanks:
+    """A stranger's layer, that says nothing of itself."""
+
+    inner: ChatClient
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        kept = tuple(each for each in request.messages if each.text != "thanks")
+        return await self.inner.send(request.but(messages=kept))
+
+
+class ToldToEdit(DropsThanks):
+    kind: ClassVar[LayerKind] = "context"
+
+
+def test_a_strangers_context_layer_can_be_a_manager_and_is_told_how() -> None:
+    stack = ChatStack(ScriptedClient())
+    with pytest.raises(WiringError, match=r'if it does no more than that, say so in its class: kind = "context"; else'):
+        StackContextManager(stack.use(DropsThanks))
+    state = AgentState([Message.user("hello"), Message.user("thanks")])
+    trimmed = asyncio.run(StackContextManager(stack.use(ToldToEdit)).atrim_context(state))
+    assert [each.text for each in trimmed.messages] == ["hello"]
 
 
 def test_a_built_client_is_no_stack() -> None:

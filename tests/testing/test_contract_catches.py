@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import force_setattr, replace
 
-from chatstack import ChatClient, ChatRequest, ChatStream, ChatUpdate, Message, Telemetry, Text
+from chatstack import ChatClient, ChatRequest, ChatStream, ChatUpdate, LayerKind, Message, Telemetry, Text
 from chatstack.testing import LayerContract
 from chatstack.testing.conversations import numbers_in
 
@@ -22,8 +22,14 @@ class Faulty:
     inner: ChatClient
     telemetry: Telemetry
 
+    kind: ClassVar[LayerKind] = "plain"
+
     async def send(self, request: ChatRequest, /) -> ChatStream:
         return await self.inner.send(request)
+
+
+class TellsNoKind(Faulty):
+    kind: ClassVar[Any] = ""
 
 
 class HoldsASpanAcrossAYield(Faulty):
@@ -215,6 +221,7 @@ BREAKS: list[tuple[type[Faulty], Callable[[LayerContract], None]]] = [
     (ForgetsToEndItsSpan, LayerContract.test_a_stream_may_be_dropped_after_every_update),
     (ForgetsToEndItsSpan, LayerContract.test_a_response_may_be_asked_for_again),
     (EndsItsSpanTwice, LayerContract.test_a_stream_may_be_closed_after_every_update),
+    (TellsNoKind, LayerContract.test_it_says_what_it_is_to_the_layers_around_it),
     (LeavesTheInnerStreamOpen, LayerContract.test_a_stream_may_be_closed_after_every_update),
     (LeavesTheInnerStreamOpen, LayerContract.test_a_stream_may_be_dropped_after_every_update),
     (LeavesATask, LayerContract.test_a_call_may_be_cancelled_at_every_step),
@@ -249,6 +256,17 @@ def contract_of(layer: type[Faulty]) -> LayerContract:
 def test_a_broken_promise_is_noticed(layer: type[Faulty], check: Callable[[LayerContract], None]) -> None:
     with pytest.raises(AssertionError):
         check(contract_of(layer))
+
+
+def test_a_layer_that_edits_and_calls_itself_plain_is_noticed() -> None:
+    class Contract(LayerContract):
+        edits = True
+
+        def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+            return Faulty(inner, telemetry)
+
+    with pytest.raises(AssertionError, match='is a "context" layer'):
+        Contract().test_it_says_what_it_is_to_the_layers_around_it()
 
 
 def test_a_layer_that_changes_the_callers_messages_is_noticed() -> None:

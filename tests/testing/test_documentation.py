@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 import chatstack.testing
-from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStream, Message
+from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStream, LayerKind, Message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,6 +17,8 @@ class Reminder(ChatFronts):
     inner: ChatClient
     _: KW_ONLY
     text: str
+
+    kind: ClassVar[LayerKind] = "context"
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         return await self.inner.send(request.but(messages=(Message.system(self.text), *request.messages)))

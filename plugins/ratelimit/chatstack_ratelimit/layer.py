@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
 
 from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStream, ContextMemory, LayerOrderWarning, TokenCounter
-from chatstack.client.protocol import chain, provider_info
+from chatstack.client.protocol import LayerKind, chain, layer_kind, provider_info
 from chatstack.client.wiring import wraps_a_client
 from chatstack.errors import RateLimitError, WiringError
 from chatstack.tokens.counter import char_counter
@@ -45,6 +46,8 @@ class RateLimiter(ChatFronts):
     memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
     _budget: Budget = field(init=False, repr=False)
     _sizes: TokenCounter = field(init=False, repr=False)
+
+    kind: ClassVar[LayerKind] = "plain"
 
     def __post_init__(self) -> None:
         for name in ("requests_per_minute", "tokens_per_minute"):
@@ -91,7 +94,7 @@ class RateLimiter(ChatFronts):
 
     def _check_order(self) -> None:
         for layer in chain(self.inner):
-            if getattr(layer, "kind", "") in ("tool_loop", "context"):
+            if layer_kind(layer) in ("tool_loop", "context"):
                 name = type(layer).__name__
                 warnings.warn(
                     f"RateLimiter is outside of {name}, whose calls it does not see one by one; move it behind {name}",
