@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from chatstack.client.entries import LayerSpec as LayerSpec
+    from chatstack.client.entries import named as named
     from chatstack.client.fronts import ChatFronts as ChatFronts
     from chatstack.client.protocol import ChatClient as ChatClient
     from chatstack.client.protocol import CountsTokens as CountsTokens
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from chatstack.client.stack import BuiltClient as BuiltClient
     from chatstack.client.stack import ChatStack as ChatStack
     from chatstack.client.stack import LayerOrderWarning as LayerOrderWarning
-    from chatstack.client.stack import LayerSpec as LayerSpec
     from chatstack.client.stream import ChatStream as ChatStream
+    from chatstack.client.wiring import FROM_CONTAINER as FROM_CONTAINER
     from chatstack.client.wiring import Layer as Layer
     from chatstack.client.wiring import Resolver as Resolver
     from chatstack.config.names import Allowed as Allowed
@@ -199,9 +201,10 @@ _HOMES = {
         "TellsWindow",
         "find",
     ),
-    "chatstack.client.stack": ("BuiltClient", "ChatStack", "LayerOrderWarning", "LayerSpec"),
+    "chatstack.client.entries": ("LayerSpec", "named"),
+    "chatstack.client.stack": ("BuiltClient", "ChatStack", "LayerOrderWarning"),
     "chatstack.client.stream": ("ChatStream",),
-    "chatstack.client.wiring": ("Layer", "Resolver"),
+    "chatstack.client.wiring": ("FROM_CONTAINER", "Layer", "Resolver"),
     "chatstack.errors": (
         "AuthenticationError",
         "BrokenStreamError",

@@ -47,7 +47,8 @@ OPTIONS = ChatOptions(
     instructions="Look up the weather, then what to wear at that temperature. Answer in two sentences. "
     "Answer questions about what was said from the conversation, without tools.",
 )
-WINDOW = ContextWindow(max_tokens=2_000, max_context_items=90, keep_recent_turns=3)
+LIMIT = 2_000
+WINDOW = ContextWindow(max_tokens=LIMIT, max_context_items=90, keep_recent_turns=3)
 
 
 @tool
@@ -79,7 +80,7 @@ def assistant(provider: ChatClient, summaries: list[str]) -> ChatStack:
     """The stack around any client: the context window sees every round of the tool loop, the guard what is left."""
     stack = ChatStack(provider).use(ProgressReporter, agent_name="travel-assistant")
     stack = stack.use(FunctionInvoker, tools=[get_weather, get_clothing_advice]).use(WINDOW)
-    guarded = stack.use(ContextWindowGuard, max_context_tokens=WINDOW.max_tokens, prune_on_overflow=True)
+    guarded = stack.use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True)
     return guarded.use(SummaryCollector, found=summaries)
 
 

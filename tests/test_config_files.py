@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatstack import ChatStack, ModelTracer, WiringError, find
+from chatstack import ChatStack, ModelTracer, WiringError, find, named
 from chatstack.config.recipes import from_config
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.layers.progress import ProgressReporter
@@ -75,7 +75,7 @@ def test_code_dict_and_every_kind_of_file_give_the_same_stack(tmp_path: Path, na
     stack = (
         ChatStack(provider)
         .use(ProgressReporter, agent_name="travel")
-        .use(ContextWindowGuard, name="window", max_context_tokens=4000, prune_on_overflow=True)
+        .use(named("window", ContextWindowGuard), max_context_tokens=4000, prune_on_overflow=True)
         .use(ModelTracer)
     )
 

@@ -24,6 +24,7 @@ from chatstack import (
     ToolResultClearer,
     Truncate,
     from_config,
+    named,
 )
 from chatstack.config import recipes as config
 from chatstack.providers.anthropic import AnthropicChatClient
@@ -216,7 +217,7 @@ def from_code() -> ChatStack:
             counter=TableCounter(),
         )
         .use(ClearThenDrop, max_tokens=100_000, target=0.4)
-        .use(Truncate, name="cut", max_context_items=30)
+        .use(named("cut", Truncate), max_context_items=30)
         .use(OldestFirst, max_tokens=90_000, target_tokens=60_000, counter=CharCounter(3))
         .use(
             ContextWindowGuard,

@@ -18,7 +18,7 @@ from chatstack.errors import WiringError
 
 if TYPE_CHECKING:
     from chatstack.cli import Subparsers
-    from chatstack.client.stack import LayerSpec
+    from chatstack.client.entries import LayerSpec
     from chatstack.config.options import Option
     from chatstack.config.recipes import Recipe
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, cast
+from collections.abc import Callable
+from typing import ClassVar, Concatenate, ParamSpec, Protocol, cast
 
-from chatstack.client.wiring import Layer, Resolver, as_types, ask, is_bound
+from chatstack.client.protocol import ChatClient
+from chatstack.client.wiring import Resolver, as_types, ask, is_bound
+
+P = ParamSpec("P")
 
 
 class StackService(Protocol):
@@ -13,10 +17,10 @@ class StackService(Protocol):
     shared_by_stack: ClassVar[bool]
 
 
-class SupportsLayer(Protocol):
-    """A value that can be used as a layer: a strategy gives the layer that applies it."""
+class SupportsLayer(Protocol[P]):
+    """A value that can be used as a layer: a strategy gives the layer that applies it, whose options ``P`` are."""
 
-    def as_layer(self) -> Layer: ...
+    def as_layer(self) -> Callable[Concatenate[ChatClient, P], ChatClient]: ...
 
 
 class SharedServices:

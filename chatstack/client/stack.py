@@ -2,76 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, cast, overload
 
 from chatstack.client.closing import Closing
+from chatstack.client.entries import LayerSource, LayerSpec, Named, check_source
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, is_client, layer_kind
 from chatstack.client.services import SharedServices, StackService, SupportsLayer
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Layer, Resolver, check_options, name_of, nearest, option_names, wire
+from chatstack.client.wiring import Resolver, name_of, nearest, wire
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
 from chatstack.values.requests import ChatRequest
 
-LayerSource: TypeAlias = Layer | SupportsLayer | type[SupportsLayer]
-"""What ``use`` takes: a layer's class or factory, a strategy, or a strategy's class."""
+P = ParamSpec("P")
 
 
 class LayerOrderWarning(UserWarning):
     """A stack whose order is allowed, but hardly meant."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerSpec:
-    """One entry of a recipe."""
-
-    name: str
-    source: LayerSource
-    options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
-
-    def __repr__(self) -> str:
-        options = "".join(f", {name}={self._shown(name, value)}" for name, value in self.options.items())
-        called = f", name={self.name!r}" if self.name != name_of(self.source) else ""
-        return f"use({name_of(self.source)}{called}{options})"
-
-    def _shown(self, name: str, value: object) -> str:
-        """An option, unless it may be a secret: what a layer's own repr keeps to itself, or text for a factory."""
-        fields = getattr(self.source, "__dataclass_fields__", None)
-        if fields is None:
-            return repr(value) if value is None or isinstance(value, bool | int | float) else "..."
-        return repr(value) if name not in fields or fields[name].repr else "..."
-
-    def factory(self) -> tuple[Layer, Mapping[str, object]]:
-        """The layer's factory, and the options that are left for it."""
-        source = self.source
-        if isinstance(source, type) and hasattr(source, "as_layer"):
-            return self._of_strategy(cast("type[SupportsLayer]", source))
-        if not isinstance(source, type) and hasattr(source, "as_layer"):
-            return cast("SupportsLayer", source).as_layer(), self.options
-        return cast("Layer", source), self.options
-
-    def _of_strategy(self, strategy: type[SupportsLayer]) -> tuple[Layer, Mapping[str, object]]:
-        """A strategy's class: it takes the options that it knows, the layer that applies it the others."""
-        known = list(inspect.signature(strategy).parameters)
-        own = {name: value for name, value in self.options.items() if name in known}
-        left = {name: value for name, value in self.options.items() if name not in known}
-        try:
-            layer = strategy(**own).as_layer()
-        except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-                raise
-            check_options(left, [], self.name, also=known)  # what is missing may have been misspelt
-            raise WiringError(f"layer {self.name!r}: {error}", layer=self.name) from error
-        check_options(left, option_names(layer), self.name, also=known)
-        return layer, left
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -104,23 +58,48 @@ class ChatStack:
                 raise WiringError(f"ChatStack: {told}", parameter="memory")
             self.services.add(self.memory)
 
-    def use(self, source: LayerSource, *, name: str | None = None, **options: object) -> ChatStack:
-        """The recipe with one more layer, inside those before it."""
-        _check_source("use", source)
+    @overload
+    def use(
+        self, layer: Callable[Concatenate[ChatClient, P], ChatClient], /, *args: P.args, **options: P.kwargs
+    ) -> ChatStack: ...
+
+    @overload
+    def use(self, strategy: Callable[P, SupportsLayer[...]], /, *args: P.args, **options: P.kwargs) -> ChatStack: ...
+
+    @overload
+    def use(self, strategy: SupportsLayer[P], /, *args: P.args, **options: P.kwargs) -> ChatStack: ...
+
+    def use(self, source: Any, /, *args: object, **options: Any) -> ChatStack:
+        """Add a layer inside those before it, with its own options by name: a layer's class or factory, a strategy, or
+        a strategy's class. ``named("...", source)`` in its place gives it a name."""
+        if args:
+            raise WiringError(f"use: {args[0]!r}: options are given by name: .use({name_of(source)}, ...=...)")
+        name = options.pop("name", None)
+        if name is not None:
+            told = f".use({name_of(source)}, name={name!r}) is deprecated: .use(named({name!r}, {name_of(source)}))"
+            warnings.warn(told, DeprecationWarning, stacklevel=2)
+        return self.with_layer(source, name, options)
+
+    def with_layer(self, source: LayerSource, name: str | None, options: Mapping[str, object]) -> ChatStack:
+        """Add a layer whose name and options are data: what ``use`` does, for who reads them from somewhere."""
+        told: object = source
+        if isinstance(told, Named):
+            source, name = told.source, told.name
+        check_source("use", source)
         called = name or name_of(source)
         if any(spec.name == called for spec in self.layers):
             raise WiringError(
-                f"layer {called!r}: there is one of that name already; pass name='...' to tell them apart",
+                f"layer {called!r}: there is one of that name already; named('...', ...) tells them apart",
                 layer=called,
                 parameter="name",
             )
-        return self._with((*self.layers, LayerSpec(called, source, MappingProxyType(options))))
+        return self._with((*self.layers, LayerSpec(called, source, MappingProxyType(dict(options)))))
 
     def override(self, name: str, source: LayerSource | None = None, **options: object) -> ChatStack:
         """The recipe with one layer changed: other options, or something else in its place."""
         position = self._position(name, "override")
         if source is not None:
-            _check_source("override", source)
+            check_source("override", source)
         old = self.layers[position]
         kept = dict(old.options) if source is None or source is old.source else {}
         new = LayerSpec(name, source or old.source, MappingProxyType({**kept, **options}))
@@ -187,19 +166,6 @@ class ChatStack:
 
     def _with(self, layers: tuple[LayerSpec, ...]) -> ChatStack:
         return replace(self, layers=layers)
-
-
-def _check_source(verb: str, source: object) -> None:
-    if isinstance(source, type) or (callable(source) and not is_client(source)) or hasattr(source, "as_layer"):
-        return
-    kind = type(source).__name__
-    if is_client(source):
-        raise WiringError(
-            f"{verb}: a {kind} that is made already cannot wrap the layers behind it; pass its class and its options: "
-            f".{verb}({kind}, ...)",
-            layer=kind,
-        )
-    raise WiringError(f"{verb}: {source!r} is not a layer: pass its class, a factory, or a strategy")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

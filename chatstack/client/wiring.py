@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.errors import WiringError
@@ -22,6 +22,28 @@ T = TypeVar("T")
 
 Layer: TypeAlias = Callable[..., ChatClient]
 """A layer, as a type: a callable ``(inner, **services) -> ChatClient``. Most are classes."""
+
+
+class _FromContainer:
+    """Stands where a container's instance is to be. Whoever makes the layer by hand and leaves it is told on its first
+    use."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise WiringError(
+            f"a layer was made without what its container supplies ({name!r} is asked of it); give it, or build the "
+            "stack with a resolver"
+        )
+
+    def __repr__(self) -> str:
+        return "FROM_CONTAINER"
+
+
+FROM_CONTAINER: Final[Any] = _FromContainer()
+"""The default of a layer's parameter that a container supplies by its type hint:
+``forecasts: Forecasts = FROM_CONTAINER``. So ``.use(Layer)`` is right without it for a type checker, and ``build``
+still refuses a stack that nobody gives one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +80,17 @@ def _blueprint(factory: Layer) -> _Blueprint:
     rest = parameters[1:]
     return _Blueprint(
         tuple(
-            _Parameter(each.name, hints.get(each.name), each.default is not inspect.Parameter.empty)
+            _Parameter(each.name, hints.get(each.name), not _is_missing(each.default))
             for each in rest
             if each.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
             and each.name not in bound
         ),
         any(each.kind is inspect.Parameter.VAR_KEYWORD for each in rest),
     )
+
+
+def _is_missing(default: object) -> bool:
+    return default is inspect.Parameter.empty or default is FROM_CONTAINER
 
 
 def wraps_a_client(kind: type[T]) -> type[T]:

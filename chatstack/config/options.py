@@ -53,7 +53,7 @@ def options_of(source: object) -> tuple[Option, ...]:
     if not is_strategy(source):
         return own
     names = {each.name for each in own}
-    others = own_options(applying_layer(cast("type[SupportsLayer]", source), {}))
+    others = own_options(applying_layer(cast("type[SupportsLayer[...]]", source), {}))
     return own + tuple(each for each in others if each.name not in names and each.form not in ("code", "service"))
 
 
@@ -96,7 +96,7 @@ def takes_any(source: object) -> bool:
     return callable(source) and any(each.kind is each.VAR_KEYWORD for each in _parameters(source))
 
 
-def applying_layer(strategy: type[SupportsLayer], options: Mapping[str, object]) -> Layer:
+def applying_layer(strategy: type[SupportsLayer[...]], options: Mapping[str, object]) -> Layer:
     """The layer that applies a strategy with these options; the usual one, if none can be made of them."""
     try:
         layer = strategy(**options).as_layer()

@@ -34,9 +34,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from chatstack import plugins
+from chatstack.client.entries import LayerSource, LayerSpec
 from chatstack.client.protocol import ChatClient, layer_kind
 from chatstack.client.services import SharedServices, SupportsLayer
-from chatstack.client.stack import AT_MOST_ONE, ChatStack, LayerSource, LayerSpec
+from chatstack.client.stack import AT_MOST_ONE, ChatStack
 from chatstack.client.wiring import name_of, service_type, wire
 from chatstack.config.files import opened
 from chatstack.config.making import check_made, hidden_texts, told_at
@@ -187,7 +188,7 @@ class _Builder:
         layer = name or str(use)
         checked, known_options = self._checked(source, read, layer, offer)
         with told_at(here, offer, layer=layer):
-            stack = self.stack.use(source, name=name, **checked)
+            stack = self.stack.with_layer(source, name, checked)
         made = _try(stack.layers[-1], stack.provider, read, offer, known_options)
         with told_at(here, offer):
             kind = layer_kind(made)
@@ -206,7 +207,7 @@ class _Builder:
         for name in sorted(entry.options, key=lambda each: each not in own):
             if name not in own and is_strategy(source):
                 with told_at(entry.here, offer):
-                    applying = applying_layer(cast("type[SupportsLayer]", source), checked)
+                    applying = applying_layer(cast("type[SupportsLayer[...]]", source), checked)
                     known = {**{each.name: each for each in own_options(applying)}, **known}
             if name not in known and not is_open:
                 names = [*known, *OPTIONS.get(name_of(source), ())]

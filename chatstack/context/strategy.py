@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import msgspec
 
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Layer
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.memory import ContextMemory
@@ -70,9 +69,15 @@ class Strategy(ABC):
         """What is left of it where only the messages of a request are asked about, and its options stay as they are."""
         return self
 
-    def as_layer(self) -> Layer:
+    def as_layer(self) -> AppliesStrategy:
         """The layer that applies it: what ``ChatStack.use(strategy)`` puts into the stack."""
         return functools.partial(StrategyApplier, strategy=self)
+
+
+class AppliesStrategy(Protocol):
+    """The layer of a strategy, with the options that ``.use(strategy, ...)`` takes for it."""
+
+    def __call__(self, inner: ChatClient, /, *, counter: TokenCounter | None = None) -> ChatClient: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

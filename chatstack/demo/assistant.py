@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chatstack.cli.terminal import make_console, printable
+from chatstack.client.entries import named
 from chatstack.client.stack import BuiltClient, ChatStack
 from chatstack.demo.ledger import Ledger, RequestScale
 from chatstack.demo.show import LiveTurns, TurnProgress, comparison, still_known, verdict
@@ -117,11 +118,11 @@ def _stack(provider: Provider, ledger: Ledger, progress: Progress, reserved: int
         ChatStack(provider)
         .use(ProgressReporter, on_progress=progress.tell, agent_name="travel-assistant")
         .use(FunctionInvoker, tools=TOOLS)
-        .use(RequestScale, name="before the context layers", weigh=ledger.before)
+        .use(named("before the context layers", RequestScale), weigh=ledger.before)
         .use(ToolResultClearer, trigger={"tokens": CLEAR_TOKENS}, keep={"messages": 3}, clear_at_least=200)
         .use(Summarizer, max_tokens=SUMMARIZE_TOKENS, keep_recent_turns=3)
         .use(ContextWindowGuard, max_context_tokens=most, warning_threshold=warn_at, prune_on_overflow=True)
-        .use(RequestScale, name="behind them", weigh=ledger.behind)
+        .use(named("behind them", RequestScale), weigh=ledger.behind)
     )
 
 

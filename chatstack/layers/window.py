@@ -12,7 +12,6 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stack import layer_repr
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Layer
 from chatstack.context.attempts import SummaryAttempts
 from chatstack.context.context import Context
 from chatstack.context.limits import check_limit
@@ -20,7 +19,7 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.records import Record
-from chatstack.context.strategy import Strategy, StrategyApplier
+from chatstack.context.strategy import AppliesStrategy, Strategy, StrategyApplier
 from chatstack.context.summaries import SUMMARY_PROMPT
 from chatstack.context.truncating import Truncate
 from chatstack.context.units import is_users
@@ -97,7 +96,7 @@ class ContextWindow(Strategy):
     def for_messages_alone(self) -> ContextWindow:
         return replace(self, max_tool_calls_per_turn=None)
 
-    def as_layer(self) -> Layer:
+    def as_layer(self) -> AppliesStrategy:
         return functools.partial(WindowKeeper, strategy=self)
 
 

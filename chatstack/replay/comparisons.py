@@ -10,13 +10,13 @@ import msgspec
 
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Layer
 from chatstack.context.context import Context
 from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
-from chatstack.context.strategy import Strategy
+from chatstack.context.strategy import AppliesStrategy, Strategy
 from chatstack.replay.measures.measuring import WireCounter
 from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ToolResult
 from chatstack.values.requests import ChatRequest
@@ -30,12 +30,20 @@ class Anew:
     What is planned is not verified, and earlier decisions are not kept: what it wraps makes none of our promises.
     """
 
-    def __init__(self, inner: ChatClient, *, strategy: Strategy, memory: ContextMemory, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        inner: ChatClient,
+        *,
+        strategy: Strategy,
+        memory: ContextMemory,
+        telemetry: Telemetry,
+        counter: TokenCounter | None = None,
+    ) -> None:
         self.inner = inner
         self.strategy = strategy
         self._memory = memory
         self._telemetry = telemetry
-        self._counter = WireCounter.best()
+        self._counter = counter or WireCounter.best()
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         """Plan, carry out, pass on."""
@@ -57,7 +65,7 @@ class Comparison(Strategy):
 
     __slots__ = ()
 
-    def as_layer(self) -> Layer:
+    def as_layer(self) -> AppliesStrategy:
         return functools.partial(Anew, strategy=self)
 
 

@@ -16,6 +16,7 @@ from chatstack import (
     ModelTracer,
     ProviderInfo,
     find,
+    named,
 )
 from chatstack.client.protocol import chain, provider_info
 from chatstack.testing import ScriptedClient
@@ -68,8 +69,8 @@ def test_a_chain_that_bites_its_own_tail_ends() -> None:
 def test_find_gets_to_the_outermost_layer_of_a_type() -> None:
     client = (
         ChatStack(ScriptedClient())
-        .use(ContextWindowGuard, name="outer", max_context_tokens=2)
-        .use(ContextWindowGuard, name="inner", max_context_tokens=1)
+        .use(named("outer", ContextWindowGuard), max_context_tokens=2)
+        .use(named("inner", ContextWindowGuard), max_context_tokens=1)
         .build()
     )
     found = find(client, ContextWindowGuard)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from chatstack import (
+    FROM_CONTAINER,
     BuiltClient,
     CharCounter,
     ChatClient,
@@ -33,6 +34,7 @@ from chatstack import (
     TellsKind,
     WiringError,
     find,
+    named,
 )
 from chatstack.client.protocol import layer_kind
 from chatstack.testing import ScriptedClient, TelemetryCapture
@@ -68,7 +70,7 @@ def asked(client: BuiltClient) -> str:
 
 
 def two_stamps() -> ChatStack:
-    return ChatStack(ScriptedClient()).use(Stamp, name="a", mark="a").use(Stamp, name="b", mark="b")
+    return ChatStack(ScriptedClient()).use(named("a", Stamp), mark="a").use(named("b", Stamp), mark="b")
 
 
 # The recipe
@@ -98,7 +100,7 @@ def test_a_recipe_can_be_built_again_and_again_into_fresh_layers() -> None:
 
 
 def test_overriding_options_keeps_the_others_and_the_place() -> None:
-    stack = ChatStack(ScriptedClient()).use(Stamp, name="a", mark="a", key="k").use(Stamp, name="b", mark="b")
+    stack = ChatStack(ScriptedClient()).use(named("a", Stamp), mark="a", key="k").use(named("b", Stamp), mark="b")
     client = stack.override("a", mark="X").build()
     assert asked(client) == ">Xb"
     layer = find(client, Stamp)
@@ -133,7 +135,7 @@ def test_changing_a_layer_that_is_not_there_names_the_nearest(change: Callable[[
 def test_two_layers_of_one_name_are_refused_with_the_remedy() -> None:
     with pytest.raises(WiringError) as caught:
         ChatStack(ScriptedClient()).use(Stamp).use(Stamp)
-    assert str(caught.value) == ("layer 'Stamp': there is one of that name already; pass name='...' to tell them apart")
+    assert str(caught.value) == ("layer 'Stamp': there is one of that name already; named('...', ...) tells them apart")
     assert (caught.value.layer, caught.value.parameter) == ("Stamp", "name")
 
 
@@ -158,7 +160,7 @@ def test_a_layer_that_is_none_is_refused() -> None:
 
 
 def test_an_unknown_option_fails_at_build_by_layer_and_name() -> None:
-    stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, name="guard", max_context_token=5)
+    stack = ChatStack(ScriptedClient()).use(named("guard", ContextWindowGuard), max_context_token=5)
     with pytest.raises(WiringError) as caught:
         stack.build()
     assert str(caught.value) == (
@@ -180,9 +182,57 @@ def test_a_required_option_that_is_missing_fails_at_build_by_name() -> None:
 )
 def test_two_loops_or_two_reporters_are_refused(layer: Callable[..., ChatClient], said: str) -> None:
     with pytest.raises(WiringError) as caught:
-        ChatStack(ScriptedClient()).use(layer).use(layer, name="again").build()
+        ChatStack(ScriptedClient()).use(layer).use(named("again", layer)).build()
     assert str(caught.value) == said
     assert caught.value.layer == "again"
+
+
+def test_a_name_as_an_option_is_deprecated_and_still_taken() -> None:
+    with pytest.warns(DeprecationWarning, match=r"\.use\(named\('again', ContextWindowGuard\)\)"):
+        stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, name="again", max_context_tokens=9)
+    assert [spec.name for spec in stack.layers] == ["again"]
+
+
+def test_a_strategy_can_be_named_made_or_not() -> None:
+    stack = ChatStack(ScriptedClient()).use(named("one", OldestFirst), max_tokens=20, target_tokens=10)
+    stack = stack.use(named("two", OldestFirst(max_tokens=20, target_tokens=10)))
+    assert stack.build().names[:2] == ("one", "two")
+    assert stack.override("two", max_tokens=30) is not None
+
+
+@pytest.mark.parametrize("name", ["", None, 5])
+def test_a_name_is_text(name: Any) -> None:
+    with pytest.raises(WiringError, match="is no name; pass text"):
+        named(name, ContextWindowGuard)
+
+
+def test_options_are_given_by_name() -> None:
+    use: Any = ChatStack(ScriptedClient()).use
+    with pytest.raises(
+        WiringError, match=r"use: 8000: options are given by name: \.use\(ContextWindowGuard, \.\.\.=\.\.\.\)"
+    ):
+        use(ContextWindowGuard, 8000)
+
+
+class Ledger:
+    total = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counting(Stamp):
+    ledger: Ledger = FROM_CONTAINER
+
+
+def test_what_a_container_supplies_is_asked_of_it_and_missed_where_there_is_none() -> None:
+    stack = ChatStack(ScriptedClient()).use(Counting)
+    ledger = Ledger()
+    found = find(stack.build({Ledger: ledger}.__getitem__), Counting)
+    assert found is not None
+    assert found.ledger is ledger
+    with pytest.raises(WiringError, match="nothing to give for ledger"):
+        stack.build()
+    with pytest.raises(WiringError, match="made without what its container supplies"):
+        _ = Counting(ScriptedClient()).ledger.total
 
 
 def test_a_context_layer_outside_the_tool_loop_is_warned_of() -> None:
@@ -374,7 +424,7 @@ def test_closing_closes_the_layers_outermost_first_and_not_the_provider() -> Non
         provider = Provider()
         stack = ChatStack(provider)
         for mark in "abc":
-            stack = stack.use(Closing, name=mark, mark=mark, closed=closed)
+            stack = stack.use(named(mark, Closing), mark=mark, closed=closed)
         async with stack.build():
             pass
         return closed, provider.closed
@@ -390,7 +440,7 @@ def test_one_layer_that_fails_to_close_does_not_keep_the_others_open() -> None:
     async def run() -> list[str]:
         closed: list[str] = []
         stack = ChatStack(ScriptedClient()).use(Closing, mark="a", closed=closed)
-        client = stack.use(Stuck).use(Closing, name="c", mark="c", closed=closed).build()
+        client = stack.use(Stuck).use(named("c", Closing), mark="c", closed=closed).build()
         with pytest.raises(RuntimeError, match="stuck"):
             await client.aclose()
         return closed
@@ -412,14 +462,15 @@ def test_open_gives_fresh_layers_and_closes_them_at_the_end() -> None:
 
 
 def test_the_repr_of_a_built_client_is_the_stack_without_secrets_or_defaults() -> None:
-    client = ChatStack(ScriptedClient()).use(Stamp, mark="x", key="sk-secret").use(Stamp, name="plain").build()
+    client = ChatStack(ScriptedClient()).use(Stamp, mark="x", key="sk-secret").use(named("plain", Stamp)).build()
     assert repr(client) == "Stamp(mark='x')\n  └ Stamp()\n    └ ModelTracer()\n      └ ScriptedClient(1 answers)"
 
 
 def test_the_repr_of_a_recipe_reads_like_the_code() -> None:
-    stack = ChatStack(ScriptedClient()).use(Stamp, mark="x").use(Stamp, name="plain")
+    stack = ChatStack(ScriptedClient()).use(Stamp, mark="x").use(named("plain", Stamp))
     assert (
-        repr(stack) == "ChatStack(ScriptedClient(1 answers))\n    .use(Stamp, mark='x')\n    .use(Stamp, name='plain')"
+        repr(stack)
+        == "ChatStack(ScriptedClient(1 answers))\n    .use(Stamp, mark='x')\n    .use(named('plain', Stamp))"
     )
 
 
@@ -462,7 +513,7 @@ def test_a_strategy_that_cannot_be_told_from_another_is_refused() -> None:
 
 
 def test_two_model_tracers_are_one_too_many() -> None:
-    stack = ChatStack(ScriptedClient()).use(lambda inner: ModelTracer(inner), name="mine")
+    stack = ChatStack(ScriptedClient()).use(named("mine", lambda inner: ModelTracer(inner)))
     with pytest.raises(WiringError, match="two model tracers in one stack: mine and ModelTracer"):
         stack.build()
 

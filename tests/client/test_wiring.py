@@ -9,7 +9,7 @@ from typing import Literal, Optional
 
 import pytest
 
-from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStack, ChatStream, Resolver, WiringError
+from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStack, ChatStream, Resolver, WiringError, named
 from chatstack.client.wiring import as_types, ask, is_bound, name_of, nearest, service_type, wire
 from chatstack.testing import ScriptedClient
 
@@ -252,7 +252,7 @@ def test_a_factory_that_gives_no_client_fails_at_build() -> None:
 
     for factory, kind in ((lambda inner: None, "NoneType"), (forgets, "coroutine")):
         with pytest.raises(WiringError, match=f"layer 'made': its factory gave a {kind}, which is no client"):
-            ChatStack(ScriptedClient()).use(factory, name="made").build()  # type: ignore[arg-type]
+            ChatStack(ScriptedClient()).use(named("made", factory)).build()  # type: ignore[arg-type]
 
 
 def test_the_repr_of_a_recipe_shows_no_text_that_a_factory_was_given() -> None:

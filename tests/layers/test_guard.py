@@ -28,6 +28,7 @@ from chatstack import (
     ToolResult,
     WiringError,
     find,
+    named,
 )
 from chatstack.testing import CapturedSpan, ScriptedClient, TelemetryCapture
 from chatstack.values.messages import Role
@@ -214,8 +215,8 @@ def test_two_guards_of_different_thresholds_both_warn() -> None:
     provider, capture = ScriptedClient(["ok"]), TelemetryCapture()
     client = (
         ChatStack(provider)
-        .use(ContextWindowGuard, name="early", max_context_tokens=100, warning_threshold=0.5)
-        .use(ContextWindowGuard, name="late", max_context_tokens=100, warning_threshold=0.9)
+        .use(named("early", ContextWindowGuard), max_context_tokens=100, warning_threshold=0.5)
+        .use(named("late", ContextWindowGuard), max_context_tokens=100, warning_threshold=0.9)
         .build(capture.resolve)
     )
     for size in (60, 95):
@@ -545,7 +546,7 @@ def test_each_message_is_counted_once_by_all_layers_and_builds_of_a_stack(monkey
         ChatStack(provider)
         .use(OldestFirst, max_tokens=500, target_tokens=400)
         .use(ContextWindowGuard, max_context_tokens=1_000)
-        .use(ContextWindowGuard, name="other", max_context_tokens=2_000)
+        .use(named("other", ContextWindowGuard), max_context_tokens=2_000)
     )
     for _ in range(3):
         asyncio.run(stack.build().get_response(history))

@@ -26,6 +26,7 @@ from chatstack import (
     ToolCall,
     ToolResultClearer,
     Windows,
+    named,
 )
 from chatstack.context.strategy import StrategyApplier
 from chatstack.telemetry.tracer import ModelTracer
@@ -452,7 +453,7 @@ def test_a_guard_around_a_guard_leaves_it_the_recovery(tells: Telling, stream: b
     provider = Picky(2_000, tells=tells)
     capture = TelemetryCapture()
     stack = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=500_000, prune_on_overflow=True)
-    stack = stack.use(ContextWindowGuard, name="inner", max_context_tokens=1_000_000, prune_on_overflow=True)
+    stack = stack.use(named("inner", ContextWindowGuard), max_context_tokens=1_000_000, prune_on_overflow=True)
     guarded = Guarded(provider)
     guarded.client = stack.build(capture.resolve)
     assert len(guarded.ask(talk(), stream=stream)) == 2
@@ -464,7 +465,7 @@ def test_a_guard_around_a_guard_takes_its_refusal_for_no_measure_of_its_own() ->
     provider = Picky(1_000, tells=both)
     big = Message("user", talk(1)[0].parts * 25, pinned=True)  # what neither may remove, and nobody takes
     stack = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=500_000, prune_on_overflow=True)
-    stack = stack.use(ContextWindowGuard, name="inner", max_context_tokens=4_000, prune_on_overflow=True)
+    stack = stack.use(named("inner", ContextWindowGuard), max_context_tokens=4_000, prune_on_overflow=True)
     guarded = Guarded(provider)
     guarded.client = stack.build(guarded.capture.resolve)
     with pytest.raises(ContextOverflowError) as caught:

@@ -21,6 +21,7 @@ import msgspec
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stack import ChatStack
 from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import FROM_CONTAINER
 from chatstack.errors import ChatStackError
 from chatstack.layers.summarizing import SummaryClient
 from chatstack.replay.measures.chat_form import wire_of
@@ -90,8 +91,8 @@ class PeerShortener:
         peer: str,
         ceiling: int,
         opens: Callable[[Terms], PeerConversation],
-        summary_client: SummaryClient,
-        telemetry: Telemetry,
+        summary_client: SummaryClient = FROM_CONTAINER,
+        telemetry: Telemetry = FROM_CONTAINER,
     ) -> None:
         self.inner = inner
         self._peer = peer

@@ -17,6 +17,7 @@ from chatstack import (
     Summarizer,
     ToolCall,
     Usage,
+    named,
     tool,
 )
 from chatstack.errors import ServerError
@@ -344,7 +345,11 @@ def test_every_build_of_a_stack_has_a_part_of_one_budget() -> None:
 
     async def run() -> None:
         stack = ChatStack(model).use(RateLimiter, requests_per_minute=60, burst_seconds=0.1, limits=hurried_limits())
-        clients = [stack.build(), stack.build(), stack.use(RateLimiter, name="more", requests_per_minute=9_999).build()]
+        clients = [
+            stack.build(),
+            stack.build(),
+            stack.use(named("more", RateLimiter), requests_per_minute=9_999).build(),
+        ]
         await asyncio.gather(*(client.get_response(Message.user("hello")) for client in clients * 10))
 
     in_hurried_time(run)
