@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from chatstack.errors import ChatStackError, StreamBusyError, StreamClosedError, TurnTimeoutError
 from chatstack.values.responses import ChatResponse, ChatUpdate
-
-if TYPE_CHECKING:
-    from chatstack.client.stream import ChatStream
 
 T = TypeVar("T")
 
@@ -22,6 +19,15 @@ class UpdateSource(Protocol):
     def __anext__(self) -> Awaitable[ChatUpdate]: ...
 
     def aclose(self) -> Awaitable[object]: ...
+
+
+class WholeSource(UpdateSource, Protocol):
+    """A source that can also be read at once: a stream is one."""
+
+    @property
+    def so_far(self) -> ChatResponse | None: ...
+
+    def response(self) -> Awaitable[ChatResponse]: ...
 
 
 class StreamWatch(Protocol):
@@ -57,9 +63,9 @@ class OpeningSource:
 
     __slots__ = ("_deadline", "_opener", "_reader", "_stopped", "_stream", "_timeout_seconds")
 
-    def __init__(self, opener: Callable[[], Awaitable[ChatStream]], timeout_seconds: float | None) -> None:
+    def __init__(self, opener: Callable[[], Awaitable[UpdateSource]], timeout_seconds: float | None) -> None:
         self._opener = opener
-        self._stream: ChatStream | None = None
+        self._stream: UpdateSource | None = None
         self._timeout_seconds = timeout_seconds
         self._deadline: float | None = None
         self._reader: asyncio.Task[object] | None = None
@@ -99,7 +105,7 @@ class OpeningSource:
         if self._stream is not None:
             await self._stream.aclose()
 
-    async def _open(self) -> ChatStream:
+    async def _open(self) -> UpdateSource:
         if self._timeout_seconds is not None:
             self._deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         self._stream = await self._in_time(self._opener)
@@ -146,7 +152,7 @@ class WatchedSource:
 
     __slots__ = ("_inner", "_is_over", "_saw", "_watch")
 
-    def __init__(self, inner: ChatStream, watch: StreamWatch) -> None:
+    def __init__(self, inner: WholeSource, watch: StreamWatch) -> None:
         self._inner = inner
         self._watch = watch
         self._saw: Callable[[ChatUpdate], None] | None = getattr(watch, "saw", None)

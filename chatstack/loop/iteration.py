@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from chatstack.loop.calling import called
 from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
 from chatstack.loop.journal import IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
 from chatstack.loop.results import IterationRecord, ToolCallResult
+from chatstack.loop.settings import LoopSettings
 from chatstack.loop.workspace import Workspace
 from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Outcome, ToolRunner
@@ -28,9 +29,6 @@ from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
-
-if TYPE_CHECKING:
-    from chatstack.loop.iterative import IterativeLoop
 
 INTERRUPTED = (
     "Error: the program stopped while this call was running, so nobody knows whether it took effect. It was not run "
@@ -44,7 +42,7 @@ class Iteration:
 
     def __init__(
         self,
-        loop: IterativeLoop,
+        loop: LoopSettings,
         context: IterativeContext,
         journal: Journalled,
         account: Account,
@@ -231,7 +229,7 @@ class Iteration:
         return said
 
 
-def _runner(loop: IterativeLoop, context: IterativeContext) -> ToolRunner:
+def _runner(loop: LoopSettings, context: IterativeContext) -> ToolRunner:
     """Runs the loop's tools for this run, with its workspace."""
 
     def resolve(kind: type[object]) -> object:
@@ -259,7 +257,7 @@ def _told(call: ToolCall, outcome: Outcome) -> ToolCallResult:
     return ToolCallResult(call.name, call.arguments, outcome.result, outcome.was_run)
 
 
-def _has_conversation_budget(loop: IterativeLoop) -> bool:
+def _has_conversation_budget(loop: LoopSettings) -> bool:
     return any(isinstance(layer, Budget) and layer.per == "conversation" for layer in chain(loop.client))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from opentelemetry.trace import Span, set_span_in_context
 
@@ -18,6 +18,7 @@ from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
 from chatstack.loop.iteration import Iteration
 from chatstack.loop.journal import IterationEnded, Journalled
 from chatstack.loop.results import EndReason, IterationRecord, IterativeResult
+from chatstack.loop.settings import LoopSettings
 from chatstack.telemetry.content import as_attributes, content_of, shown_input, shown_output
 from chatstack.telemetry.emission import say_dropped
 from chatstack.telemetry.spans import Value, end_span, error_type, start_span
@@ -26,9 +27,6 @@ from chatstack.tools.turn import canonical
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
 
-if TYPE_CHECKING:
-    from chatstack.loop.iterative import IterativeLoop
-
 
 class IterativeRun(Closing):
     """An async iterator of the iterations that end; an async context manager, which stops it. For one task.
@@ -36,7 +34,7 @@ class IterativeRun(Closing):
     One that was taken up again gives those that end now; all of them are in ``context.records``, and in the result.
     """
 
-    def __init__(self, loop: IterativeLoop, context: IterativeContext) -> None:
+    def __init__(self, loop: LoopSettings, context: IterativeContext) -> None:
         self._loop = loop
         self._context = context
         self._account = Account()

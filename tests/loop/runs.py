@@ -10,9 +10,10 @@ from typing import Any, TypedDict, Unpack
 
 from chatstack import ChatClient, ChatOptions, Message, Resolver, Telemetry, ToolCall, tool
 from chatstack.loop.context import IterativeContext
-from chatstack.loop.iterative import Completion, IterativeLoop, LoopMode, Prompt
+from chatstack.loop.iterative import IterativeLoop
 from chatstack.loop.journal import Journal
 from chatstack.loop.results import IterationRecord, IterativeResult
+from chatstack.loop.settings import Completion, LoopMode, Prompt
 from chatstack.loop.workspace import MemoryWorkspace, Workspace
 from chatstack.testing import Answer, ScriptedClient
 from chatstack.tokens.prices import Price

@@ -20,7 +20,8 @@ from chatstack import (
     semconv,
     tool,
 )
-from chatstack.loop.iterative import IterativeLoop, Prompt
+from chatstack.loop.iterative import IterativeLoop
+from chatstack.loop.settings import Prompt
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
 from chatstack.tools.tool import Tool
 from tests.loop.runs import Options, call, fresh, look, looped, numbered, run

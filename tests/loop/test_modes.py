@@ -11,7 +11,8 @@ import pytest
 
 from chatstack import ChatOptions, ChatStack, ContextWindow, InputError, ToolCall
 from chatstack.loop.context import IterativeContext
-from chatstack.loop.iterative import IterativeLoop, LoopMode
+from chatstack.loop.iterative import IterativeLoop
+from chatstack.loop.settings import LoopMode
 from chatstack.testing import Answer, ScriptedClient
 from chatstack.tools.turn import OVER_LIMIT
 from tests.loop.runs import Options, asked, call, fresh, look, looped, run

@@ -12,9 +12,10 @@ import pytest
 from chatstack import InputError, ServerError, StoreError, ToolCall, tool
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.iteration import INTERRUPTED
-from chatstack.loop.iterative import IterativeLoop, LoopMode, Prompt
+from chatstack.loop.iterative import IterativeLoop
 from chatstack.loop.journal import Entry, IterationEnded, IterationStarted, ModelAnswered, ToolEnded
 from chatstack.loop.results import IterativeResult
+from chatstack.loop.settings import LoopMode, Prompt
 from chatstack.loop.workspace import MemoryWorkspace
 from chatstack.stores.sqlite_journal import SQLiteJournal
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
