@@ -111,9 +111,9 @@ class Reconstruction:
             self.looked, self.was_rejected = length, False
             self._looks += 1
             step = self._step(length, context)
+            self.wait = None if step is not None or sizes is None else Wait(user, sizes)
             if step is not None:
                 return step
-            self.wait = None if sizes is None else Wait(user, sizes)
         return None
 
     def _lengths(self, since: int) -> list[int]:

@@ -7,7 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from chatstack import ChatStack, ClearThenDrop, ContextWindowGuard, Message, Summarizer
+from chatstack import (
+    BuiltClient,
+    ChatStack,
+    ClearThenDrop,
+    ContextWindowGuard,
+    Message,
+    Summarizer,
+    ToolCall,
+    ToolResultClearer,
+)
 from chatstack.testing import ScriptedClient
 
 EXAMPLES = [
@@ -88,3 +97,32 @@ def test_an_attachment_of_one_is_no_reminder_in_the_past_of_another(first: str) 
         assert list(model.requests[-1].messages) == given
 
     asyncio.run(both())
+
+
+def test_a_look_in_vain_before_an_edit_is_no_reason_to_wait_after_it() -> None:
+    """Here one look finds too little, a later one finds enough; the memory is lost behind that, and the next is due."""
+    sizes = [200, 200, 150, 200, 40, 40, 150]
+    history = [Message.user("task")]
+    for number, size in enumerate(sizes):
+        call = ToolCall(f"c{number}", "look")
+        history += [Message.assistant("", call), Message.tool(call.id, f"{number} ".ljust(size * 4, "x"))]
+    history.append(Message.assistant("done"))
+
+    def fresh() -> tuple[ScriptedClient, BuiltClient]:
+        model = ScriptedClient()
+        stack = ChatStack(model).use(ToolResultClearer, trigger={"tokens": 400}, keep={"messages": 1})
+        return model, stack.build()
+
+    async def sent(pair: tuple[ScriptedClient, BuiltClient], end: int) -> tuple[Message, ...]:
+        model, client = pair
+        model.answers = [history[end]]
+        await client.get_response(history[:end])
+        return model.requests[-1].messages
+
+    async def check() -> None:
+        kept, lost = fresh(), fresh()
+        for number in range(len(sizes) + 1):
+            lost = fresh() if number == 4 else lost
+            assert await sent(kept, 1 + 2 * number) == await sent(lost, 1 + 2 * number), number
+
+    asyncio.run(check())
