@@ -104,8 +104,8 @@ def test_a_look_in_vain_before_an_edit_is_no_reason_to_wait_after_it() -> None:
     sizes = [200, 200, 150, 200, 40, 40, 150]
     history = [Message.user("task")]
     for number, size in enumerate(sizes):
-        call = ToolCall(f"c{number}", "look")
-        history += [Message.assistant("", call), Message.tool(call.id, f"{number} ".ljust(size * 4, "x"))]
+        call = ToolCall(f"c{number}", "look", f'{{"n": {number}}}')
+        history += [Message.assistant("", call), Message.tool(call.id, f"{number} ".ljust(size * 4, "x"), name="look")]
     history.append(Message.assistant("done"))
 
     def fresh() -> tuple[ScriptedClient, BuiltClient]:
