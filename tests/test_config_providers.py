@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from chatstack import Summarizer, WiringError, from_config
+from chatstack import Fallback, Summarizer, WiringError, find, from_config
 from chatstack.cli import main
 from chatstack.config.recipes import Allowed
 from chatstack.config.schema import pipeline_schema
@@ -52,6 +52,26 @@ def wrong(provider: object, allowed: Allowed | None = None) -> str:
     with pytest.raises(WiringError) as caught:
         from_config({"provider": provider}, allowed=allowed)
     return str(caught.value)
+
+
+def test_the_clients_of_a_fallback_are_a_list_of_providers_each_with_a_place_of_its_own() -> None:
+    others = [LOCAL, {**LOCAL, "model": "b"}]
+    stack = from_config({"provider": REMOTE, "layers": [{"use": "Fallback", "clients": others}]})
+    clients = cast("list[OpenAIChatClient]", stack.layers[0].options["clients"])
+    assert [(each.info.model, each.info.server_port) for each in clients] == [("gemma", 8080), ("b", 8080)]
+    assert find(stack.build(), Fallback) is not None
+
+    def told(clients: object, allowed: Allowed | None = None) -> str:
+        with pytest.raises(WiringError) as caught:
+            from_config({"layers": [{"use": "Fallback", "clients": clients}]}, ScriptedClient(), allowed=allowed)
+        return str(caught.value)
+
+    assert "layers[0].clients[1]: unknown key 'modell'; did you mean 'model'?" in told(
+        [LOCAL, {**LOCAL, "modell": "x"}]
+    )
+    assert told([LOCAL, "openai"]).startswith("config: layers[0].clients[1]: expected a table")
+    assert "a list of chat clients, at least one" in told([])
+    assert "is not allowed in this config" in told([LOCAL], Allowed())
 
 
 def test_two_compatible_servers_are_described_in_one_file() -> None:

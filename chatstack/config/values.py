@@ -52,6 +52,8 @@ def converted(
     if not is_plain(hint) and _is_data(value) and not (value is None and takes_none(hint)):
         raise wrong(f"{no_data}; give it in code: stack.override({layer!r}, {parameter}=...)" if layer else no_data)
     value = _number(value, hint)
+    if isinstance(value, Decimal) and Decimal in _kinds(hint):
+        return value
     if isinstance(value, int) and abs(value) > LARGEST:
         raise wrong(f"a number of {value.bit_length():,} bits is too large")
     if isinstance(value, str) and lone_surrogate_in(value) is not None:
@@ -87,6 +89,12 @@ def _number(value: object, hint: object) -> object:
     return value
 
 
+def struct_in(hint: object) -> type[msgspec.Struct] | None:
+    """The kind of table that the hint names, if it names one."""
+    structs = [each for each in _kinds(hint) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    return structs[0] if structs else None
+
+
 def takes_none(hint: object) -> bool:
     """Whether the hint names None beside others."""
     return type(None) in _kinds(hint)
@@ -113,8 +121,10 @@ def is_plain(hint: object) -> bool:
 
 
 def without_paths(hint: object) -> object:
-    """The hint without ``os.PathLike``, which msgspec does not know beside text, and which no file holds."""
-    kept = [each for each in _kinds(hint) if (typing.get_origin(each) or each) is not os.PathLike]
+    """The hint without ``os.PathLike``, which msgspec does not know beside text, and without ``Decimal`` beside
+    ``float``, which text would do for: no file holds either."""
+    left_out = (os.PathLike, *((Decimal,) if float in _kinds(hint) else ()))
+    kept = [each for each in _kinds(hint) if (typing.get_origin(each) or each) not in left_out]
     return typing.Union[tuple(kept)] if kept else hint  # noqa: UP007 - made from a list
 
 

@@ -372,7 +372,8 @@ class _Side:
             unseen = talk.unseen(end)
             if self._size(given, talk.protected(end) | unseen) > found.window:
                 self._shortened |= {
-                    at for at, message in zip(positions, sent, strict=True)
+                    at
+                    for at, message in zip(positions, sent, strict=True)
                     if at in unseen & edited and _is_cut(message, given[at])
                 }
         newest = edited.intersection(results[-KEPT_RESULTS:]) - self._shortened

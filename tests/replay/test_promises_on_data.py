@@ -64,7 +64,9 @@ def test_the_conversations_put_every_stack_to_the_test(replayed: Pass) -> None:
         assert found.due_calls > 50
         if kind.fits:
             assert found.edited_calls > 10
-    assert sum(found.edited_calls for found in replayed.of("pays")) > 10, [(f.window,f.edited_calls) for f in replayed.of("pays")]
+    assert sum(found.edited_calls for found in replayed.of("pays")) > 10, [
+        (f.window, f.edited_calls) for f in replayed.of("pays")
+    ]
     if replayed.name == TAU:
         assert replayed.reused_ids > 30
     if replayed.name != SWE:
@@ -190,7 +192,10 @@ def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
             assert grounding.far_share >= least_far - spread, figures.name
         assert figures.spending.prefix_breaks <= (most_breaks + spread) * figures.calls, figures.name
         if window >= 4_000:
-            assert figures.over_limit == 0, (figures.name,[ (f.window,f.figures.over_limit) for f in replayed.of("ours","guard","clearer")])
+            assert figures.over_limit == 0, (
+                figures.name,
+                [(f.window, f.figures.over_limit) for f in replayed.of("ours", "guard", "clearer")],
+            )
 
 
 def in_turn(talks: Sequence[Talk]) -> list[tuple[int, int]]:
