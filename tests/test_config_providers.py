@@ -104,7 +104,7 @@ def test_every_provider_of_ours_has_them() -> None:
         ("max_retries", -1, "max_retries must be a whole number, 0 or more, not -1"),
         ("window_tokens", 0, "window_tokens must be a whole number above 0, or None, not 0"),
         ("stall_seconds", 0, "stall_seconds must be a number of seconds above 0, or None, not 0"),
-        ("max_tokens_field", "tokens", "invalid enum value"),
+        ("max_tokens_field", "tokens", "expected 'max_completion_tokens' | 'max_tokens', got str"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_place_and_by_inspect_and_the_schema_too(

@@ -71,6 +71,8 @@ def converted(
             here, value = f"{here}{path}", cast("Sequence[object]", value)[int(index[1])]
         elif at:
             text = f"{text}{at}{path}"
+        elif text.startswith("Invalid enum value") and (choices := _choices(hint)):
+            text = f"expected {choices}, got {type(value).__name__}"
         said = text.partition(" '")[0] if is_hidden else f"{cut(text)}: {shown(cast('Any', value))}"
         raise wrong(f"{said[:1].lower()}{said[1:]}", here) from error
     except NotImplementedError as error:
@@ -126,6 +128,18 @@ def without_paths(hint: object) -> object:
     left_out = (os.PathLike, *((Decimal,) if float in _kinds(hint) else ()))
     kept = [each for each in _kinds(hint) if (typing.get_origin(each) or each) not in left_out]
     return typing.Union[tuple(kept)] if kept else hint  # noqa: UP007 - made from a list
+
+
+def _choices(hint: object) -> str:
+    """Return what a hint of names, and of others beside them, leaves to choose from; "" if it has no names."""
+    names = [
+        repr(name)
+        for each in _kinds(hint)
+        if typing.get_origin(each) is typing.Literal
+        for name in typing.get_args(each)
+    ]
+    others = [each.__name__ for each in _kinds(hint) if isinstance(each, type) and each is not type(None)]
+    return " | ".join([*others, *names, *(["null"] if takes_none(hint) else [])]) if names else ""
 
 
 def _made(kind: type, value: object) -> object:
