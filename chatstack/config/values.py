@@ -72,7 +72,7 @@ def converted(
         elif at:
             text = f"{text}{at}{path}"
         elif text.startswith("Invalid enum value") and (choices := _choices(hint)):
-            text = f"expected {choices}, got {type(value).__name__}"
+            text = f"expected {choices}, got {type(cast('Any', value)).__name__}"
         said = text.partition(" '")[0] if is_hidden else f"{cut(text)}: {shown(cast('Any', value))}"
         raise wrong(f"{said[:1].lower()}{said[1:]}", here) from error
     except NotImplementedError as error:
