@@ -51,20 +51,22 @@ def test_a_recipe_with_every_layer_is_shown_in_its_order(
     assert main(["inspect", "pipeline.toml"]) == 0
 
     text = capsys.readouterr().out
-    assert text.startswith("pipeline.toml: 10 layers, outermost first\n")
+    assert text.startswith("pipeline.toml: 12 layers, outermost first\n")
     assert max(map(len, text.splitlines())) <= 80
     titles = [line for line in text.splitlines() if line[:1].isdigit()]
     assert titles == [
         "1. ProgressReporter",
-        "2. FunctionInvoker",
-        "3. ToolResultClearer",
-        "4. Summarizer",
-        "5. ContextWindow",
-        "6. ClearThenDrop",
-        "7. cut (Truncate)",
-        "8. OldestFirst",
-        "9. ContextWindowGuard",
-        "10. ModelTracer",
+        "2. Budget",
+        "3. FunctionInvoker",
+        "4. ToolResultClearer",
+        "5. Summarizer",
+        "6. ContextWindow",
+        "7. ClearThenDrop",
+        "8. cut (Truncate)",
+        "9. OldestFirst",
+        "10. ContextWindowGuard",
+        "11. Fallback",
+        "12. ModelTracer",
     ]
 
 

@@ -212,9 +212,25 @@ def test_a_strategy_is_a_layer_too() -> None:
     )
 
 
-def test_every_layer_that_can_be_named_is_there() -> None:
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ({"provider": {"use": "OpenAIChatClient", "model": "m"}}, "'OpenAIChatClient' is called 'openai' in a config"),
+        ({"memory": {"store": "SQLiteStore", "scope": "t"}}, "'SQLiteStore' is called 'sqlite' in a config"),
+    ],
+)
+def test_the_name_of_a_class_is_told_what_it_is_called_here(section: dict[str, object], told: str) -> None:
+    with pytest.raises(WiringError, match=told):
+        from_config({"layers": [], **section}, None if "provider" in section else ScriptedClient())
+
+
+def test_every_layer_that_can_be_named_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    others = [{"use": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}]
     needed = {
+        "Budget": {"max_tokens": 10},
         "ContextWindowGuard": {"max_context_tokens": 10},
+        "Fallback": {"clients": others},
         "OldestFirst": {"max_tokens": 10, "target_tokens": 5},
         "Summarizer": {"max_tokens": 10},
     }

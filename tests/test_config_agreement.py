@@ -24,6 +24,8 @@ STORE = {"use": "sqlite", "path": "a.sqlite"}
 XPERT = "ContextEditingMiddleware"
 NEEDED: dict[str, dict[str, object]] = {
     "ContextWindowGuard": {"max_context_tokens": 900},
+    "Budget": {"max_tokens": 10},
+    "Fallback": {"clients": [{"use": "openai", "model": "m"}]},
     "OldestFirst": {"max_tokens": 10, "target_tokens": 1},
     "Summarizer": {"max_tokens": 10},
 }
@@ -33,6 +35,7 @@ UNSAYABLE = ("must be more than mentions=", "must be between 1 and max_tokens=1"
 NUMBERS = [0, 1, 5, 5.0, 5.5, 0.05, 0.1, 0.4, 0.5, 1.0, 1.5, 100, 100.5, -1, -0.5, 1e300, 2**63 - 1, 2**63, 10**30]
 KINDS = ("tokens", "messages", "fraction")
 TABLES: Sequence[object] = [
+    *([OPENAI], [OPENAI, {**OPENAI, "x": 1}], [OPENAI, "openai"]),
     *({"use": "table"}, OPENAI, {**OPENAI, "base_url": "x"}, {"use": "chars", "x": 1}),
     *({kind: value} for kind in KINDS for value in (5, 5.0, 0.5, 0, 1, -1, True, None)),
     *({"tokens": 5, "messages": 5}, {"token": 5}),
@@ -40,7 +43,7 @@ TABLES: Sequence[object] = [
 TEXTS = ["", "x", "5", "auto", "pays", "model", "table", "tabel", "claude-4", ":memory:", "yes"]
 PLAIN: Sequence[object] = [None, True, False, *NUMBERS, *TEXTS, [], ["a"], ["a", 1], {}]
 VALUES: Sequence[object] = [*PLAIN, *TABLES]
-TABLED = ("trigger", "keep", "counter", "summary_client", "store")
+TABLED = ("trigger", "keep", "counter", "summary_client", "clients", "store")
 
 DOCUMENTS: Mapping[str, Sequence[object]] = {
     "top": [{key: value} for key in ("memory", "layers", "trace_model_calls", "$schema", "x") for value in VALUES],

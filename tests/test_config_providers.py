@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from chatstack import Summarizer, WiringError, from_config
+from chatstack import Fallback, Summarizer, WiringError, find, from_config
 from chatstack.cli import main
 from chatstack.config.recipes import Allowed
 from chatstack.config.schema import pipeline_schema
@@ -54,6 +54,26 @@ def wrong(provider: object, allowed: Allowed | None = None) -> str:
     return str(caught.value)
 
 
+def test_the_clients_of_a_fallback_are_a_list_of_providers_each_with_a_place_of_its_own() -> None:
+    others = [LOCAL, {**LOCAL, "model": "b"}]
+    stack = from_config({"provider": REMOTE, "layers": [{"use": "Fallback", "clients": others}]})
+    clients = cast("list[OpenAIChatClient]", stack.layers[0].options["clients"])
+    assert [(each.info.model, each.info.server_port) for each in clients] == [("gemma", 8080), ("b", 8080)]
+    assert find(stack.build(), Fallback) is not None
+
+    def told(clients: object, allowed: Allowed | None = None) -> str:
+        with pytest.raises(WiringError) as caught:
+            from_config({"layers": [{"use": "Fallback", "clients": clients}]}, ScriptedClient(), allowed=allowed)
+        return str(caught.value)
+
+    assert "layers[0].clients[1]: unknown key 'modell'; did you mean 'model'?" in told(
+        [LOCAL, {**LOCAL, "modell": "x"}]
+    )
+    assert told([LOCAL, "openai"]).startswith("config: layers[0].clients[1]: expected a table")
+    assert "a list of chat clients, at least one" in told([])
+    assert "is not allowed in this config" in told([LOCAL], Allowed())
+
+
 def test_two_compatible_servers_are_described_in_one_file() -> None:
     stack = from_config({"provider": REMOTE, "layers": [SUMMARIZER]})
     made, writer = stack.provider, stack.layers[0].options["summary_client"]
@@ -84,7 +104,7 @@ def test_every_provider_of_ours_has_them() -> None:
         ("max_retries", -1, "max_retries must be a whole number, 0 or more, not -1"),
         ("window_tokens", 0, "window_tokens must be a whole number above 0, or None, not 0"),
         ("stall_seconds", 0, "stall_seconds must be a number of seconds above 0, or None, not 0"),
-        ("max_tokens_field", "tokens", "invalid enum value"),
+        ("max_tokens_field", "tokens", "expected 'max_completion_tokens' | 'max_tokens', got str"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_place_and_by_inspect_and_the_schema_too(

@@ -68,6 +68,11 @@ BAD: dict[str, object] = {
     "store without path": {"memory": {"store": "sqlite", "scope": "t"}},
     "unknown store": {"memory": {"store": {"use": "sqlit", "path": "a"}, "scope": "t"}},
     "service": {"layers": [{**GUARD, "telemetry": {}}]},
+    "no budget": {"layers": [{"use": "Budget", "per": "turn"}]},
+    "text for dollars": {"layers": [{"use": "Budget", "max_cost": "5"}]},
+    "nobody to fall back upon": {"layers": [{"use": "Fallback", "clients": []}]},
+    "a name for a client": {"layers": [{"use": "Fallback", "clients": ["gpt-5"]}]},
+    "no clients": {"layers": ["Fallback"]},
     "tracing": {"trace_model_calls": "no"},
 }
 
@@ -122,7 +127,7 @@ def test_every_option_that_a_config_can_hold_is_in_the_schema_and_no_other(name:
     options = options_of(source)
     definitions: Any = pipeline_schema()["$defs"]
 
-    known = {each.name for each in options if each.form in ("plain", "counter", "client")}
+    known = {each.name for each in options if each.form in ("plain", "counter", "client", "clients")}
     known |= {each.name for each in options if takes_none(each.hint) or each.default == ()}  # that there is none
     theirs = {each for each in definitions[name]["properties"] if not each.islower()}
     assert set(definitions[name]["properties"]) - theirs == known | {"use", "name"}

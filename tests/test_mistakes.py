@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
@@ -14,7 +14,10 @@ import pytest
 import chatstack
 from chatstack import (
     CharCounter,
+    ChatRequest,
     ChatStack,
+    ChatStream,
+    ChatUpdate,
     ContextMemory,
     ContextWindowGuard,
     FunctionInvoker,
@@ -101,6 +104,9 @@ def test_a_recipe_that_is_asked_like_a_client_says_build() -> None:
         ("temprature", "options=ChatOptions(temperature=...)"),
         ("max_output_tokens", "options=ChatOptions(max_tokens=...)"),
         ("timeout_second", "did you mean 'timeout_seconds'?"),
+        ("system", "options=ChatOptions(instructions=...)"),
+        ("response_format", "did you mean 'output_type'?"),
+        ("thread_id", "did you mean 'conversation_id'?"),
         ("stream", "get_streaming_response(...) streams"),
         ("zzz", "options=ChatOptions(temperature=0, extra={...})"),
     ],
@@ -118,6 +124,43 @@ def test_what_a_front_does_not_take_is_told_where_it_belongs(front: str, option:
     assert says in str(caught.value)
     assert str(caught.value).startswith(f"{front}: ")
     assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"options": {"temperature": 0}}, "options: expected ChatOptions, got dict; write ChatOptions(...)"),
+        ({"output_type": "Packing"}, "a text is no type; pass the class itself"),
+    ],
+)
+def test_what_has_the_wrong_type_is_refused_before_a_model_is_asked(options: dict[str, Any], says: str) -> None:
+    model = ScriptedClient()
+    with pytest.raises(InputError) as caught:
+        asyncio.run(ChatStack(model).build().get_response("hello", **options))
+    assert says in str(caught.value)
+    assert model.requests == []
+
+
+class Generating:
+    """A client whose ``send`` is the generator itself."""
+
+    async def send(self, request: ChatRequest, /) -> AsyncGenerator[ChatUpdate]:
+        yield ChatUpdate(text="hello")
+
+
+class NotAsync:
+    """A client whose ``send`` gives the stream itself."""
+
+    def send(self, request: ChatRequest, /) -> ChatStream:
+        return ChatStream(Generating().send(request))
+
+
+@pytest.mark.parametrize("client", [Generating(), NotAsync()], ids=["a generator", "not async"])
+def test_a_client_whose_send_is_no_coroutine_function_is_told_how_to_write_it(client: Any) -> None:
+    kind = type(client).__name__
+    told = f"^{kind}: send\\(\\) is no coroutine function: write 'async def send', without 'yield'; ChatStream.primed"
+    with pytest.raises(TypeError, match=told):
+        asyncio.run(ChatStack(client).build().get_response("hello"))
 
 
 async def fetched() -> str:

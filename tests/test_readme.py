@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chatstack import from_config
 from chatstack.cli import main
 from chatstack.demo.stand_in import StandIn
 from tests.warning_lines import without_warnings
@@ -36,7 +37,7 @@ def run(code: str, base_url: str, folder: Path | None = None) -> str:
 
 
 def test_there_is_code_in_the_readme() -> None:
-    assert len(BLOCKS) == 11
+    assert len(BLOCKS) == 12
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
@@ -129,3 +130,15 @@ def test_ci_runs_the_readmes_commands() -> None:
 
 def test_nothing_was_left_to_be_filled_in() -> None:
     assert re.findall(r"[A-Z]+_TABLE|TODO|FIXME", README) == []
+
+
+def test_the_config_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    (block,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "pipeline.toml").write_text(block, encoding="utf-8")
+    names = [spec.name for spec in from_config(tmp_path / "pipeline.toml").layers]
+    assert names == ["ProgressReporter", "Budget", "ContextWindowGuard", "Fallback"]
+
+
+def test_the_client_of_ones_own_streams_and_tells_what_it_used() -> None:
+    assert run(BLOCKS[10], "http://127.0.0.1:9") == "WHERE IS THE NIGHT TRAIN? \n"

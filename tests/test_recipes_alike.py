@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from chatstack import (
+    Budget,
     CharCounter,
     ChatStack,
     ClearThenDrop,
     ContextWindow,
     ContextWindowGuard,
     EstimatingCounter,
+    Fallback,
     FunctionInvoker,
     LayerSpec,
     ModelTracer,
@@ -36,6 +38,12 @@ provider = { use = "openai", model = "gpt-5-mini" }
 [[layers]]
 use = "ProgressReporter"
 agent_name = "travel"
+
+[[layers]]
+use = "Budget"
+max_tokens = 200_000
+max_cost = 0.5
+per = "conversation"
 
 [[layers]]
 use = "FunctionInvoker"
@@ -92,6 +100,20 @@ prune_on_overflow = true
 chars_per_token = 3.5
 
 [[layers]]
+use = "Fallback"
+counter = "chars"
+
+[[layers.clients]]
+use = "anthropic"
+model = "claude-haiku-4-5"
+
+[[layers.clients]]
+use = "openai"
+model = "local"
+base_url = "http://127.0.0.1:8000/v1"
+window_tokens = 16_000
+
+[[layers]]
 use = "ModelTracer"
 """
 
@@ -100,6 +122,7 @@ provider: {use: openai, model: gpt-5-mini}
 layers:
   - use: ProgressReporter
     agent_name: travel
+  - {use: Budget, max_tokens: 200000, max_cost: 0.5, per: conversation}
   - use: FunctionInvoker
     max_tool_calls_per_turn: 20
     tool_timeout_seconds: 2.5
@@ -134,6 +157,11 @@ layers:
     warning_threshold: 0.75
     prune_on_overflow: true
     chars_per_token: 3.5
+  - use: Fallback
+    counter: chars
+    clients:
+      - {use: anthropic, model: claude-haiku-4-5}
+      - {use: openai, model: local, base_url: "http://127.0.0.1:8000/v1", window_tokens: 16000}
   - ModelTracer
 """
 
@@ -141,6 +169,7 @@ RECIPE: dict[str, object] = {
     "provider": {"use": "openai", "model": "gpt-5-mini"},
     "layers": [
         {"use": "ProgressReporter", "agent_name": "travel"},
+        {"use": "Budget", "max_tokens": 200_000, "max_cost": 0.5, "per": "conversation"},
         {"use": "FunctionInvoker", "max_tool_calls_per_turn": 20, "tool_timeout_seconds": 2.5},
         {
             "use": "ToolResultClearer",
@@ -183,6 +212,19 @@ RECIPE: dict[str, object] = {
             "prune_on_overflow": True,
             "chars_per_token": 3.5,
         },
+        {
+            "use": "Fallback",
+            "counter": "chars",
+            "clients": [
+                {"use": "anthropic", "model": "claude-haiku-4-5"},
+                {
+                    "use": "openai",
+                    "model": "local",
+                    "base_url": "http://127.0.0.1:8000/v1",
+                    "window_tokens": 16_000,
+                },
+            ],
+        },
         "ModelTracer",
     ],
 }
@@ -192,6 +234,7 @@ def from_code() -> ChatStack:
     return (
         ChatStack(OpenAIChatClient("gpt-5-mini"))
         .use(ProgressReporter, agent_name="travel")
+        .use(Budget, max_tokens=200_000, max_cost=0.5, per="conversation")
         .use(FunctionInvoker, max_tool_calls_per_turn=20, tool_timeout_seconds=2.5)
         .use(
             ToolResultClearer,
@@ -226,12 +269,20 @@ def from_code() -> ChatStack:
             prune_on_overflow=True,
             chars_per_token=3.5,
         )
+        .use(
+            Fallback,
+            counter=CharCounter(),
+            clients=[
+                AnthropicChatClient("claude-haiku-4-5"),
+                OpenAIChatClient("local", base_url="http://127.0.0.1:8000/v1", window_tokens=16_000),
+            ],
+        )
         .use(ModelTracer)
     )
 
 
 SPELLINGS = ("toml", "yaml", "json", "dict")
-SERVICES = ("counter", "summary_client")
+SERVICES = ("counter", "summary_client", "clients")
 
 
 @pytest.fixture(autouse=True)

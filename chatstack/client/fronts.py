@@ -18,6 +18,12 @@ from chatstack.values.responses import ChatResponse, ParsedResponse
 T = TypeVar("T")
 
 _DEFAULT = ChatOptions()
+_CALLED = {
+    **dict.fromkeys(("system", "system_prompt", "instruction"), "instructions"),
+    **dict.fromkeys(("response_format", "output_schema", "schema"), "output_type"),
+    **dict.fromkeys(("session_id", "thread_id"), "conversation_id"),
+}
+"""What others call an option, and what it is called here."""
 _TAKEN = ("conversation_id", "options", "output_type", "timeout_seconds")
 
 
@@ -145,7 +151,7 @@ def request_of(
     if countOf(map(type, found), Message) != len(found):  # histories are long, and nearly always right
         check_messages(found)
     if options is not None and not isinstance(options, ChatOptions):
-        raise InputError(f"options: expected ChatOptions, got {type(options).__name__}")
+        raise InputError(f"options: expected ChatOptions, got {type(options).__name__}; write ChatOptions(...)")
     if conversation_id is not None and not isinstance(conversation_id, str):
         raise InputError(f"conversation_id: expected text, got {type(conversation_id).__name__}")
     if conversation_id == "":
@@ -162,7 +168,7 @@ def _check_unknown(front: str, unknown: Collection[str]) -> None:
     """Refuse what a front does not take, e.g. ``temperature=0``, and name where it belongs, or the nearest name."""
     for name in unknown:
         fields = ChatOptions.__struct_fields__
-        close = next(iter(difflib.get_close_matches(name, [*_TAKEN, *fields], n=1)), "")
+        close = _CALLED.get(name) or next(iter(difflib.get_close_matches(name, [*_TAKEN, *fields], n=1)), "")
         if name == "stream":
             remedy = "get_streaming_response(...) streams"
         elif close in _TAKEN:

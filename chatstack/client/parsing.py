@@ -86,6 +86,8 @@ def shape_of(kind: object) -> OutputShape:
 
 @functools.lru_cache(maxsize=256)
 def _shape_of(kind: Any) -> OutputShape:
+    if isinstance(kind, str):  # a name of a type, which nobody looks up
+        raise TypeError("a text is no type; pass the class itself")
     if inspect.isroutine(kind):  # pydantic would call it
         raise TypeError("a function is no type")
     name = _NAME.sub("_", getattr(kind, "__name__", ""))[:64] or "answer"

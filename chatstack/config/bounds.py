@@ -24,6 +24,7 @@ BOUNDS: Mapping[str, Mapping[str, object]] = {
     "max_consecutive_failures": _FROM_1,
     "max_context_items": _FROM_1,
     "max_context_tokens": _FROM_1,
+    "max_cost": _ABOVE_0,
     "max_entries": _FROM_1,
     "max_megabytes": _ABOVE_0,
     "max_messages": _FROM_1,
@@ -52,5 +53,8 @@ BOUNDS: Mapping[str, Mapping[str, object]] = {
 }
 """By option, or by what has it and option, where others of that name have other bounds."""
 
-ONE_OF: Mapping[str, tuple[str, ...]] = {"Summarizer": ("max_tokens", "max_context_items")}
+ONE_OF: Mapping[str, tuple[str, ...]] = {
+    "Budget": ("max_tokens", "max_cost"),
+    "Summarizer": ("max_tokens", "max_context_items"),
+}
 """Options of which a layer needs one at least."""

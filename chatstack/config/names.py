@@ -83,6 +83,9 @@ class Names:
                 raise WiringError(f"{here}: {self.kind} {error}") from error
             if offer is not None:
                 return name, offer
+        by_class = {attribute: called for called, (_, attribute) in self.built_in.items()}
+        if isinstance(name, str) and name in by_class:
+            raise WiringError(f"{here}: {shown(name)} is called {by_class[name]!r} in a config")
         known = [*self.built_in, *plugins.names(self.groups, allowed=from_plugins)]
         raise WiringError(f"{here}: {shown(name)} is no {self.kind}; {nearest_to(name, known)}")
 
@@ -215,6 +218,9 @@ class Services:
             return self.counter(value, here)
         if is_spelt and option.form == "client":
             return self.provider(value, here)
+        if option.form == "clients" and isinstance(value, list | tuple):
+            each_at = [(f"{here}[{number}]", each) for number, each in enumerate(cast("Sequence[object]", value))]
+            value = [self.provider(each, place) if _is_spelt(each) else each for place, each in each_at]
         if is_spelt and service_type(option.hint) is ContextMemory:
             raise WiringError(
                 f"{here}: all layers of a stack share one memory; put it at the top of the config, beside 'layers'",

@@ -7,9 +7,9 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from chatstack.client.protocol import ChatClient
 from chatstack.client.services import SupportsLayer
@@ -22,6 +22,8 @@ from chatstack.tools.tool import Tool
 PROVIDER_OPTIONS = ("base_url", "timeout_seconds", "max_retries", "stall_seconds", "window_tokens", "max_tokens_field")
 """What a config can say of a provider, where the provider takes it."""
 
+Form: TypeAlias = Literal["plain", "counter", "client", "clients", "code", "service"]
+
 REQUIRED = inspect.Parameter.empty
 """The default of an option that has none."""
 
@@ -29,15 +31,15 @@ REQUIRED = inspect.Parameter.empty
 class Option(NamedTuple):
     """An option of a layer, a strategy or a service.
 
-    ``form`` is how a config says it: as plain data, as a counter, as a client; or not at all, because it is code, or a
-    service, which comes from the stack or a container. ``secret`` is what of it may be one: any value, where a layer
-    keeps the option out of its repr; free text, where there is no such layer to tell.
+    ``form`` is how a config says it: as plain data, as a counter, as a client or several; or not at all, because it is
+    code, or a service, which comes from the stack or a container. ``secret`` is what of it may be one: any value, where
+    a layer keeps the option out of its repr; free text, where there is no such layer to tell.
     """
 
     name: str
     hint: object
     default: object
-    form: Literal["plain", "counter", "client", "code", "service"]
+    form: Form
     secret: Literal["", "text", "any"] = ""
 
     def hides(self, value: object) -> bool:
@@ -116,7 +118,7 @@ def _options(source: object, names: list[str]) -> tuple[Option, ...]:
         hint, default, field = hints.get(name, typing.Any), parameters[name].default, fields.get(name)
         form = _form(hint)
         secret: Literal["", "text", "any"] = (
-            "" if form in ("counter", "client", "service") or _is_closed(hint) else "text"
+            "" if form in ("counter", "client", "clients", "service") or _is_closed(hint) else "text"
         )
         if fields:
             secret = "" if field is not None and field.repr else "any"
@@ -143,11 +145,13 @@ def _is_closed(hint: object) -> bool:
     return kind is typing.Literal or (isinstance(kind, type) and issubclass(kind, int | float | Enum | types.NoneType))
 
 
-def _form(hint: object) -> Literal["plain", "counter", "client", "code", "service"]:
+def _form(hint: object) -> Form:
     if any(each == Resolver for each in (hint, *typing.get_args(hint))):
         return "service"
     if is_plain(hint):
         return "plain"
+    if typing.get_origin(hint) is Sequence and typing.get_args(hint) == (ChatClient,):
+        return "clients"
     kind = service_type(hint)
     if kind is None or kind.__module__ in ("collections.abc", "typing"):
         return "code"

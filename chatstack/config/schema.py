@@ -25,7 +25,7 @@ from chatstack.config.imported import NAME
 from chatstack.config.options import REQUIRED, Option, options_of, provider_options, service_options, takes_tools
 from chatstack.config.recipes import COUNTERS, LAYERS, PROVIDERS, STORES
 from chatstack.config.spellings import CHOICES, OPTIONS, TYPES
-from chatstack.config.values import LARGEST, takes_none, without_paths
+from chatstack.config.values import LARGEST, struct_in, takes_none, without_paths
 from chatstack.context.memory import ContextMemory
 
 Schema: TypeAlias = dict[str, object]
@@ -169,6 +169,8 @@ def _properties(options: Iterable[Option], owner: str) -> Schema:
 
 def _value(option: Option, owner: str) -> Schema | None:
     """What a config can say of an option; None if nothing."""
+    if option.form == "clients":
+        return {"type": "array", "items": _ref("provider"), "minItems": 1}
     if option.form in ("counter", "client"):
         schema = _ref("counter" if option.form == "counter" else "provider")
         return _or_null(schema) if takes_none(option.hint) else schema
@@ -197,6 +199,9 @@ def _nothing(option: Option) -> Schema | None:
 
 
 def _plain(hint: object, name: str, owner: str) -> Schema:
+    if (struct := struct_in(hint)) is not None:
+        names = [each.name for each in msgspec.structs.fields(struct) if each.required]
+        return _or_null({"type": "object", "required": names})
     schema = cast("Schema", msgspec.json.schema(without_paths(hint)))
     if schema == {"anyOf": [{"type": "integer"}, {"type": "number"}]}:
         schema = {"type": "number"}
@@ -206,7 +211,7 @@ def _plain(hint: object, name: str, owner: str) -> Schema:
 
 
 def _required(options: Iterable[Option]) -> list[str]:
-    return [each.name for each in options if each.default is REQUIRED and each.form == "plain"]
+    return [each.name for each in options if each.default is REQUIRED and each.form in ("plain", "clients")]
 
 
 def summary(source: object) -> str:

@@ -52,6 +52,8 @@ def converted(
     if not is_plain(hint) and _is_data(value) and not (value is None and takes_none(hint)):
         raise wrong(f"{no_data}; give it in code: stack.override({layer!r}, {parameter}=...)" if layer else no_data)
     value = _number(value, hint)
+    if isinstance(value, Decimal) and Decimal in _kinds(hint):
+        return value
     if isinstance(value, int) and abs(value) > LARGEST:
         raise wrong(f"a number of {value.bit_length():,} bits is too large")
     if isinstance(value, str) and lone_surrogate_in(value) is not None:
@@ -69,6 +71,8 @@ def converted(
             here, value = f"{here}{path}", cast("Sequence[object]", value)[int(index[1])]
         elif at:
             text = f"{text}{at}{path}"
+        elif text.startswith("Invalid enum value") and (choices := _choices(hint)):
+            text = f"expected {choices}, got {type(cast('Any', value)).__name__}"
         said = text.partition(" '")[0] if is_hidden else f"{cut(text)}: {shown(cast('Any', value))}"
         raise wrong(f"{said[:1].lower()}{said[1:]}", here) from error
     except NotImplementedError as error:
@@ -85,6 +89,12 @@ def _number(value: object, hint: object) -> object:
     if type(value) is int and float in kinds and int not in kinds and abs(value) < sys.float_info.max:
         return float(value)
     return value
+
+
+def struct_in(hint: object) -> type[msgspec.Struct] | None:
+    """The kind of table that the hint names, if it names one."""
+    structs = [each for each in _kinds(hint) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    return structs[0] if structs else None
 
 
 def takes_none(hint: object) -> bool:
@@ -113,9 +123,23 @@ def is_plain(hint: object) -> bool:
 
 
 def without_paths(hint: object) -> object:
-    """The hint without ``os.PathLike``, which msgspec does not know beside text, and which no file holds."""
-    kept = [each for each in _kinds(hint) if (typing.get_origin(each) or each) is not os.PathLike]
+    """The hint without ``os.PathLike``, which msgspec does not know beside text, and without ``Decimal`` beside
+    ``float``, which text would do for: no file holds either."""
+    left_out = (os.PathLike, *((Decimal,) if float in _kinds(hint) else ()))
+    kept = [each for each in _kinds(hint) if (typing.get_origin(each) or each) not in left_out]
     return typing.Union[tuple(kept)] if kept else hint  # noqa: UP007 - made from a list
+
+
+def _choices(hint: object) -> str:
+    """Return what a hint of names, and of others beside them, leaves to choose from; "" if it has no names."""
+    names = [
+        repr(name)
+        for each in _kinds(hint)
+        if typing.get_origin(each) is typing.Literal
+        for name in typing.get_args(each)
+    ]
+    others = [each.__name__ for each in _kinds(hint) if isinstance(each, type) and each is not type(None)]
+    return " | ".join([*others, *names, *(["null"] if takes_none(hint) else [])]) if names else ""
 
 
 def _made(kind: type, value: object) -> object:

@@ -113,6 +113,14 @@ def shortened_in(plan: Plan, context: Context) -> dict[int, list[ToolResult]]:
     return found
 
 
+def new_handles(plan: Plan, context: Context) -> str:
+    """Return the handles of the unseen results that a plan shortens, as they are after it; "" if there are none.
+
+    A count of them is no name: it stays the same where an earlier one has been cleared since.
+    """
+    return ",".join(handle_of(each) for results in shortened_in(plan, context).values() for each in results)
+
+
 def _may_be_edited(context: Context, at: int) -> bool:
     message = context.messages[at]
     return message.role != "system" and not message.pinned and at != context.latest_user and len(message.results) > 0

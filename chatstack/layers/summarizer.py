@@ -25,7 +25,7 @@ from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
 from chatstack.context.records import Record
 from chatstack.context.saying import say_shortened
-from chatstack.context.shortening import never_whole
+from chatstack.context.shortening import never_whole, new_handles
 from chatstack.context.sizes import sized
 from chatstack.context.summaries import SUMMARY_PROMPT, summary_message, version_of
 from chatstack.context.writing import NotWrittenError, Spent, SummaryWriter, Written
@@ -163,7 +163,7 @@ class Summarizer(ChatFronts):
         if not shortened:
             return None
         plan = Plan(strategy=name, reason="results that cannot fit", replace=tuple(sorted(shortened.items())))
-        if self._editing.is_news("shortened", opened, len(shortened)):
+        if self._editing.is_news(f"shortened:{new_handles(plan, context)}", opened):
             say_shortened(self.telemetry, plan, context)
         return context.after(plan).to_send()
 

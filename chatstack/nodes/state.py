@@ -43,7 +43,9 @@ def messages_of(state: object) -> tuple[Message, ...]:
     try:
         found = cast("object", cast("HasMessages", state).messages)
     except AttributeError as error:
-        raise InputError(f"{kind}: is no state, or cannot tell its messages: {type(error).__name__}") from error
+        raise InputError(
+            f"{kind}: is no state, or cannot tell its messages: {type(error).__name__}; pass an AgentState([...])"
+        ) from error
     if isinstance(found, str | Message):
         raise InputError(f"{kind}.messages: expected a list or a tuple of Message, got {type(found).__name__}")
     return () if found in ([], ()) else request_of(found).messages

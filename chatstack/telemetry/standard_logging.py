@@ -9,7 +9,7 @@ from contextlib import suppress
 from opentelemetry import _logs
 
 from chatstack import semconv
-from chatstack.telemetry.spans import Attributes
+from chatstack.telemetry.spans import Attributes, error_type
 
 _logger = logging.getLogger(semconv.SCOPE)
 _line = logging.makeLogRecord({"name": semconv.SCOPE})
@@ -27,6 +27,22 @@ def write_warning(code: str, message: str, attributes: Attributes) -> None:
         Exception
     ):  # a filter of the user's that raises: the call is not to fail of it, and the span has it all
         _logger.warning("%s: %s", code, message, extra=fields)
+
+
+def write_tool_failure(tool: str, error: BaseException) -> None:
+    """Write which tool raised what, and where, to the logger ``chatstack`` as INFO; never the text of the exception.
+
+    The model reads no more than that the tool failed, so without a tracing dashboard this is where the bug shows.
+    """
+    if not _logger.isEnabledFor(logging.INFO):
+        return
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = "" if at is None else f" at {at.tb_frame.f_code.co_filename}:{at.tb_lineno}"
+    fields = {semconv.TOOL_NAME: tool, semconv.ERROR_TYPE: error_type(error)}
+    with suppress(Exception):  # as above
+        _logger.info("tool %s raised %s%s", tool, error_type(error), where, extra=fields)
 
 
 def reaches_opentelemetry(provider: _logs.LoggerProvider | None) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, cast, get_args
 
 from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, set_span_in_context
@@ -29,6 +29,9 @@ Nested: TypeAlias = Literal["suppress", "keep", "defer"]
 
 _UNKNOWN = ProviderInfo(name="unknown")
 _WITHOUT_ANOTHER = frozenset({"tracer", "stack", "tool_loop", "fallback"})
+
+
+_MADE = "ChatStream.primed(updates) makes one"
 
 
 @wraps_a_client
@@ -79,7 +82,11 @@ class ModelTracer(ChatFronts):
 
     async def _asked(self, request: ChatRequest, info: ProviderInfo) -> ChatStream:
         """The answer of the client inside, which now says what it was asked, and whose usage is checked."""
-        stream = _checked(await self.inner.send(request), self.inner)
+        coming = cast("object", self.inner.send(request))
+        if not isinstance(coming, Awaitable):
+            told = "send() is no coroutine function: write 'async def send', without 'yield'"
+            raise TypeError(f"{type(self.inner).__name__}: {told}; {_MADE}")
+        stream = _checked(await cast("Awaitable[object]", coming), self.inner)
         stream.sent = request
         stream.usage_check = checking(self.telemetry, request, info)
         return stream
@@ -98,11 +105,11 @@ def traced(client: ChatClient, telemetry: Telemetry) -> ChatClient:
     return ModelTracer(client, telemetry=telemetry) if needs_tracer(client) else client
 
 
-def _checked(stream: ChatStream, inner: ChatClient) -> ChatStream:
+def _checked(stream: object, inner: ChatClient) -> ChatStream:
     """Refuse what is no stream here, where it can be told whose it is."""
-    if not isinstance(stream, ChatStream):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(stream, ChatStream):
         given, kind = type(stream).__name__, type(inner).__name__
-        raise TypeError(f"{kind}: send() gave a {given}, not a ChatStream: ChatStream.primed(updates) makes one")
+        raise TypeError(f"{kind}: send() gave a {given}, not a ChatStream: {_MADE}")
     return stream
 
 

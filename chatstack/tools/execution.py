@@ -19,6 +19,7 @@ from chatstack.errors import ToolDeniedError, ToolError, ToolTimeoutError, Unkno
 from chatstack.telemetry.content import as_attributes, tool_content
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import end_span, error_type, start_span
+from chatstack.telemetry.standard_logging import write_tool_failure
 from chatstack.telemetry.turns import attached, beside, current_turn, within
 from chatstack.tools.output import output_of
 from chatstack.tools.threads import in_own_thread
@@ -130,6 +131,8 @@ class ToolRunner:
         except ToolError as error:  # made to be read by the model
             return self._failed(call, error, _said(error))
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is the model's to read, and kept as the cause
+            if self.telemetry.log_warnings:
+                write_tool_failure(found.name, error)
             details = f": {type(error).__name__}: {_said(error)}" if self.include_error_details else "."
             return self._failed(call, error, f"{call.name} failed{details}")
         return Outcome(ToolResult(call.id, call.name, output))

@@ -144,7 +144,7 @@ def test_an_input_error_is_a_value_error_too() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"options": {"model": "m"}}, "options: expected ChatOptions, got dict"),
+        ({"options": {"model": "m"}}, "options: expected ChatOptions, got dict; write ChatOptions(...)"),
         ({"conversation_id": 42}, "conversation_id: expected text, got int"),
         (
             {"conversation_id": ""},

@@ -227,3 +227,31 @@ def test_the_callers_messages_keep_the_whole_result() -> None:
     response = asyncio.run(stack.build().get_response(HUGE))
     results = [result for message in response.messages for result in message.results]
     assert LOG in [result.text for result in results]
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_each_new_result_that_is_shortened_is_warned_of_also_when_the_one_before_it_was_cleared(name: str) -> None:
+    """Counting how many are shortened missed the second one: a clearer further out had cleared the first."""
+    capture = TelemetryCapture()
+    window = 32_000 if name == "a guard that learns" else None
+    client = STACKS[name](ChatStack(Reader(window=window))).build(capture.resolve)
+    history: list[Message] = [Message.system("brief")]
+
+    async def warned(number: int) -> int:
+        before = capture.warnings.count("tool_result_shortened")
+        call = ToolCall(f"r{number}", "read_file", f'{{"path": "{number}"}}')
+        result = Message.tool(call.id, f"{number}: {LOG}", name="read_file")
+        history.extend([Message.user(f"What is in {number}.log?"), Message.assistant(call), result])
+        await client.get_response(history, conversation_id="c")
+        history.append(Message.assistant("It is a log."))
+        for each in range(4):
+            listed = ToolCall(f"l{number}-{each}", "ls", "{}")
+            history.extend([Message.assistant(listed), Message.tool(listed.id, "a.txt", name="ls")])
+        await client.get_response(history, conversation_id="c")
+        history.append(Message.assistant("Nothing else."))
+        return capture.warnings.count("tool_result_shortened") - before
+
+    async def run() -> list[int]:
+        return [await warned(number) for number in range(4)]
+
+    assert asyncio.run(run()) == [1, 1, 1, 1]

@@ -18,7 +18,7 @@ from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.trace import TracerProvider
 
-from chatstack import ChatStack, ContextWindowGuard, Telemetry
+from chatstack import ChatStack, ContextWindowGuard, FunctionInvoker, Message, Telemetry, ToolCall, tool
 from chatstack.testing import ScriptedClient, TelemetryCapture
 
 CODE = "context_window_exceeded"
@@ -230,3 +230,26 @@ def test_a_logger_that_is_turned_off_does_not_take_the_record_along(
     with installed(sdks(provider)), caplog.at_level(logging.ERROR, "chatstack"):
         warn(Telemetry(logger_provider=provider, log_warnings=log_warnings))
     assert codes(exporter) == [CODE]
+
+
+# What a tool raises
+
+
+@tool
+def look_up(name: str) -> str:
+    """Look somebody up."""
+    raise LookupError(f"{name} owes 5")
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_what_a_tool_raises_is_a_line_with_its_place_and_without_its_text(
+    caplog: pytest.LogCaptureFixture, is_written: bool
+) -> None:
+    call = ToolCall("1", "look_up", '{"name": "Ada"}')
+    stack = ChatStack(ScriptedClient([Message.assistant(call), "done"])).use(FunctionInvoker, tools=[look_up])
+    caplog.set_level(logging.INFO, "chatstack")
+    asyncio.run(stack.build({Telemetry: Telemetry(log_warnings=is_written)}.get).get_response("Who is Ada?"))
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "chatstack"]
+    line = look_up.function.__code__.co_firstlineno + 3
+    assert lines == ([("INFO", f"tool look_up raised LookupError at {__file__}:{line}")] if is_written else [])
+    assert "owes" not in caplog.text
