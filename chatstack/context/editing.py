@@ -34,6 +34,7 @@ from chatstack.context.saying import (
     say_unstable,
 )
 from chatstack.context.verifier import problems
+from chatstack.errors import InputError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.shortening import compacted, is_compacted
 from chatstack.telemetry.turns import attached, ineffective, is_ineffective
@@ -99,7 +100,7 @@ class ContextEditing:
         object.__setattr__(self, "reports", Reports(self.memory, self.calibration, counter, self.owner))
 
     def open(self, request: ChatRequest) -> Opened:
-        """Repair a request first, then weigh it."""
+        """Repair a request first, then weigh it. Raises ``InputError`` where nothing is left to send."""
         opened = self._opened(request)
         context, seen = opened.context, opened.seen
         levels = seen.conversation.levels
@@ -113,6 +114,11 @@ class ContextEditing:
             if wrong:
                 say_rejected(self.telemetry, plan, wrong)
                 return opened
+            if not context.after(plan).messages:
+                raise InputError(
+                    "messages: nothing but tool results, and no call that they answer; keep the messages that hold "
+                    "the calls"
+                )
             opened = self._opened(context.after(plan).to_send())
             is_news |= self.is_news("repair", opened, 1 + len(plan.drop) + len(plan.replace) + len(plan.insert))
         if is_news:
