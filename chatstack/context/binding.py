@@ -75,7 +75,7 @@ class Binding:
     async def share(self, bound: Sequence[Bound], opened: Opened) -> None:
         """Put choices into the store."""
         for each in bound:
-            await self.agreement.share(each, opened.seen)
+            await self.agreement.share(each, opened.seen, opened.context)
 
     def place_of(self, opened: Opened) -> str:
         """The name that choices are kept under, beside the conversation."""
