@@ -14,6 +14,7 @@ from chatstack.context.memory import MOST_TERMS, ContextMemory
 from chatstack.context.records import Insertion, Record
 from chatstack.context.saying import say_rejected
 from chatstack.context.sharing import SharedDecisions
+from chatstack.context.summaries import is_summary
 from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Telemetry
 from chatstack.values.messages import Message
@@ -56,13 +57,13 @@ class Agreement:
             asked[place] = max(0, seen.history.latest_assistant)
         return known
 
-    async def share(self, bound: Bound, seen: Recognised) -> None:
-        """Put a choice into the store; one that is there already holds from then on."""
+    async def share(self, bound: Bound, seen: Recognised, context: Context) -> None:
+        """Put a choice into the store; one that is there already holds from then on. ``context`` is as it came in."""
         if self.memory.shared is None:
             return
         there = await self.memory.shared.put(_owner(bound.place, bound.who), bound.link, bound.record, bound.messages)
         self._say(there.problem)
-        if there.record is not bound.record:
+        if there.record is not bound.record and self._holds(there.record, seen, context):
             self.memory.adopt(bound._replace(record=there.record), seen)
 
     async def artifact(self, subject: str, link: bytes, seen: Recognised) -> Message | None:
@@ -75,6 +76,8 @@ class Agreement:
         if found.record is None or not found.record.insert:
             return None
         made = found.record.insert[0].made()
+        if not is_summary(made):
+            return None
         self.memory.keep_artifact(subject, link, made, seen)
         return made
 
@@ -87,12 +90,14 @@ class Agreement:
         if shared is not None:
             there = await shared.put(subject, link, Record(insert=(Insertion(0, made, made.annotation),)), ())
             self._say(there.problem)
-            if there.record.insert:
-                made = there.record.insert[0].made()
+            kept = there.record.insert[0].made() if there.record.insert else made
+            made = kept if is_summary(kept) else made
         self.memory.keep_artifact(subject, link, made, seen)
         return made
 
     def _holds(self, record: Record, seen: Recognised, context: Context) -> bool:
+        if record.reach > seen.length:
+            return False
         edited = record.edited(context.messages, seen.positions)
         if edited is None:
             return False

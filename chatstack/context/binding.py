@@ -12,7 +12,8 @@ from chatstack.context.conversations import Reached
 from chatstack.context.memory import MOST_TERMS, ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.tokens.counter import TokenCounter
-from chatstack.values.responses import ChatResponse, ChatUpdate
+from chatstack.values.messages import Message
+from chatstack.values.responses import ChatUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +33,39 @@ class Binding:
         chosen = await self.agreement.recalled(
             self.place_of(opened), seen, opened.context, lambda: self._other_names(opened)
         )
-        reached = seen.conversation.reached.get(self.terms(opened))
-        if reached is not None and reached.length <= seen.length:
+        known = Reached(max(0, chosen.covers - 1), chosen.record)
+        reached = self.memory.past.reached(self.terms(opened), seen, known)
+        if reached is not None:
             # The answer to that very request binds what came of it: then nothing is newer, and what it waits on holds.
             is_its_own = chosen.record is reached.record and chosen.covers == reached.length + 1
             if chosen.covers <= reached.length or is_its_own:
                 return reached
-        return Reached(max(0, chosen.covers - 1), chosen.record)
+        return known
+
+    def is_known(self, opened: Opened) -> bool:
+        """Whether this very request has come to these edits before."""
+        known = opened.seen.conversation.reached.get(self.terms(opened))
+        if known is None or known.length != opened.seen.length:
+            return False
+        return known.record is not None and known.record == opened.replayed
 
     def reach(self, opened: Opened) -> None:
         """Remember how far this history has been gone through, and what came of it."""
-        reached = opened.seen.conversation.reached
-        if len(reached) >= MOST_TERMS:
-            reached.clear()
         if opened.seen.length and not opened.is_pending:
-            reached[self.terms(opened)] = Reached(opened.seen.length, opened.replayed, opened.wait)
+            reached = Reached(opened.seen.length, opened.replayed, opened.wait)
+            self.memory.past.keep_reached(self.terms(opened), opened.seen, reached)
 
-    def bind(self, opened: Opened, answer: ChatResponse) -> list[Bound]:
+    def bind(self, opened: Opened, said: Message) -> list[Bound]:
         """Bind the edits in force to this answer, unless they are bound to an earlier one of this conversation."""
         place, seen, record = self.place_of(opened), opened.seen, opened.replayed
+        if not seen.length:
+            return []
+        if not opened.is_pending:
+            reached = Reached(seen.length, record, opened.wait)
+            self.memory.past.keep_reached(self.terms(opened), seen, reached, said)
         conversation = seen.conversation
         chosen = conversation.choices.get(place)
         if record is None or conversation.bound.get(place) is record or (chosen and chosen.record is record):
-            return []
-        said = next((message for message in answer.messages if message.role == "assistant"), None)
-        if said is None or not seen.length:
             return []
         if len(conversation.bound) >= MOST_TERMS:
             conversation.bound.clear()
@@ -66,18 +75,19 @@ class Binding:
     async def share(self, bound: Sequence[Bound], opened: Opened) -> None:
         """Put choices into the store."""
         for each in bound:
-            await self.agreement.share(each, opened.seen)
+            await self.agreement.share(each, opened.seen, opened.context)
 
     def place_of(self, opened: Opened) -> str:
         """The name that choices are kept under, beside the conversation."""
         return f"{self.place}:{opened.model}"
 
-    def terms(self, opened: Opened) -> object:
-        """Everything that a plan depends on, beside the history."""
+    def terms(self, opened: Opened) -> int:
+        """A hash of everything that a plan depends on, beside the history."""
         options = opened.context.request.options
         fixed = self.memory.options_size(options, self.counter)
         # What came edited by a layer outside was weighed as that.
-        return (self.owner, opened.model, opened.limit, opened.context.reserved_tokens, fixed, opened.is_by_original)
+        reserved = opened.context.reserved_tokens
+        return hash((self.owner, opened.model, opened.limit, reserved, fixed, opened.is_by_original))
 
     def _other_names(self, opened: Opened) -> tuple[str, ...]:
         """Further names of a conversation that has an id: a branch of it may go on without, or with another one."""

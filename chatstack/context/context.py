@@ -118,8 +118,13 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def latest_assistant(self) -> int:
-        """The position of the latest assistant message; -1 if there is none. What follows the model has not seen."""
-        return next((at for at in range(len(self.messages) - 1, -1, -1) if self.messages[at].role == "assistant"), -1)
+        """The position of the latest answer of the model; -1 if there is none. What follows the model has not seen.
+
+        A summary is a layer's message, and no answer.
+        """
+        messages = self.messages
+        backwards = range(len(messages) - 1, -1, -1)
+        return next((at for at in backwards if messages[at].role == "assistant" and not messages[at].mark), -1)
 
     @cached_property
     def first_user(self) -> int | None:

@@ -12,7 +12,8 @@ _PATIENCE = 32
 
 
 class LastAnswer(NamedTuple):
-    """The time of the last answer to a conversation, what was reported for it, and the edits that it was given under.
+    """The time of the last answer to a conversation, what was reported for it, and the edits that it was given under
+    (their fingerprint, 0 for none). ``length``: how many messages the request had.
 
     ``missed_cache``: hardly anything came from the provider's cache, though it had seen all of the request before.
     """
@@ -20,7 +21,15 @@ class LastAnswer(NamedTuple):
     at: float
     input_tokens: int
     missed_cache: bool
-    record: Record | None
+    record: int
+    length: int
+
+
+class LastReport(NamedTuple):
+    """The size that was reported for a request of that many messages."""
+
+    length: int
+    anchor: Anchor
 
 
 class Chosen:
@@ -77,7 +86,6 @@ class Conversation:
     """The state of one conversation: of those that have the same history so far, the one of that id, or that head."""
 
     __slots__ = (
-        "anchors",
         "answered",
         "asked",
         "bound",
@@ -86,6 +94,7 @@ class Conversation:
         "left_out",
         "levels",
         "reached",
+        "reports",
     )
 
     def __init__(self) -> None:
@@ -94,9 +103,9 @@ class Conversation:
         self.bound: dict[str, Record] = {}
         """The edits last bound to an answer, by layer."""
         self.carried: dict[str, Carried] = {}
-        self.reached: dict[object, Reached] = {}
-        self.anchors: dict[str, tuple[object, Anchor]] = {}
-        """Reports of the provider, by layer."""
+        self.reached: dict[int, Reached] = {}
+        self.reports: dict[int, LastReport] = {}
+        """The latest reports of the provider, by what they belong to beside the history."""
         self.answered: LastAnswer | None = None
         self.left_out: tuple[Record, Record | None, int] | None = None
         """What a layer further in has left out, on top of which edits further out, and how many tokens less that is."""

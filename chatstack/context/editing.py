@@ -14,7 +14,7 @@ from chatstack.context.binding import Binding, ThenShared
 from chatstack.context.carrying import carried_out
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
-from chatstack.context.conversations import NOTHING_KNOWN, Wait
+from chatstack.context.conversations import NOTHING_KNOWN, LastAnswer, Wait
 from chatstack.context.history import Recognised
 from chatstack.context.limits import check_counter
 from chatstack.context.memory import ContextMemory
@@ -34,6 +34,7 @@ from chatstack.context.saying import (
     say_unstable,
 )
 from chatstack.context.verifier import problems
+from chatstack.errors import InputError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.shortening import compacted, is_compacted
 from chatstack.telemetry.turns import attached, ineffective, is_ineffective
@@ -99,7 +100,7 @@ class ContextEditing:
         object.__setattr__(self, "reports", Reports(self.memory, self.calibration, counter, self.owner))
 
     def open(self, request: ChatRequest) -> Opened:
-        """Repair a request first, then weigh it."""
+        """Repair a request first, then weigh it. Raises ``InputError`` where nothing is left to send."""
         opened = self._opened(request)
         context, seen = opened.context, opened.seen
         levels = seen.conversation.levels
@@ -113,6 +114,11 @@ class ContextEditing:
             if wrong:
                 say_rejected(self.telemetry, plan, wrong)
                 return opened
+            if not context.after(plan).messages:
+                raise InputError(
+                    "messages: nothing but tool results, and no call that they answer; keep the messages that hold "
+                    "the calls"
+                )
             opened = self._opened(context.after(plan).to_send())
             is_news |= self.is_news("repair", opened, 1 + len(plan.drop) + len(plan.replace) + len(plan.insert))
         if is_news:
@@ -237,7 +243,8 @@ class ContextEditing:
         if seen.length:
             left = list(zip(after.messages, after.origins, strict=True))
             opened.replayed = record_of(seen.positions, opened.context.messages, left)
-        say_edited(self.telemetry, plan, context, after, span)
+        if not self.binding.is_known(opened):
+            say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
             return after
         # With system messages in between, what is put in stands where later calls will find it.
@@ -245,8 +252,7 @@ class ContextEditing:
 
     async def send(self, inner: ChatClient, context: Context, opened: Opened) -> ChatStream:
         """Send what is left, and learn from what is reported for it."""
-        request, conversation = context.to_send(), opened.seen.conversation
-        before = conversation.answered  # now: a layer inside of this one will note the same answer
+        request = context.to_send()
         marked = None
         if context.is_edited:
             came = opened.context
@@ -261,8 +267,10 @@ class ContextEditing:
         sent, bound = stream.sent, list[Bound]()
 
         def answered(answer: ChatResponse) -> None:
-            self.reports.learn(opened, context, request, sent, before, answer)
-            bound.extend(self.binding.bind(opened, answer))
+            said = next((message for message in answer.messages if message.role == "assistant"), None)
+            if said is not None:
+                self.reports.learn(opened, context, request, sent, said, answer.usage)
+                bound.extend(self.binding.bind(opened, said))
 
         stream.when_answered(answered)
         self.binding.reach(opened)
@@ -293,10 +301,12 @@ class ContextEditing:
         evicted = self.memory.take_evicted()
         if evicted:
             self.telemetry.evicted(evicted)
-        context = self._weighed(request, seen, by_original)
-        return Opened(context, seen, request.options.model or self.model, is_by_original=by_original)
+        last = self.memory.past.answer(seen)
+        context = self._weighed(request, seen, by_original, last)
+        model = request.options.model or self.model
+        return Opened(context, seen, model, is_by_original=by_original, last_answer=last)
 
-    def _weighed(self, request: ChatRequest, seen: Recognised, by_original: bool) -> Context:
+    def _weighed(self, request: ChatRequest, seen: Recognised, by_original: bool, last: LastAnswer | None) -> Context:
         """The context as it came in: only what is new of the conversation is counted."""
         messages = request.messages
         if by_original:  # each of them was counted once, but their sums are those of other messages
@@ -314,13 +324,12 @@ class ContextEditing:
             size_of=self.size_of,
             reserved_tokens=asked or 0,
             default_reserve_tokens=self.default_reserve if asked is None else 0,
-            is_cold=self._is_cold(seen),
+            is_cold=last is not None and self._is_cold(last),
         )
 
-    def _is_cold(self, seen: Recognised) -> bool:
-        """Whether the provider has hardly anything of this history in its cache, as far as that is known."""
-        answered = seen.conversation.answered
-        return answered is not None and (answered.missed_cache or self.memory.clock() - answered.at >= CACHE_SECONDS)
+    def _is_cold(self, last: LastAnswer) -> bool:
+        """Whether the provider has hardly anything of the history in its cache that got this answer."""
+        return last.missed_cache or self.memory.clock() - last.at >= CACHE_SECONDS
 
     def size_of(self, message: Message) -> int:
         """The size of a message, counted once."""

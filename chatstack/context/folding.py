@@ -202,7 +202,10 @@ class _Layout:
 
 
 def _borders(context: Context) -> Iterator[int]:
-    """Before which messages the context can be cut without going through a unit; something that is said follows."""
+    """Before which messages the context can be cut without going through a unit; something that is said follows.
+
+    None behind what the model has not seen yet: a summary would stand there as if it were the answer to that.
+    """
     messages = context.messages
     last = max((at for at, message in enumerate(messages) if message.role != "system"), default=0)
     reach = -1
@@ -212,6 +215,8 @@ def _borders(context: Context) -> Iterator[int]:
         if unit.positions[0] and reach < unit.positions[0]:
             yield unit.positions[0]
         reach = max(reach, unit.positions[-1])
+        if reach > context.latest_assistant:
+            return
 
 
 def _may_go(unit: Unit, context: Context) -> bool:

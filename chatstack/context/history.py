@@ -39,6 +39,7 @@ class History:
         "_lock",
         "_sums",
         "entries",
+        "hashes",
         "held_bytes",
         "latest_assistant",
         "latest_user",
@@ -54,6 +55,8 @@ class History:
         self._sums: dict[TokenCounter, list[int]] = {}
         self._conversations: dict[str, Conversation] = {}
         self.messages: tuple[Message, ...] = ()
+        self.hashes: list[int] = []
+        """Prefix hashes, in this process only: the one at ``i`` is that of the first ``i + 1`` messages."""
         self.pairs = Pairs()
         self.latest_user = self.latest_assistant = -1
         self.moves = 0
@@ -78,10 +81,13 @@ class History:
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Take in what was added. ``messages`` begin with those that are known, maybe in fresh objects."""
-        add = self.pairs.add
+        add, hashes = self.pairs.add, self.hashes
+        prefix = hashes[-1] if hashes else 0
         for position in range(len(self.messages), len(messages)):
             message = messages[position]
             add(position, message)
+            prefix = hash((prefix, message))
+            hashes.append(prefix)
             self.held_bytes += weight_of(message)
             if message.role == "assistant":
                 self.latest_assistant = position

@@ -60,7 +60,7 @@ class KeptSummaries:
         link, messages = seen.links[covers - 1], seen.history.messages[:covers]
         bound = Bound(self._place(model), seen.who, link, record, messages)
         self.agreement.memory.adopt(bound, seen, is_first=False)
-        await self.agreement.share(bound, seen)
+        await self.agreement.share(bound, seen, context)
 
     def _place(self, model: str) -> str:
         return f"summary:{self.version}:{model}"

@@ -22,7 +22,12 @@ class LeavesOut(Protocol):
 
 
 async def without_left_out(inner: ChatClient, context: Context, opened: Opened) -> Context:
-    """The context as large as it will be behind the layers further in, which still hold the decisions they made."""
+    """The context as large as it will be behind the layers further in, which still hold the decisions they made.
+
+    As it is where messages have gone out of it already: what a store gives may do more than this layer ever would.
+    """
+    if len(context.messages) != len(opened.context.messages):
+        return context
     layer = next((each for each in chain(inner) if isinstance(each, LeavesOut)), None)
     record = await layer.left_out(opened) if layer is not None else None
     if record is None or opened.seen.history.latest_user in record.touched:

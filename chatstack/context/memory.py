@@ -14,6 +14,7 @@ from chatstack.context.choices import Bound, Choice, lengths_before_answer
 from chatstack.context.conversations import Chosen
 from chatstack.context.digests import head_digest, next_link
 from chatstack.context.history import History, Recognised
+from chatstack.context.own_past import OwnPast
 from chatstack.context.recognising import Recogniser
 from chatstack.context.records import Record
 from chatstack.context.sharing import DecisionStore, SharedDecisions
@@ -99,6 +100,8 @@ class ContextMemory:
         self._levels: Bounded[tuple[str, str | bytes], int] = Bounded(self._small)
         self._heads: Bounded[int, str] = Bounded(min(1_000, self._small))
         self._sizes = Sizes(self._small, self._lock)
+        self.past = OwnPast(max(1, min(10_000, self._small // 4)), self._lock)
+        """What happened to conversations before, for those that go on from it."""
         self._evicted = 0
         self._recogniser = Recogniser(
             self._key,
@@ -272,7 +275,7 @@ class ContextMemory:
         return self._recogniser.held_bytes + self._small_bytes()
 
     def _small_bytes(self) -> int:
-        small = len(self._levels) + len(self._editions) + len(self._sizes)
+        small = len(self._levels) + len(self._editions) + len(self._sizes) + len(self.past)
         return small * _SMALL_BYTES
 
     def _links_of(self, messages: Sequence[Message]) -> tuple[bytes, ...]:
@@ -281,6 +284,7 @@ class ContextMemory:
 
     def _forget(self, conversation_id: str | None, links: tuple[bytes, ...], is_whole: bool) -> None:
         self._recogniser.clear()
+        self.past.clear()
         with self._lock:
             self._edition += 1
             self._heads.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from chatstack.context.context import Context
-from chatstack.context.conversations import Wait
+from chatstack.context.conversations import LastAnswer, Wait
 from chatstack.context.digests import digest
 from chatstack.context.history import Recognised
 from chatstack.context.records import Record
@@ -21,6 +21,7 @@ class Opened(msgspec.Struct):
     by a layer outside, and ``seen`` is about the messages as they were. ``wait``: the last look in vain,
     if no edit has come since. ``has_looked``: the strategy was asked about this request.
     ``is_ineffective``: it was warned of that an edit does not help.
+    ``last_answer``: the one before, if it is known.
     """
 
     context: Context
@@ -36,6 +37,7 @@ class Opened(msgspec.Struct):
     is_by_original: bool = False
     has_looked: bool = False
     is_ineffective: bool = False
+    last_answer: LastAnswer | None = None
 
     @property
     def who(self) -> str | Recognised:

@@ -108,6 +108,11 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         """How many messages of the history it needs: it holds for no shorter one."""
         return max((*(at + 1 for at in self.touched), *(each.position for each in self.insert)), default=0)
 
+    @cached_property
+    def fingerprint(self) -> int:
+        """A hash of it, worked out once; in this process only."""
+        return hash(self)
+
     def with_summary(self, summary: Message) -> Record:
         """The same edits with another text of the summary."""
         insert = tuple(

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 import msgspec
 
 from chatstack.context.context import Context
-from chatstack.context.conversations import LastAnswer
-from chatstack.context.memory import MOST_TERMS, ContextMemory
+from chatstack.context.conversations import LastAnswer, LastReport
+from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
+from chatstack.context.records import Record
 from chatstack.tokens.caching import CACHED_FROM
 from chatstack.tokens.calibration import Anchor, Calibration, is_plausible
 from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatResponse
+from chatstack.values.responses import Usage
 
 _COLD_SHARE = 0.05
 
@@ -32,16 +34,25 @@ class Reports:
     owner: str
 
     def corrected(self, opened: Opened, context: Context) -> Context:
-        """The context with the scale that the last report of this history tells; where there is none, with what the
-        model's reports let expect."""
-        known = opened.seen.conversation.anchors.get(self.owner)
+        """The context with the scale that the last report of this history tells; and with what the report of the very
+        same request lets expect, or, where there is neither, the reports of the model."""
         counted = context.input_tokens
-        if known is None or known[0] != self._rest_of(opened) or known[1].estimated > counted or not counted:
-            factor = self.calibration.factor(opened.model, self.counter)
-            return context if factor == 1.0 else msgspec.structs.replace(context, expected_scale=factor)
-        opened.is_anchored = True
-        anchor = known[1]
-        return msgspec.structs.replace(context, scale=anchor.corrected(counted, anchor.factor) / counted)
+        if not counted:
+            return context
+        seen, terms = opened.seen, self._terms(opened)
+        known = self.memory.past.report(terms, seen)
+        again = seen.conversation.reports.get(terms)
+        scale = 1.0
+        if known is not None and known.anchor.estimated <= counted:
+            opened.is_anchored = True
+            scale = _scale(known.anchor, counted)
+        if again is not None and again.length == seen.length and again.anchor.estimated <= counted:
+            expected = _scale(again.anchor, counted) / scale
+        else:
+            expected = 1.0 if opened.is_anchored else self.calibration.factor(opened.model, self.counter)
+        if scale == expected == 1.0:
+            return context
+        return msgspec.structs.replace(context, scale=scale, expected_scale=expected)
 
     def learn(
         self,
@@ -49,29 +60,41 @@ class Reports:
         context: Context,
         request: ChatRequest,
         sent: ChatRequest | None,
-        before: LastAnswer | None,
-        answer: ChatResponse,
+        said: Message,
+        usage: Usage,
     ) -> None:
         """Take a report for what it is: the size of the very request that was weighed here, if nobody inside of this
         layer has changed it."""
-        usage, conversation = answer.usage, opened.seen.conversation
+        seen = opened.seen
         cached = usage.cache_read_tokens
-        expected = before.input_tokens if before is not None and before.record is opened.replayed else 0
+        record = _fingerprint_of(opened.replayed)
+        before = opened.last_answer
+        expected = before.input_tokens if before is not None and before.record == record else 0
         missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
-        conversation.answered = LastAnswer(self.memory.clock(), usage.input_tokens, missed, opened.replayed)
+        last = LastAnswer(self.memory.clock(), usage.input_tokens, missed, record, seen.length)
+        self.memory.past.keep_answer(seen, said, last)
         if sent is None or usage.input_tokens <= 0 or sent.messages is not request.messages:
             return
         if sent.options is not request.options:
             return
         self.calibration.learn(opened.model, self.counter, context.input_tokens, usage.input_tokens)
         if is_plausible(context.input_tokens, usage.input_tokens):
-            if len(conversation.anchors) >= MOST_TERMS:
-                conversation.anchors.clear()
-            conversation.anchors[self.owner] = (self._rest_of(opened), Anchor(context.input_tokens, usage.input_tokens))
+            report = LastReport(seen.length, Anchor(context.input_tokens, usage.input_tokens))
+            self.memory.past.keep_report(self._terms(opened), seen, said, report)
 
-    def _rest_of(self, opened: Opened) -> object:
-        """What a report belongs to, beside the history: what was decided, what goes along, which model it was."""
+    def _terms(self, opened: Opened) -> int:
+        """A hash of what a report belongs to, beside the history: the layer, what was decided, what goes along, which
+        model it was."""
         request = opened.context.request
         systems = opened.seen.systems_in(request.messages)
         options = request.options
-        return (opened.replayed, systems, options.instructions, options.tools, options.output_schema, opened.model)
+        along = (systems, options.instructions, options.tools, options.output_schema)
+        return hash((self.owner, opened.model, _fingerprint_of(opened.replayed), along))
+
+
+def _scale(anchor: Anchor, counted: int) -> float:
+    return anchor.corrected(counted, anchor.factor) / counted
+
+
+def _fingerprint_of(record: Record | None) -> int:
+    return 0 if record is None else record.fingerprint

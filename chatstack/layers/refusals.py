@@ -45,6 +45,6 @@ def input_in(actual: int, context: Context) -> int:
 def taken_before(opened: Opened, refused: Context) -> int:
     """Return the size that the conversation's last call was reported to have, with the room for this answer; 0 if it
     was no less than what is refused now."""
-    answered = opened.seen.conversation.answered
+    answered = opened.last_answer
     taken = answered.input_tokens + refused.reserved_tokens if answered is not None else 0
     return taken if taken < refused.tokens else 0

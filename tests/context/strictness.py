@@ -33,7 +33,8 @@ def leftovers(messages: Sequence[Message]) -> Counter[str]:
 
 def is_new(messages: Sequence[Message], position: int) -> bool:
     """Whether there are tool results in that message that no answer of the model follows."""
-    return bool(messages[position].results) and all(each.role != "assistant" for each in messages[position:])
+    answered = any(each.role == "assistant" and not each.mark for each in messages[position:])
+    return bool(messages[position].results) and not answered
 
 
 def size(messages: Sequence[Message]) -> int:

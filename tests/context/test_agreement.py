@@ -17,18 +17,23 @@ from chatstack import (
     ContextMemory,
     ContextWindowGuard,
     Message,
+    Plan,
     Text,
     ToolCall,
+    ToolResult,
     ToolResultClearer,
     WiringError,
 )
 from chatstack.context.agreement import Agreement
-from chatstack.context.records import Record
+from chatstack.context.left_out import without_left_out
+from chatstack.context.opened import Opened
+from chatstack.context.records import Insertion, Record
 from chatstack.context.stored import stored
 from chatstack.context.summaries import OPENING
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient, TelemetryCapture
+from tests.context.strictness import context_of
 from tests.context.test_sharing import DictStore
 from tests.histories import decoded_again
 
@@ -287,15 +292,54 @@ def test_a_choice_that_somebody_else_has_put_first_under_the_same_answer_is_adop
     """Both have sent what they chose; from then on all go by the one that holds."""
 
     async def run() -> None:
-        store, messages, first = DictStore(), talk(1), Record(drop=(0,))
+        store, messages, first = DictStore(), talk(3), Record(drop=(1, 2))
         here, there = (ContextMemory(store=store, scope=SCOPE) for _ in range(2))
-        for memory, record in ((here, first), (there, Record(drop=(0, 1)))):
+        for memory, record in ((here, first), (there, Record(drop=(1, 2, 3, 4)))):
             seen = memory.recognise(messages)
             for bound in memory.choose("guard", seen, record, Message.assistant("ok"), [seen.who]):
-                await Agreement(memory, Telemetry()).share(bound, seen)
+                await Agreement(memory, Telemetry()).share(bound, seen, context_of(messages))
         for memory in (here, there):
             seen = memory.recognise(decoded_again([*messages, *ANSWERED]))
             assert memory.chosen("guard", seen).record == first
+
+    asyncio.run(run())
+
+
+LIES = {
+    "half a pair": Record(drop=(2,)),
+    "the task": Record(drop=(0,)),
+    "the answer": Record(drop=(7,)),
+    "no result": Record(insert=(Insertion(1, Message("tool", (ToolResult("x", "", "1"),), mark="repair"), None),)),
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_what_a_store_says_was_put_first_is_verified_like_a_plan(lie: Record) -> None:
+    async def run() -> None:
+        memory, messages, mine = ContextMemory(store=DictStore(), scope=SCOPE), talk(3), Record(drop=(1, 2))
+        seen = memory.recognise(messages)
+        assert memory.shared is not None
+        for bound in memory.choose("guard", seen, mine, Message.assistant("ok"), [seen.who]):
+            await memory.shared.put(f"choice:guard:{seen.who}", bound.link, lie, bound.messages)
+            await Agreement(memory, Telemetry()).share(bound, seen, context_of(messages))
+        assert memory.chosen("guard", memory.recognise([*messages, *ANSWERED])).record == mine
+
+    asyncio.run(run())
+
+
+def test_what_is_no_summary_is_not_taken_for_one() -> None:
+    async def run() -> None:
+        store, messages = DictStore(), talk(2)
+        orphan = Message("tool", (ToolResult("x", "", "1"),), mark="repair")
+        summary = Message("assistant", (Text(f"{OPENING}\nmine"),), mark="summary")
+        held: list[Message | None] = []
+        for given in (orphan, summary):
+            memory = ContextMemory(store=store, scope=SCOPE)
+            seen = memory.recognise(messages)
+            agreement = Agreement(memory, Telemetry())
+            held.append(await agreement.artifact("summary:1", seen.links[2], seen))
+            held.append(await agreement.keep_artifact("summary:1", seen.links[2], given, seen))
+        assert held == [None, orphan, None, summary]
 
     asyncio.run(run())
 
@@ -448,3 +492,18 @@ def test_a_store_is_not_asked_twice_for_the_same_messages(tmp_path: Path) -> Non
     # By two layers, in six calls each; of what was asked for, only what may yet be decided about is asked for again.
     assert len(asked) == 12
     assert max(asked) <= 4
+
+
+class Folding(ScriptedClient):
+    """A client that has folded what stands behind the first two messages."""
+
+    async def left_out(self, opened: Opened) -> Record | None:
+        return Record(drop=(2, 3, 4, 5))
+
+
+def test_what_is_folded_further_in_is_not_looked_for_in_a_context_without_it() -> None:
+    messages = talk(3)[1:]
+    opened = Opened(context_of(messages), ContextMemory().recognise(messages), "m")
+    shorter = opened.context.after(Plan(strategy="x", reason="a store said so", drop=(3, 4, 5, 6)))
+    assert asyncio.run(without_left_out(Folding(), shorter, opened)) is shorter
+    assert asyncio.run(without_left_out(Folding(), opened.context, opened)).tokens < opened.context.tokens

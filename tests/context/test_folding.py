@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from chatstack import Annotation, Message, Reasoning, Text, ToolCall, ToolResult
+from chatstack import Annotation, Message, OldestFirst, Reasoning, Text, ToolCall, ToolResult
 from chatstack.context.folding import Cut, OldestIntoSummary
 from chatstack.context.limits import Limits
 from chatstack.context.summaries import OPENING, summary_message
@@ -408,3 +408,22 @@ def test_what_the_model_thought_is_not_told() -> None:
     thought = Message("assistant", (Reasoning("a secret"), Text(filled("said", 300))))
     messages = [user("task"), thought, *rounds(10)]
     assert not [text for _, text in told(folding(800), messages) if "secret" in text]
+
+
+# What the model has not seen yet
+
+
+def test_a_summary_never_stands_behind_results_that_the_model_has_not_seen() -> None:
+    new = [*rounds(1, start=8), user("by the way", 20)]
+    messages = [user("task"), *turns(3), *rounds(3), *new]
+    cut = cut_of(folding(500), messages)
+    assert cut.border <= len(messages) - len(new)
+    assert not {*range(len(messages) - len(new), len(messages))} & {*cut.folded}
+
+
+def test_a_summary_is_no_answer_to_the_results_before_it() -> None:
+    messages = [user("task"), *rounds(1), summary(), user("by the way")]
+    assert context_of(messages).latest_assistant == 1
+    plan = OldestFirst(100, 100).plan(context_of(messages))
+    assert plan is not None
+    assert not {1, 2} & {*plan.drop}

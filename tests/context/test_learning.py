@@ -415,7 +415,7 @@ def test_a_report_of_the_whole_says_nothing_of_what_is_left_after_an_edit() -> N
     with pytest.raises(BrokenStreamError):
         weighed.ask(talk(37))
     weighed.provider.breaks = False
-    assert weighed.ask(talk(37)) == size(weighed.provider.requests[-1].messages) < 3_700
+    assert weighed.ask(talk(39)) == size(weighed.provider.requests[-1].messages) < 3_700
 
 
 # Answers that do not come to their end
@@ -450,7 +450,7 @@ def test_an_answer_that_does_not_end_teaches_nothing(how: str) -> None:
 
 
 @pytest.mark.parametrize("slow", [9, 11])
-def test_of_two_calls_at_the_same_time_either_may_end_last(slow: int) -> None:
+def test_of_two_calls_at_the_same_time_the_later_request_counts_whichever_ends_last(slow: int) -> None:
     weighed = Weighed(times(1.5))
 
     async def both() -> None:
@@ -469,7 +469,7 @@ def test_of_two_calls_at_the_same_time_either_may_end_last(slow: int) -> None:
 
     asyncio.run(both())
     weighed.provider.pace = None
-    assert weighed.ask(talk(13)) == pytest.approx(1_350 + 400 if slow == 9 else 1_650 + 200, abs=1)
+    assert weighed.ask(talk(13)) == pytest.approx(1_650 + 200, abs=1)
 
 
 # For ever
@@ -497,7 +497,7 @@ def test_what_is_learnt_is_bounded_however_many_terms_and_conversations_there_ar
     async def ask() -> None:
         for reserve in range(300):
             await weighed.client.get_response(talk(), options=ChatOptions(max_tokens=reserve))
-        assert 0 < len(memory.recognise(talk()).conversation.anchors) <= 64
+        assert 0 < len(memory.recognise(talk()).conversation.reports) <= 64
         for number in range(20):
             await weighed.client.get_response(talk(9, f"{number} "))
         for number in range(300):

@@ -9,6 +9,7 @@ import pytest
 
 from chatstack import (
     BuiltClient,
+    ChatRequest,
     ChatStack,
     ClearThenDrop,
     ContextWindowGuard,
@@ -16,8 +17,9 @@ from chatstack import (
     Summarizer,
     ToolCall,
     ToolResultClearer,
+    Usage,
 )
-from chatstack.testing import ScriptedClient
+from chatstack.testing import ScriptedClient, TelemetryCapture
 
 EXAMPLES = [
     Message.user("Label tickets as in these examples."),
@@ -126,3 +128,61 @@ def test_a_look_in_vain_before_an_edit_is_no_reason_to_wait_after_it() -> None:
             assert await sent(kept, 1 + 2 * number) == await sent(lost, 1 + 2 * number), number
 
     asyncio.run(check())
+
+
+# Reports
+
+
+class Heavy(ScriptedClient):
+    """A provider whose tokens are twice as many as estimated; answers in the order of its script."""
+
+    def _usage(self, request: ChatRequest, answer: Message) -> Usage:
+        usage = super()._usage(request, answer)
+        return Usage(2 * usage.input_tokens, usage.output_tokens)
+
+
+SHARED = Message.user("The report: " + "long words of it " * 700)
+
+
+@pytest.mark.parametrize("ids", [("a", "b"), (None, None)])
+def test_a_report_is_kept_where_another_conversation_goes_on_from_the_same_beginning(
+    ids: tuple[str | None, ...],
+) -> None:
+    model = Heavy(["Ready, a.", "Ready, b.", "fine"])
+    client = guarded(ChatStack(model), 7_000).build()
+
+    async def both() -> None:
+        histories: list[list[Message]] = []
+        for each in ids:
+            response = await client.get_response([SHARED], conversation_id=each)
+            histories.append([SHARED, *response.messages, Message.user("And? " * 1_000)])
+        for history, each in zip(histories, ids, strict=True):
+            await client.get_response(history, conversation_id=each)
+
+    asyncio.run(both())
+    first, second = (request.messages[2:] for request in model.requests[2:])
+    assert first == second, "both are as large as their own reports say"
+
+
+def test_a_report_of_the_same_request_edits_no_other_conversation() -> None:
+    model = Heavy(["fine"])
+    client = guarded(ChatStack(model), 4_000).build()
+    messages = [*EXAMPLES, SHARED]
+    for _ in range(2):
+        asyncio.run(client.get_response(messages))
+    assert [request.messages for request in model.requests] == [tuple(messages)] * 2
+
+
+def test_asked_again_an_edited_request_goes_out_the_same_and_is_told_once() -> None:
+    model, capture = Heavy(["fine"]), TelemetryCapture()
+    client = guarded(ChatStack(model), 2_500).build(capture.resolve)
+    messages = [*EXAMPLES]
+    for number in range(4):
+        messages += [Message.user(f"{number} " + "more words " * 150), Message.assistant("fine")]
+        asyncio.run(client.get_response(messages[:-1]))
+    edits = len(capture.spans_named("compact_context truncate"))
+    sent = model.requests[-1].messages
+    assert len(sent) < len(messages) - 1
+    asyncio.run(client.get_response(messages[:-1]))
+    assert model.requests[-1].messages == sent
+    assert len(capture.spans_named("compact_context truncate")) == edits

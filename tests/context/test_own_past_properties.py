@@ -60,6 +60,34 @@ def test_conversations_in_any_order_are_sent_as_each_alone(recipe: str, talks: l
     asyncio.run(check())
 
 
+def _given_beginning(talk: Talk) -> Talk:
+    """With a beginning that no other conversation has been through: its last answer is not the model's."""
+    at = len(talk.head) - 1
+    head = tuple(
+        Message.assistant("Hello.") if n == at and each.role == "assistant" else each
+        for n, each in enumerate(talk.head)
+    )
+    return Talk(head, talk.says, talk.conversation_id, is_fresh=talk.is_fresh)
+
+
+@pytest.mark.parametrize("reports", [0.5, 1.7])
+@every_recipe
+@MODEST
+@given(
+    talks=st.lists(TALKS.map(_given_beginning), min_size=2, max_size=4), order=st.lists(st.integers(0, 11), max_size=40)
+)
+def test_what_is_reported_for_a_conversation_decides_in_no_other(
+    recipe: str, reports: float, talks: list[Talk], order: list[int]
+) -> None:
+    async def check() -> None:
+        await in_turns(talks, order, Process(recipe, reports=reports))
+        for talk in talks:
+            alone = await to_the_end(talk.again(), Process(recipe, reports=reports))
+            assert talk.sent == alone.sent
+
+    asyncio.run(check())
+
+
 @every_recipe
 @MODEST
 @given(talks=st.lists(TALKS, min_size=1, max_size=3))

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatstack import ContextMemory, ContextWindowGuard, Message, Plan, ProviderItem, Text, ToolCall, ToolResult
+from chatstack import (
+    ContextMemory,
+    ContextWindowGuard,
+    InputError,
+    Message,
+    Plan,
+    ProviderItem,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from chatstack.context.repairing import NO_RESULT, repair_plan
 from chatstack.context.units import units_of
 from chatstack.context.verifier import problems
@@ -344,3 +355,11 @@ def test_an_answer_or_result_stands_behind_its_call_with_nothing_but_results_bet
 @given(tidy_histories())
 def test_a_tidy_history_is_not_touched(messages: list[Message]) -> None:
     assert repair_plan(messages) is None
+
+
+def test_results_without_any_call_are_refused_before_anything_is_sent() -> None:
+    provider = ScriptedClient()
+    guard = ContextWindowGuard(provider, max_context_tokens=100)
+    with pytest.raises(InputError, match="no call that they answer"):
+        asyncio.run(guard.get_response([Message.tool("a", "1"), Message.tool("b", "2")]))
+    assert provider.requests == []
