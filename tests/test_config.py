@@ -150,7 +150,7 @@ def test_what_is_wrong_in_a_provider_section_is_told_with_its_place(section: obj
         ({"use": "ProgressReporter", "name": ""}, "config: layers[1].name: expected text, got ''"),
         (
             {"use": "ModelTracer"},
-            "config: layers[1]: there is one of that name already; pass name='...' to tell them apart",
+            "config: layers[1]: there is one of that name already; use named('...', ...), or name in a file",
         ),
         ({"use": "os.system", "command": "true"}, "config: layers[1].use: 'os.system' is no layer; "),
     ],

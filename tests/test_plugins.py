@@ -125,14 +125,20 @@ def test_a_stack_that_names_no_plugin_is_the_same_with_plugins_installed(shop: S
     assert not shop.was_imported("acme_broken")
 
 
-@pytest.mark.parametrize("name", sorted(LAYERS))
-def test_the_name_of_a_built_in_layer_cannot_be_taken(shop: Shop, name: str) -> None:
-    shop.install("acme", {f"layers: {name}": "acme_broken:Nothing"}, {"acme_broken": BROKEN})
-    needed = {"max_context_tokens": 9} if name == "ContextWindowGuard" else {}
-    needed = {"max_tokens": 9, "target_tokens": 5} if name == "OldestFirst" else needed
-    needed = {"max_tokens": 9} if name == "Summarizer" else needed
+NEEDED: dict[str, dict[str, object]] = {
+    "Budget": {"max_tokens": 9},
+    "ContextWindowGuard": {"max_context_tokens": 9},
+    "Fallback": {"clients": [{"use": "openai", "model": "m"}]},
+    "OldestFirst": {"max_tokens": 9, "target_tokens": 5},
+    "Summarizer": {"max_tokens": 9},
+}
 
-    stack = from_config({"layers": [{"use": name, **needed}]}, provider=ScriptedClient())
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_the_name_of_a_built_in_layer_cannot_be_taken(shop: Shop, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    shop.install("acme", {f"layers: {name}": "acme_broken:Nothing"}, {"acme_broken": BROKEN})
+    stack = from_config({"layers": [{"use": name, **NEEDED.get(name, {})}]}, provider=ScriptedClient())
 
     assert stack.layers[0].source.__module__ == LAYERS[name]
 

@@ -89,7 +89,7 @@ class ChatStack:
         called = name or name_of(source)
         if any(spec.name == called for spec in self.layers):
             raise WiringError(
-                f"layer {called!r}: there is one of that name already; named('...', ...) tells them apart",
+                f"layer {called!r}: there is one of that name already; use named('...', ...), or name in a file",
                 layer=called,
                 parameter="name",
             )

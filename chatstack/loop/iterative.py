@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from chatstack.errors import InputError
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.results import IterativeResult
@@ -12,7 +10,6 @@ from chatstack.loop.settings import LoopSettings
 from chatstack.loop.workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class IterativeLoop(LoopSettings):
     """Asks a model again and again, each time with a fresh prompt, its only memory a workspace.
 
@@ -39,6 +36,8 @@ class IterativeLoop(LoopSettings):
     be called twice for one iteration. Raises ``WiringError`` for what cannot work, ``InputError`` for a context that
     does not fit. Source: NexusLabs.Needlr's iterative agent loop.
     """
+
+    __slots__ = ()
 
     async def run(self, context: IterativeContext) -> IterativeResult:
         """Run it to its end. Cancelling the task cancels the run, and raises; ``context.records`` has what was done."""

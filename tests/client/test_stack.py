@@ -135,7 +135,9 @@ def test_changing_a_layer_that_is_not_there_names_the_nearest(change: Callable[[
 def test_two_layers_of_one_name_are_refused_with_the_remedy() -> None:
     with pytest.raises(WiringError) as caught:
         ChatStack(ScriptedClient()).use(Stamp).use(Stamp)
-    assert str(caught.value) == ("layer 'Stamp': there is one of that name already; named('...', ...) tells them apart")
+    assert str(caught.value) == (
+        "layer 'Stamp': there is one of that name already; use named('...', ...), or name in a file"
+    )
     assert (caught.value.layer, caught.value.parameter) == ("Stamp", "name")
 
 

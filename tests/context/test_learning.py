@@ -36,6 +36,7 @@ from chatstack import (
     ToolResultClearer,
     Truncate,
     Usage,
+    named,
 )
 from chatstack.telemetry.tracer import ModelTracer
 from chatstack.testing import ScriptedClient, TelemetryCapture
@@ -298,7 +299,7 @@ def test_what_a_guard_further_in_has_pruned_is_no_report_of_the_whole() -> None:
         ContextWindowGuard, max_context_tokens=1_000_000, warning_threshold=1e-9, every_call=True
     )
     client = stack.use(
-        ContextWindowGuard, name="inner", max_context_tokens=2_000, prune_on_overflow=True, warning_threshold=1
+        named("inner", ContextWindowGuard), max_context_tokens=2_000, prune_on_overflow=True, warning_threshold=1
     ).build(capture.resolve)
 
     def told(code: str) -> list[object]:

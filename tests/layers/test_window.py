@@ -29,6 +29,7 @@ from chatstack import (
     ToolResult,
     WiringError,
     from_config,
+    named,
 )
 from chatstack.context.summaries import OPENING
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
@@ -143,7 +144,7 @@ def test_it_is_a_layer_by_class_by_instance_and_by_config(way: str) -> None:
         stack = from_config({"layers": [{"use": "ContextWindow", **given}]}, provider=model)
         stack = stack.override("ContextWindow", summary_client=summarizer)
     else:
-        stack = stack.use(ContextWindow(**given), name="window", summary_client=summarizer)
+        stack = stack.use(named("window", ContextWindow(**given)), summary_client=summarizer)
     asyncio.run(stack.build().get_response(talk(12)))
     summary = Message("assistant", Message.assistant(f"{OPENING}\nfacts 1 2 3 4 5 6").parts, mark="summary")
     assert model.requests[0].messages == (TASK, summary, *talk(12)[-11:])
