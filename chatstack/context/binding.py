@@ -42,17 +42,10 @@ class Binding:
                 return reached
         return known
 
-    def is_known(self, opened: Opened) -> bool:
-        """Whether this very request has come to these edits before."""
-        known = opened.seen.conversation.reached.get(self.terms(opened))
-        if known is None or known.length != opened.seen.length:
-            return False
-        return known.record is not None and known.record == opened.replayed
-
-    def reach(self, opened: Opened) -> None:
-        """Remember how far this history has been gone through, and what came of it."""
+    def reach(self, opened: Opened, scale: float) -> None:
+        """Remember how far this history has been gone through, what came of it, and by what scale it was weighed."""
         if opened.seen.length and not opened.is_pending:
-            reached = Reached(opened.seen.length, opened.replayed, opened.wait)
+            reached = Reached(opened.seen.length, opened.replayed, opened.wait, scale)
             self.memory.past.keep_reached(self.terms(opened), opened.seen, reached)
 
     def bind(self, opened: Opened, said: Message) -> list[Bound]:

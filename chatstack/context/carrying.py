@@ -35,6 +35,13 @@ def carried_out(
             seen.conversation.carried.clear()
         seen.conversation.carried[owner] = carried
 
+    return with_edits(context, carried, positions)
+
+
+def with_edits(context: Context, carried: Carried, positions: range) -> Context:
+    """The context with these edits, where its history stands in one piece, and is all that was sized."""
+    record, messages = carried.record, context.messages
+
     def origins() -> list[int | None]:
         plan = record.plan(positions, len(messages), carried.edited)
         return [origin for _, origin in plan.apply_to(messages)]

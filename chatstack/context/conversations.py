@@ -72,11 +72,12 @@ class Wait(NamedTuple):
 
 class Reached(NamedTuple):
     """How far a pure strategy has been run over a history, the edits that it came to, and what it waits on: nothing
-    need be run twice."""
+    need be run twice. ``scale`` is that of the context then."""
 
     length: int
     record: Record | None
     wait: Wait | None = None
+    scale: float = 1.0
 
 
 NOTHING_KNOWN = Reached(0, None)

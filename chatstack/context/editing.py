@@ -145,13 +145,13 @@ class ContextEditing:
                 say_unstable(self.telemetry, seen.length)
             context = msgspec.structs.replace(context, is_unstable=True)
         if seen.length:
-            opened.since, opened.replayed, opened.wait = await self.binding.in_force(opened)
+            opened.know(await self.binding.in_force(opened))
             # What was not the latest word of the user when this was decided may be now: what followed may be gone.
             if opened.replayed is not None and seen.history.latest_user in opened.replayed.touched:
-                opened.since, opened.replayed, opened.wait = NOTHING_KNOWN
+                opened.know(NOTHING_KNOWN)
             edited = self._carried_out(opened.replayed, context, opened)
             if edited is None:
-                opened.since, opened.replayed, opened.wait = NOTHING_KNOWN
+                opened.know(NOTHING_KNOWN)
             else:
                 opened.saved = context.messages_tokens - edited.messages_tokens
                 context = edited
@@ -243,8 +243,7 @@ class ContextEditing:
         if seen.length:
             left = list(zip(after.messages, after.origins, strict=True))
             opened.replayed = record_of(seen.positions, opened.context.messages, left)
-        if not self.binding.is_known(opened):
-            say_edited(self.telemetry, plan, context, after, span)
+        say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
             return after
         # With system messages in between, what is put in stands where later calls will find it.
@@ -273,7 +272,7 @@ class ContextEditing:
                 bound.extend(self.binding.bind(opened, said))
 
         stream.when_answered(answered)
-        self.binding.reach(opened)
+        self.binding.reach(opened, context.scale)
         if self.memory.shared is None or opened.replayed is None:
             return stream
         shared = ChatStream(ThenShared(stream, lambda: self.binding.share(bound, opened)), owns=stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from chatstack.context.context import Context
-from chatstack.context.conversations import LastAnswer, Wait
+from chatstack.context.conversations import LastAnswer, Reached, Wait
 from chatstack.context.digests import digest
 from chatstack.context.history import Recognised
 from chatstack.context.records import Record
@@ -21,7 +21,7 @@ class Opened(msgspec.Struct):
     by a layer outside, and ``seen`` is about the messages as they were. ``wait``: the last look in vain,
     if no edit has come since. ``has_looked``: the strategy was asked about this request.
     ``is_ineffective``: it was warned of that an edit does not help.
-    ``last_answer``: the one before, if it is known.
+    ``last_answer``: the one before, if it is known. ``scale``: by which this very request was weighed before.
     """
 
     context: Context
@@ -38,6 +38,12 @@ class Opened(msgspec.Struct):
     has_looked: bool = False
     is_ineffective: bool = False
     last_answer: LastAnswer | None = None
+    scale: float | None = None
+
+    def know(self, reached: Reached) -> None:
+        """Take over what is known of its history."""
+        self.since, self.replayed, self.wait, scale = reached
+        self.scale = scale if reached.length == self.seen.length else None
 
     @property
     def who(self) -> str | Recognised:

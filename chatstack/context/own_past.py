@@ -71,7 +71,7 @@ class OwnPast:
     def reached(self, terms: int, seen: Recognised, chosen: Reached) -> Reached | None:
         """Return how far the strategy has been run over these messages, if it came to the edits that were chosen."""
         known = seen.conversation.reached.get(terms)
-        if known is not None and known.length >= seen.length:
+        if known is not None and known.length > seen.length:
             known = None
         run = self._found(self._runs, terms, seen, -1 if known is None else known.length)
         if run is None or run.fingerprint != _fingerprint_of(chosen):

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from chatstack.context.carrying import with_edits
 from chatstack.context.context import Context
-from chatstack.context.conversations import Wait
+from chatstack.context.conversations import Carried, Wait
 from chatstack.context.history import Recognised
 from chatstack.context.plans import Plan
 from chatstack.context.records import Record, record_of
@@ -26,6 +27,8 @@ _MOST_STEPS = 256
 """Edits; what comes after that many is planned in one."""
 _EACH = 512
 """So many requests are looked at one by one, in all; of later ones those alone that have grown by a good part since."""
+_LOOKS_AT = 1_000_000
+"""The same bound in messages: a look at a request costs as much as it has messages."""
 
 
 class Policy(NamedTuple):
@@ -65,14 +68,14 @@ class Reconstruction:
         """The messages of the request are those of the history, in one piece."""
         self._counter = counter
         self._policy = policy
-        self._edited: tuple[Record, dict[int, Message]] | None = None
+        self._carried: Carried | None = None
         self.wait: Wait | None = None
         """The last look in vain since the last edit: the layer goes on waiting from there."""
         self.was_rejected = False
         """The plan of that request did not pass the verifier."""
         self.looked = 0
         """The length of the request that the strategy was asked about last."""
-        self._looks = 0
+        self._looks = self._looked_at = 0
 
     def steps(self, since: int, record: Record | None) -> list[Step]:
         """The edits of all requests of more than ``since`` messages, the current one included; ``record`` holds the
@@ -104,12 +107,13 @@ class Reconstruction:
             if context is None:
                 continue
             user, sizes = self._seen.latest_user(length), self._policy.waits_on(context)
-            if self._looks >= _EACH and length < self._seen.length:
+            if (self._looks >= _EACH or self._looked_at >= _LOOKS_AT) and length < self._seen.length:
                 user, sizes = -1, sizes or (context.tokens,)
             if sizes is not None and self.wait is not None and self.wait.goes_on(user, sizes):
                 continue
             self.looked, self.was_rejected = length, False
             self._looks += 1
+            self._looked_at += length
             step = self._step(length, context)
             self.wait = None if step is not None or sizes is None else Wait(user, sizes)
             if step is not None:
@@ -166,33 +170,24 @@ class Reconstruction:
             )
         if record is None:
             return context
-        edited = self._made(record)
-        if edited is None:
+        made = self._made(record)
+        if made is None:
             return None
         positions = self._positions(length)
-        if head < 0:
-            return context.after(record.plan(positions, len(messages), edited))
-        saved = record.saved(seen.history.sums(length, self._counter, came.size_of), came.size_of, edited)
+        if isinstance(positions, range) and self._is_plain:
+            return with_edits(context, made, positions)
+        return context.after(record.plan(positions, len(messages), made.edited))
 
-        def origins() -> Sequence[int | None]:
-            plan = record.plan(positions, len(messages), edited)
-            return [origin for _, origin in plan.apply_to(messages)]
-
-        return msgspec.structs.replace(
-            context,
-            messages=record.carried_out(messages, head, edited),
-            messages_tokens=tokens - saved,
-            find_origins=origins,
-        )
-
-    def _made(self, record: Record) -> dict[int, Message] | None:
-        """The edited messages of a record, the same objects again, so that each is counted once."""
-        if self._edited is None or self._edited[0] is not record:
+    def _made(self, record: Record) -> Carried | None:
+        """A record carried out: the same edited messages again, so that each is counted once."""
+        if self._carried is None or self._carried.record is not record:
             edited = record.edited(self._came.messages, self._seen.positions)
             if edited is None:
                 return None
-            self._edited = (record, edited)
-        return self._edited[1]
+            size_of, reach = self._came.size_of, max(record.reach, 1)
+            saved = record.saved(self._seen.history.sums(reach, self._counter, size_of), size_of, edited)
+            self._carried = Carried(record, edited, saved)
+        return self._carried
 
     def _positions(self, length: int) -> Sequence[int]:
         return self._seen.positions[:length]

@@ -35,7 +35,10 @@ class Reports:
 
     def corrected(self, opened: Opened, context: Context) -> Context:
         """The context with the scale that the last report of this history tells; and with what the report of the very
-        same request lets expect, or, where there is neither, the reports of the model."""
+        same request lets expect, or, where there is neither, the reports of the model.
+
+        The very same request is weighed as it was before, so that it goes out the same again.
+        """
         counted = context.input_tokens
         if not counted:
             return context
@@ -43,7 +46,10 @@ class Reports:
         known = self.memory.past.report(terms, seen)
         again = seen.conversation.reports.get(terms)
         scale = 1.0
-        if known is not None and known.anchor.estimated <= counted:
+        if opened.scale is not None:
+            scale = opened.scale
+            opened.is_anchored = scale != 1.0
+        elif known is not None and known.anchor.estimated <= counted:
             opened.is_anchored = True
             scale = _scale(known.anchor, counted)
         if again is not None and again.length == seen.length and again.anchor.estimated <= counted:

@@ -189,7 +189,7 @@ class Summarizer(ChatFronts):
                 context, due = await self._folded(again, opened)
             if due is not None:
                 context = await self._summarized(context, due, opened, spent)
-            self._editing.binding.reach(opened)
+            self._editing.binding.reach(opened, context.scale)
         return context
 
     async def _folded(self, context: Context, opened: Opened) -> tuple[Context, Due | None]:

@@ -303,7 +303,8 @@ def test_what_a_guard_further_in_has_pruned_is_no_report_of_the_whole() -> None:
     ).build(capture.resolve)
 
     def told(code: str) -> list[object]:
-        spans = [span for span in capture.spans if span.attributes.get("chatstack.warning.code") == code]
+        told = [span for span in capture.spans if span.attributes.get("chatstack.warning.code") == code]
+        spans = [span for span in told if span.attributes["chatstack.context.window_tokens"] == 1_000_000]
         return [span.attributes["chatstack.context.input_tokens"] for span in spans]
 
     for _ in range(2):
