@@ -1,12 +1,14 @@
 """Real conversations in random order through one memory, or with a memory that is lost now and then: the same requests
 as each alone in one that is fresh, and kept.
 
-By default some conversations of each set are looked at; with CHATSTACK_ALL_DATA=1 all of them.
+By default some conversations of each set are looked at; with CHATSTACK_ALL_DATA=1 all of the small ones, and every
+fourth coding run; with CHATSTACK_EVERY_RUN=1 beside it all of these, too, which takes most of an hour.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 
 import pytest
@@ -17,8 +19,10 @@ from tests.replay.on_data import ALL_DATA, KEPT_RESULTS, KINDS, SWE, TAU, TAU2, 
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(1_200)]
 
-MOST = 10_000 if ALL_DATA else 12
+MOST = dict.fromkeys((TAU, TAU2, SWE), 10_000 if ALL_DATA else 12)
 """Conversations of a set."""
+if "CHATSTACK_EVERY_RUN" not in os.environ:
+    MOST[SWE] = min(MOST[SWE], 64)
 WINDOW = {TAU: 4_000, TAU2: 4_000, SWE: 8_000}
 
 
@@ -30,7 +34,7 @@ def test_conversations_in_random_order_through_one_memory_are_sent_as_each_alone
 ) -> None:
     monkeypatch.setattr(WireCounter, "best", classmethod(lambda _: counter()))
     talks = talks_of(name)
-    talks = talks[:: max(1, len(talks) // MOST)]
+    talks = talks[:: max(1, len(talks) // MOST[name])]
     order = [at for at, talk in enumerate(talks) for _ in talk.calls]
     random.Random(name).shuffle(order)
 
@@ -69,7 +73,7 @@ def test_a_memory_that_is_lost_every_few_calls_changes_no_request(
 
     async def check() -> None:
         edits = 0
-        for number, talk in enumerate(talks[:: max(1, len(talks) // MOST)]):
+        for number, talk in enumerate(talks[:: max(1, len(talks) // MOST[name])]):
             kept = lost = Line(kind, WINDOW[name])
             for at, end in enumerate(talk.calls):
                 if at % 5 == number % 5:
