@@ -11,6 +11,7 @@ from chatstack.context.choices import Bound
 from chatstack.context.conversations import Reached
 from chatstack.context.memory import MOST_TERMS, ContextMemory
 from chatstack.context.opened import Opened
+from chatstack.context.own_past import Entry
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.responses import ChatUpdate
@@ -34,7 +35,7 @@ class Binding:
             self.place_of(opened), seen, opened.context, lambda: self._other_names(opened)
         )
         known = Reached(max(0, chosen.covers - 1), chosen.record)
-        reached = self.memory.past.reached(self.terms(opened), seen, known)
+        reached = self.memory.past.reached(self.terms(opened), seen)
         if reached is not None:
             # The answer to that very request binds what came of it: then nothing is newer, and what it waits on holds.
             is_its_own = chosen.record is reached.record and chosen.covers == reached.length + 1
@@ -46,16 +47,17 @@ class Binding:
         """Remember how far this history has been gone through, what came of it, and by what scale it was weighed."""
         if opened.seen.length and not opened.is_pending:
             reached = Reached(opened.seen.length, opened.replayed, opened.wait, scale)
-            self.memory.past.keep_reached(self.terms(opened), opened.seen, reached)
+            opened.reached = (self.terms(opened), reached)
+            self.memory.past.keep_reached(*opened.reached, opened.seen)
 
-    def bind(self, opened: Opened, said: Message) -> list[Bound]:
+    def bind(self, opened: Opened, said: Message, entry: Entry) -> list[Bound]:
         """Bind the edits in force to this answer, unless they are bound to an earlier one of this conversation."""
         place, seen, record = self.place_of(opened), opened.seen, opened.replayed
         if not seen.length:
             return []
-        if not opened.is_pending:
-            reached = Reached(seen.length, record, opened.wait)
-            self.memory.past.keep_reached(self.terms(opened), seen, reached, said)
+        if opened.reached is not None:
+            terms, reached = opened.reached
+            entry.reached[terms] = reached
         conversation = seen.conversation
         chosen = conversation.choices.get(place)
         if record is None or conversation.bound.get(place) is record or (chosen and chosen.record is record):
@@ -76,11 +78,10 @@ class Binding:
 
     def terms(self, opened: Opened) -> int:
         """A hash of everything that a plan depends on, beside the history."""
-        options = opened.context.request.options
-        fixed = self.memory.options_size(options, self.counter)
+        context = opened.context
         # What came edited by a layer outside was weighed as that.
-        reserved = opened.context.reserved_tokens
-        return hash((self.owner, opened.model, opened.limit, reserved, fixed, opened.is_by_original))
+        sizes = (opened.limit, context.reserved_tokens, context.fixed_tokens)
+        return hash((self.owner, opened.model, sizes, opened.is_by_original))
 
     def _other_names(self, opened: Opened) -> tuple[str, ...]:
         """Further names of a conversation that has an id: a branch of it may go on without, or with another one."""

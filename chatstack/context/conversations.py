@@ -88,6 +88,7 @@ class Conversation:
 
     __slots__ = (
         "answered",
+        "answered_before",
         "asked",
         "bound",
         "carried",
@@ -96,6 +97,7 @@ class Conversation:
         "levels",
         "reached",
         "reports",
+        "reports_before",
     )
 
     def __init__(self) -> None:
@@ -106,8 +108,10 @@ class Conversation:
         self.carried: dict[str, Carried] = {}
         self.reached: dict[int, Reached] = {}
         self.reports: dict[int, LastReport] = {}
-        """The latest reports of the provider, by what they belong to beside the history."""
+        self.reports_before: dict[int, LastReport] = {}
+        """The latest reports of the provider, by what they belong to beside the history, and those before them."""
         self.answered: LastAnswer | None = None
+        self.answered_before: LastAnswer | None = None
         self.left_out: tuple[Record, Record | None, int] | None = None
         """What a layer further in has left out, on top of which edits further out, and how many tokens less that is."""
         self.asked: dict[str, int] = {}

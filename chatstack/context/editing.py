@@ -116,8 +116,7 @@ class ContextEditing:
                 return opened
             if not context.after(plan).messages:
                 raise InputError(
-                    "messages: nothing but tool results, and no call that they answer; keep the messages that hold "
-                    "the calls"
+                    "messages: nothing but tool results; keep the messages with the calls that they answer"
                 )
             opened = self._opened(context.after(plan).to_send())
             is_news |= self.is_news("repair", opened, 1 + len(plan.drop) + len(plan.replace) + len(plan.insert))
@@ -268,11 +267,12 @@ class ContextEditing:
         def answered(answer: ChatResponse) -> None:
             said = next((message for message in answer.messages if message.role == "assistant"), None)
             if said is not None:
-                self.reports.learn(opened, context, request, sent, said, answer.usage)
-                bound.extend(self.binding.bind(opened, said))
+                entry = self.memory.past.entry(opened.seen, said)
+                self.reports.learn(opened, context, request, sent, entry, answer.usage)
+                bound.extend(self.binding.bind(opened, said, entry))
 
-        stream.when_answered(answered)
         self.binding.reach(opened, context.scale)
+        stream.when_answered(answered)
         if self.memory.shared is None or opened.replayed is None:
             return stream
         shared = ChatStream(ThenShared(stream, lambda: self.binding.share(bound, opened)), owns=stream)
@@ -300,6 +300,7 @@ class ContextEditing:
         evicted = self.memory.take_evicted()
         if evicted:
             self.telemetry.evicted(evicted)
+        self.memory.past.recall(seen)
         last = self.memory.past.answer(seen)
         context = self._weighed(request, seen, by_original, last)
         model = request.options.model or self.model

@@ -75,6 +75,10 @@ class History:
             found = self._conversations[who] = Conversation()
         return found
 
+    def is_of(self, who: str) -> bool:
+        """Whether that conversation has had this history."""
+        return who in self._conversations
+
     def levels(self) -> dict[str, dict[str, int]]:
         """The warning levels of its conversations."""
         return {who: dict(each.levels) for who, each in self._conversations.items()}

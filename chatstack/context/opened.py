@@ -22,6 +22,7 @@ class Opened(msgspec.Struct):
     if no edit has come since. ``has_looked``: the strategy was asked about this request.
     ``is_ineffective``: it was warned of that an edit does not help.
     ``last_answer``: the one before, if it is known. ``scale``: by which this very request was weighed before.
+    ``reached``: what came of it, and the terms that this is kept under.
     """
 
     context: Context
@@ -39,6 +40,7 @@ class Opened(msgspec.Struct):
     is_ineffective: bool = False
     last_answer: LastAnswer | None = None
     scale: float | None = None
+    reached: tuple[int, Reached] | None = None
 
     def know(self, reached: Reached) -> None:
         """Take over what is known of its history."""

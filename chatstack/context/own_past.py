@@ -1,135 +1,157 @@
-"""Own past: what happened to a conversation before, found again where it goes on.
+"""Own past: what was reported for a conversation and how far strategies have been run for it, where it goes on.
 
-Conversations that are equal so far share one history, which goes on with whichever is first. The others find here what
-was reported for them, and how far a strategy has been run for them.
+It is kept with the history. But conversations that are equal so far share one history, which goes on with whichever is
+first, and a conversation that goes back, or is edited further out, has another history from there on. For these it is
+kept here, too, by the answers.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from chatstack.context.bounded import Bounded
-from chatstack.context.conversations import LastAnswer, LastReport, Reached, Wait
+from chatstack.context.conversations import Conversation, LastAnswer, LastReport, Reached
 from chatstack.context.digests import soft_digest
-from chatstack.context.history import Recognised
+from chatstack.context.history import History, Recognised
 from chatstack.values.messages import Message
 
-T = TypeVar("T")
-_Key: TypeAlias = tuple[int, str, int]
+_Key: TypeAlias = tuple[str, int]
 
 _MOST_TERMS = 64
 _LOOKS_BACK = 64
-"""How many messages may have come since the request that an entry is about."""
+"""How many messages may have come since the answer that an entry is kept under."""
 
 
-class _Run(NamedTuple):
-    """How far a strategy has been run: a ``Reached`` with the fingerprint of its record."""
+class Entry:
+    """The state of a conversation at one answer."""
 
-    length: int
-    fingerprint: int
-    wait: Wait | None
+    __slots__ = ("answered", "reached", "reports")
+
+    def __init__(self) -> None:
+        self.answered: LastAnswer | None = None
+        self.reports: dict[int, LastReport] = {}
+        self.reached: dict[int, Reached] = {}
 
 
 class OwnPast:
-    """The past of conversations, by request and answer: LRU caches behind the state of each conversation.
+    """The past of conversations: with their histories, and, for those that part from one, in an LRU cache.
 
-    ``terms`` are hashes of what an entry depends on beside the messages. What is found is about requests that the
-    conversation holds the answer to, never about the very request that is asked about: another may have made that.
+    ``terms`` are hashes of what an entry depends on beside the messages. A report, or an answer, is found once the
+    conversation has gone on from it, never for the very same request: another conversation may have made that.
     """
 
     def __init__(self, max_entries: int, lock: threading.RLock) -> None:
         self._lock = lock
-        self._reports: Bounded[_Key, LastReport] = Bounded(max_entries)
-        self._answers: Bounded[_Key, LastAnswer] = Bounded(max_entries)
-        self._runs: Bounded[_Key, _Run] = Bounded(max_entries)
+        self._parted: Bounded[_Key, Entry] = Bounded(max_entries)
 
-    def report(self, terms: int, seen: Recognised) -> LastReport | None:
-        """Return the size reported for the longest beginning of these messages that has one under these terms."""
-        known = seen.conversation.reports.get(terms)
-        least = -1 if known is None or known.length >= seen.length else known.length
-        return self._found(self._reports, terms, seen, least) or (known if least >= 0 else None)
-
-    def keep_report(self, terms: int, seen: Recognised, said: Message, report: LastReport) -> None:
-        """Keep a report; one that comes late does not take the place of a later request's."""
-        _put(seen.conversation.reports, terms, report)
-        self._keep(self._reports, terms, seen, said, report)
+    def recall(self, seen: Recognised) -> None:
+        """Have a conversation whose history is another one now take up its past."""
+        conversation, messages = seen.conversation, seen.history.messages
+        known = 0 if conversation.answered is None else conversation.answered.length
+        if not self._parted or (known and known >= seen.history.latest_assistant):
+            return
+        for at in range(seen.length - 1, max(known, seen.length - 1 - _LOOKS_BACK, 0), -1):
+            if messages[at].role == "assistant":
+                with self._lock:
+                    entry = self._parted.get(_key(seen.who, seen.history, at, messages[at]))
+                if entry is not None:
+                    _take_up(entry, conversation)
+                    return
 
     def answer(self, seen: Recognised) -> LastAnswer | None:
         """Return what is known of the last answer to a beginning of these messages."""
-        known = seen.conversation.answered
-        least = -1 if known is None or known.length >= seen.length else known.length
-        return self._found(self._answers, 0, seen, least) or (known if least >= 0 else None)
-
-    def keep_answer(self, seen: Recognised, said: Message, answer: LastAnswer) -> None:
-        """Keep what is known of an answer; one that comes late does not take the place of a later one."""
-        known = seen.conversation.answered
-        if known is None or known.length <= answer.length:
-            seen.conversation.answered = answer
-        self._keep(self._answers, 0, seen, said, answer)
-
-    def reached(self, terms: int, seen: Recognised, chosen: Reached) -> Reached | None:
-        """Return how far the strategy has been run over these messages, if it came to the edits that were chosen."""
-        known = seen.conversation.reached.get(terms)
-        if known is not None and known.length > seen.length:
-            known = None
-        run = self._found(self._runs, terms, seen, -1 if known is None else known.length)
-        if run is None or run.fingerprint != _fingerprint_of(chosen):
-            return known
-        return Reached(run.length, chosen.record, run.wait)
-
-    def keep_reached(self, terms: int, seen: Recognised, reached: Reached, said: Message | None = None) -> None:
-        """Keep how far a strategy has been run; with the answer that was given then, once that is there."""
-        if said is None:
-            _put(seen.conversation.reached, terms, reached)
-        else:
-            run = _Run(reached.length, _fingerprint_of(reached), reached.wait)
-            self._keep(self._runs, terms, seen, said, run)
-
-    def clear(self) -> None:
-        """Forget all that is in the caches."""
-        with self._lock:
-            for each in (self._reports, self._answers, self._runs):
-                each.clear()
-
-    def __len__(self) -> int:
-        return len(self._reports) + len(self._answers) + len(self._runs)
-
-    def _keep(self, kept: Bounded[_Key, T], terms: int, seen: Recognised, said: Message, entry: T) -> None:
-        if seen.length:
-            with self._lock:
-                kept.put(_key(terms, seen, seen.length, said), entry)
-
-    def _found(self, kept: Bounded[_Key, T], terms: int, seen: Recognised, least: int) -> T | None:
-        """The entry about the longest request of more than ``least`` messages."""
-        if not kept:
-            return None
-        messages, length = seen.history.messages, seen.length
-        for at in range(length - 1, max(0, least, length - 1 - _LOOKS_BACK), -1):
-            if messages[at].role == "assistant":
-                with self._lock:
-                    found = kept.get(_key(terms, seen, at, messages[at]))
-                if found is not None:
-                    return found
+        conversation = seen.conversation
+        for known in (conversation.answered, conversation.answered_before):
+            if known is not None and known.length < seen.length:
+                return known
         return None
 
+    def report(self, terms: int, seen: Recognised) -> LastReport | None:
+        """Return the last size reported for a beginning of these messages under these terms."""
+        conversation = seen.conversation
+        for reports in (conversation.reports, conversation.reports_before):
+            known = reports.get(terms)
+            if known is not None and known.length < seen.length:
+                return known
+        return None
 
-Entry = TypeVar("Entry", LastReport, Reached)
+    def reached(self, terms: int, seen: Recognised) -> Reached | None:
+        """Return how far a strategy has been run over these messages."""
+        known = seen.conversation.reached.get(terms)
+        return known if known is not None and known.length <= seen.length else None
+
+    def entry(self, seen: Recognised, said: Message) -> Entry:
+        """The entry of that answer; all layers that send the same messages have one."""
+        if not seen.length:
+            return Entry()
+        key = _key(seen.who, seen.history, seen.length, said)
+        with self._lock:
+            entry = self._parted.get(key)
+            if entry is None:
+                entry = Entry()
+                self._parted.put(key, entry)
+            return entry
+
+    def keep_answer(self, seen: Recognised, entry: Entry, answer: LastAnswer) -> None:
+        """Keep what is known of an answer; one that comes late does not take the place of a later one."""
+        conversation = seen.conversation
+        known = conversation.answered
+        entry.answered = answer
+        if known is None or known.length <= answer.length:
+            if known is not None and known.length < answer.length:
+                conversation.answered_before = known
+            conversation.answered = answer
+
+    def keep_report(self, terms: int, seen: Recognised, entry: Entry, report: LastReport) -> None:
+        """Keep a report; one that comes late does not take the place of a later request's."""
+        _put_report(seen.conversation, terms, report)
+        entry.reports[terms] = report
+
+    def keep_reached(self, terms: int, reached: Reached, seen: Recognised) -> None:
+        """Keep how far a strategy has been run."""
+        _put_reached(seen.conversation, terms, reached)
+
+    def clear(self) -> None:
+        """Forget all that is in the cache."""
+        with self._lock:
+            self._parted.clear()
+
+    def __len__(self) -> int:
+        return len(self._parted)
 
 
-def _key(terms: int, seen: Recognised, length: int, said: Message) -> _Key:
+def _key(who: str, history: History, length: int, said: Message) -> _Key:
     """The key of a request of that many messages and its answer, which callers may give back in another form."""
-    return terms, seen.who, hash((seen.history.hashes[length - 1], soft_digest(said)))
+    return who, hash((history.hashes[length - 1], soft_digest(said)))
 
 
-def _put(entries: dict[int, Entry], terms: int, entry: Entry) -> None:
-    known = entries.get(terms)
-    if known is not None and known.length > entry.length:
+def _take_up(entry: Entry, conversation: Conversation) -> None:
+    if entry.answered is not None:
+        conversation.answered = entry.answered
+    for terms, report in entry.reports.items():
+        _put_report(conversation, terms, report)
+    for terms, reached in entry.reached.items():
+        _put_reached(conversation, terms, reached)
+
+
+def _put_report(conversation: Conversation, terms: int, report: LastReport) -> None:
+    reports, before = conversation.reports, conversation.reports_before
+    known = reports.get(terms)
+    if known is not None and known.length > report.length:
         return
-    if len(entries) >= _MOST_TERMS:
-        entries.clear()
-    entries[terms] = entry
+    if known is None and len(reports) >= _MOST_TERMS:
+        reports.clear()
+        before.clear()
+    if known is not None and known.length < report.length:
+        before[terms] = known
+    reports[terms] = report
 
 
-def _fingerprint_of(reached: Reached) -> int:
-    return 0 if reached.record is None else reached.record.fingerprint
+def _put_reached(conversation: Conversation, terms: int, reached: Reached) -> None:
+    known = conversation.reached.get(terms)
+    if known is not None and known.length > reached.length:
+        return
+    if known is None and len(conversation.reached) >= _MOST_TERMS:
+        conversation.reached.clear()
+    conversation.reached[terms] = reached

@@ -63,12 +63,13 @@ class Recogniser:
         head = _leading_systems(messages)
         conversation = messages[head:] if head else messages
         positions: Sequence[int] = range(head, len(messages))
-        found = self._found(conversation)
+        who = who_of(messages[:head])  # those in between come and go
+        found = self._found(conversation, who)
         if len(found.known) < len(conversation) and _has_system(conversation[len(found.known) :]):
             positions = tuple(position for position, message in enumerate(messages) if message.role != "system")
             conversation = tuple(messages[position] for position in positions)
-            found = self._found(conversation)
-        length, who = len(conversation), who_of(messages[:head])  # those in between come and go
+            found = self._found(conversation, who)
+        length = len(conversation)
         if not length:
             return Recognised(History(self._key), 0, positions, False, who)
         last = length - 1 if positions[-1] == len(messages) - 1 else -1
@@ -102,15 +103,18 @@ class Recogniser:
             self._used.clear()
             self._messages = self._bytes = 0
 
-    def _found(self, conversation: tuple[Message, ...]) -> _Found:
-        """The longest known history that this one continues; or one that differs in nothing but its beginning."""
-        length = len(conversation)
+    def _found(self, conversation: tuple[Message, ...], who: str) -> _Found:
+        """The longest known history that this one continues, its own before those that others have; or one that differs
+        in nothing but its beginning."""
+        length, others = len(conversation), _Found(None, ())
         for at in _ends_of(length):
             for history in self._places.get(_place(conversation, at), ()):
                 known = history.messages
                 if len(known) == at + 1 and (conversation if at + 1 == length else conversation[: at + 1]) == known:
-                    return _Found(history, known)
-        return _Found(self._moved(conversation), ())
+                    if history.is_of(who):
+                        return _Found(history, known)
+                    others = _Found(history, known) if others.history is None else others
+        return _Found(self._moved(conversation), ()) if others.history is None else others
 
     def _moved(self, conversation: tuple[Message, ...]) -> History | None:
         """The history that came with another beginning; several such histories are so many conversations."""

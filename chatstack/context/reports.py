@@ -10,11 +10,11 @@ from chatstack.context.context import Context
 from chatstack.context.conversations import LastAnswer, LastReport
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
+from chatstack.context.own_past import Entry
 from chatstack.context.records import Record
 from chatstack.tokens.caching import CACHED_FROM
 from chatstack.tokens.calibration import Anchor, Calibration, is_plausible
 from chatstack.tokens.counter import TokenCounter
-from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import Usage
 
@@ -39,12 +39,13 @@ class Reports:
 
         The very same request is weighed as it was before, so that it goes out the same again.
         """
-        counted = context.input_tokens
+        counted, seen = context.input_tokens, opened.seen
         if not counted:
             return context
-        seen, terms = opened.seen, self._terms(opened)
-        known = self.memory.past.report(terms, seen)
-        again = seen.conversation.reports.get(terms)
+        known = again = None
+        if seen.conversation.reports:
+            terms = self._terms(opened)
+            known, again = self.memory.past.report(terms, seen), seen.conversation.reports.get(terms)
         scale = 1.0
         if opened.scale is not None:
             scale = opened.scale
@@ -66,7 +67,7 @@ class Reports:
         context: Context,
         request: ChatRequest,
         sent: ChatRequest | None,
-        said: Message,
+        entry: Entry,
         usage: Usage,
     ) -> None:
         """Take a report for what it is: the size of the very request that was weighed here, if nobody inside of this
@@ -78,7 +79,7 @@ class Reports:
         expected = before.input_tokens if before is not None and before.record == record else 0
         missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
         last = LastAnswer(self.memory.clock(), usage.input_tokens, missed, record, seen.length)
-        self.memory.past.keep_answer(seen, said, last)
+        self.memory.past.keep_answer(seen, entry, last)
         if sent is None or usage.input_tokens <= 0 or sent.messages is not request.messages:
             return
         if sent.options is not request.options:
@@ -86,7 +87,7 @@ class Reports:
         self.calibration.learn(opened.model, self.counter, context.input_tokens, usage.input_tokens)
         if is_plausible(context.input_tokens, usage.input_tokens):
             report = LastReport(seen.length, Anchor(context.input_tokens, usage.input_tokens))
-            self.memory.past.keep_report(self._terms(opened), seen, said, report)
+            self.memory.past.keep_report(self._terms(opened), seen, entry, report)
 
     def _terms(self, opened: Opened) -> int:
         """A hash of what a report belongs to, beside the history: the layer, what was decided, what goes along, which

@@ -163,7 +163,7 @@ class ContextWindowGuard(ChatFronts):
         context = context if self.prune_on_overflow or self.strict else expected  # or nothing is decided here
         size = max(context.tokens, min(expected.tokens, limit))
         reached = level_of(size, limit, self.warning_threshold)
-        was_near = request.conversation_id is not None or context.is_edited or opened.seen.history.levels
+        was_near = request.conversation_id is not None or context.is_edited or opened.seen.conversation.levels
         if reached is Level.FINE and not was_near:  # as far as that is known, so there is nothing to take back
             return context
         lines = self._lines(limit)

@@ -360,6 +360,6 @@ def test_a_tidy_history_is_not_touched(messages: list[Message]) -> None:
 def test_results_without_any_call_are_refused_before_anything_is_sent() -> None:
     provider = ScriptedClient()
     guard = ContextWindowGuard(provider, max_context_tokens=100)
-    with pytest.raises(InputError, match="no call that they answer"):
+    with pytest.raises(InputError, match="nothing but tool results"):
         asyncio.run(guard.get_response([Message.tool("a", "1"), Message.tool("b", "2")]))
     assert provider.requests == []
