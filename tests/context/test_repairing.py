@@ -329,6 +329,8 @@ def test_whenever_a_longer_history_begins_otherwise_than_it_was_sent_that_is_sai
     guard = ContextWindowGuard(model, max_context_tokens=100_000, telemetry=capture.telemetry)
     sent: tuple[Message, ...] = ()
     for length in sorted({*data.draw(st.lists(st.integers(1, len(messages)), max_size=4)), len(messages)}):
+        if not repaired(messages[:length]):
+            continue  # nothing but results, which is refused
         capture.clear()
         asyncio.run(guard.get_response(messages[:length], conversation_id="c"))
         waits = bool(sent) and bool(sent[-1].calls)
