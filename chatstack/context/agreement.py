@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chatstack import semconv
+from chatstack.context.bounded import put_term
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
 from chatstack.context.conversations import Chosen
 from chatstack.context.history import Recognised
-from chatstack.context.memory import MOST_TERMS, ContextMemory
+from chatstack.context.memory import ContextMemory
 from chatstack.context.records import Insertion, Record
 from chatstack.context.saying import say_rejected
 from chatstack.context.sharing import SharedDecisions
@@ -52,9 +53,7 @@ class Agreement:
                 known = self.memory.chosen(place, seen)
                 break
         if answered:
-            if len(asked) >= MOST_TERMS:
-                asked.clear()
-            asked[place] = max(0, seen.history.latest_assistant)
+            put_term(asked, place, max(0, seen.history.latest_assistant))
         return known
 
     async def share(self, bound: Bound, seen: Recognised, context: Context) -> None:

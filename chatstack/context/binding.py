@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement
+from chatstack.context.bounded import put_term
 from chatstack.context.choices import Bound
 from chatstack.context.conversations import Reached
-from chatstack.context.memory import MOST_TERMS, ContextMemory
+from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry
 from chatstack.tokens.counter import TokenCounter
@@ -62,9 +63,7 @@ class Binding:
         chosen = conversation.choices.get(place)
         if record is None or conversation.bound.get(place) is record or (chosen and chosen.record is record):
             return []
-        if len(conversation.bound) >= MOST_TERMS:
-            conversation.bound.clear()
-        conversation.bound[place] = record
+        put_term(conversation.bound, place, record)
         return self.memory.choose(place, seen, record, said, (seen.who, *self._other_names(opened)))
 
     async def share(self, bound: Sequence[Bound], opened: Opened) -> None:

@@ -9,6 +9,9 @@ from typing import Generic, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
+_MOST_TERMS = 64
+"""A conversation keeps its state for that many layers, models and sets of options; else it is worked out again."""
+
 
 class Bounded(OrderedDict[K, V], Generic[K, V]):
     """A mapping that forgets what was not used for longest."""
@@ -32,3 +35,10 @@ class Bounded(OrderedDict[K, V], Generic[K, V]):
     def drop(self, keys: Iterable[K]) -> None:
         for key in list(keys):
             del self[key]
+
+
+def put_term(entries: dict[K, V], term: K, value: V) -> None:
+    """Put an entry of a conversation under what it depends on; where there are too many of others, these go."""
+    if term not in entries and len(entries) >= _MOST_TERMS:
+        entries.clear()
+    entries[term] = value

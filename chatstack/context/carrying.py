@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from chatstack.context.bounded import put_term
 from chatstack.context.context import Context
 from chatstack.context.conversations import Carried
-from chatstack.context.memory import MOST_TERMS
 from chatstack.context.opened import Opened
 from chatstack.context.records import Record
 from chatstack.tokens.counter import TokenCounter
@@ -31,10 +31,7 @@ def carried_out(
             return None
         sums = seen.history.sums(max(record.reach, 1), counter, context.size_of)
         carried = Carried(record, edited, record.saved(sums, context.size_of, edited))
-        if len(seen.conversation.carried) >= MOST_TERMS:
-            seen.conversation.carried.clear()
-        seen.conversation.carried[owner] = carried
-
+        put_term(seen.conversation.carried, owner, carried)
     return with_edits(context, carried, positions)
 
 

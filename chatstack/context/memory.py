@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, cast
 
-from chatstack.context.bounded import Bounded
+from chatstack.context.bounded import Bounded, put_term
 from chatstack.context.choices import Bound, Choice, lengths_before_answer
 from chatstack.context.conversations import Chosen
 from chatstack.context.digests import head_digest, next_link
@@ -24,8 +24,6 @@ from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
 
-MOST_TERMS = 64
-"""A history keeps its choices for that many layers and models; else it looks for them again."""
 _MEGABYTE = 1_000_000
 _SMALL_SHARE = 8
 """An eighth of the bound in bytes is for small entries (warning levels, sizes), each of about that many bytes:"""
@@ -159,9 +157,7 @@ class ContextMemory:
                 return known
             known = known if known is not None and known.length <= length else None
             chosen = self._looked_up(place, (seen.who, *others()), seen, known, edition)
-        if len(choices) >= MOST_TERMS:
-            choices.clear()
-        choices[place] = chosen
+        put_term(choices, place, chosen)
         return chosen
 
     def choose(self, place: str, seen: Recognised, record: Record, said: Message, whos: Iterable[str]) -> list[Bound]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TypeAlias
 
-from chatstack.context.bounded import Bounded
+from chatstack.context.bounded import Bounded, put_term
 from chatstack.context.conversations import Conversation, LastAnswer, LastReport, Reached
 from chatstack.context.digests import soft_digest
 from chatstack.context.history import History, Recognised
@@ -18,7 +18,6 @@ from chatstack.values.messages import Message
 
 _Key: TypeAlias = tuple[str, int]
 
-_MOST_TERMS = 64
 _LOOKS_BACK = 64
 """How many messages may have come since the answer that an entry is kept under."""
 
@@ -140,18 +139,13 @@ def _put_report(conversation: Conversation, terms: int, report: LastReport) -> N
     known = reports.get(terms)
     if known is not None and known.length > report.length:
         return
-    if known is None and len(reports) >= _MOST_TERMS:
-        reports.clear()
-        before.clear()
     if known is not None and known.length < report.length:
-        before[terms] = known
-    reports[terms] = report
+        put_term(before, terms, known)
+    put_term(reports, terms, report)
 
 
 def _put_reached(conversation: Conversation, terms: int, reached: Reached) -> None:
     known = conversation.reached.get(terms)
     if known is not None and known.length > reached.length:
         return
-    if known is None and len(conversation.reached) >= _MOST_TERMS:
-        conversation.reached.clear()
-    conversation.reached[terms] = reached
+    put_term(conversation.reached, terms, reached)
