@@ -36,8 +36,8 @@ class Binding:
             self.place_of(opened), seen, opened.context, lambda: self._other_names(opened)
         )
         known = Reached(max(0, chosen.covers - 1), chosen.record)
-        reached = self.memory.past.reached(self.terms(opened), seen)
-        if reached is not None:
+        reached = seen.conversation.reached.get(self.terms(opened))
+        if reached is not None and reached.length <= seen.length:
             # The answer to that very request binds what came of it: then nothing is newer, and what it waits on holds.
             is_its_own = chosen.record is reached.record and chosen.covers == reached.length + 1
             if chosen.covers <= reached.length or is_its_own:
@@ -49,7 +49,7 @@ class Binding:
         if opened.seen.length and not opened.is_pending:
             reached = Reached(opened.seen.length, opened.replayed, opened.wait, scale)
             opened.reached = (self.terms(opened), reached)
-            self.memory.past.keep_reached(*opened.reached, opened.seen)
+            opened.seen.conversation.keep_reached(*opened.reached)
 
     def bind(self, opened: Opened, said: Message, entry: Entry) -> list[Bound]:
         """Bind the edits in force to this answer, unless they are bound to an earlier one of this conversation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from chatstack.context.bounded import put_term
 from chatstack.context.records import Record
 from chatstack.tokens.calibration import Anchor
 from chatstack.values.messages import Message
@@ -116,3 +117,41 @@ class Conversation:
         """What a layer further in has left out, on top of which edits further out, and how many tokens less that is."""
         self.asked: dict[str, int] = {}
         """For how many of its messages a store has been asked, by layer."""
+
+    def last_answer(self, length: int) -> LastAnswer | None:
+        """Return what is known of the last answer to a request of fewer messages.
+
+        The very same request tells nothing: another conversation may have made it. So it is with a report.
+        """
+        found = (self.answered, self.answered_before)
+        return next((each for each in found if each is not None and each.length < length), None)
+
+    def last_report(self, terms: int, length: int) -> LastReport | None:
+        """Return the last size reported for a request of fewer messages under these terms: a hash of what it depends on
+        beside the messages."""
+        found = (self.reports.get(terms), self.reports_before.get(terms))
+        return next((each for each in found if each is not None and each.length < length), None)
+
+    def keep_answer(self, answer: LastAnswer) -> None:
+        """Keep what is known of an answer; one that comes late does not take the place of a later one."""
+        known = self.answered
+        if known is not None and known.length > answer.length:
+            return
+        if known is not None and known.length < answer.length:
+            self.answered_before = known
+        self.answered = answer
+
+    def keep_report(self, terms: int, report: LastReport) -> None:
+        """Keep a report; one that comes late does not take the place of a later request's."""
+        known = self.reports.get(terms)
+        if known is not None and known.length > report.length:
+            return
+        if known is not None and known.length < report.length:
+            put_term(self.reports_before, terms, known)
+        put_term(self.reports, terms, report)
+
+    def keep_reached(self, terms: int, reached: Reached) -> None:
+        """Keep how far a strategy has been run; what comes late does not take the place of what is later."""
+        known = self.reached.get(terms)
+        if known is None or known.length <= reached.length:
+            put_term(self.reached, terms, reached)

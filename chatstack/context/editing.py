@@ -301,7 +301,7 @@ class ContextEditing:
         if evicted:
             self.telemetry.evicted(evicted)
         self.memory.past.recall(seen)
-        last = self.memory.past.answer(seen)
+        last = seen.conversation.last_answer(seen.length)
         context = self._weighed(request, seen, by_original, last)
         model = request.options.model or self.model
         return Opened(context, seen, model, is_by_original=by_original, last_answer=last)

@@ -45,7 +45,7 @@ class Reports:
         known = again = None
         if seen.conversation.reports:
             terms = self._terms(opened)
-            known, again = self.memory.past.report(terms, seen), seen.conversation.reports.get(terms)
+            known, again = seen.conversation.last_report(terms, seen.length), seen.conversation.reports.get(terms)
         scale = 1.0
         if opened.scale is not None:
             scale = opened.scale
@@ -78,16 +78,17 @@ class Reports:
         before = opened.last_answer
         expected = before.input_tokens if before is not None and before.record == record else 0
         missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
-        last = LastAnswer(self.memory.clock(), usage.input_tokens, missed, record, seen.length)
-        self.memory.past.keep_answer(seen, entry, last)
+        entry.answered = LastAnswer(self.memory.clock(), usage.input_tokens, missed, record, seen.length)
+        seen.conversation.keep_answer(entry.answered)
         if sent is None or usage.input_tokens <= 0 or sent.messages is not request.messages:
             return
         if sent.options is not request.options:
             return
         self.calibration.learn(opened.model, self.counter, context.input_tokens, usage.input_tokens)
         if is_plausible(context.input_tokens, usage.input_tokens):
-            report = LastReport(seen.length, Anchor(context.input_tokens, usage.input_tokens))
-            self.memory.past.keep_report(self._terms(opened), seen, entry, report)
+            terms = self._terms(opened)
+            report = entry.reports[terms] = LastReport(seen.length, Anchor(context.input_tokens, usage.input_tokens))
+            seen.conversation.keep_report(terms, report)
 
     def _terms(self, opened: Opened) -> int:
         """A hash of what a report belongs to, beside the history: the layer, what was decided, what goes along, which
