@@ -82,27 +82,22 @@ class ChatStack:
 
     def with_layer(self, source: LayerSource, name: str | None, options: Mapping[str, object]) -> ChatStack:
         """Add a layer whose name and options are data: what ``use`` does, for who reads them from somewhere."""
-        told: object = source
-        if isinstance(told, Named):
-            source, name = told.source, told.name
+        source, name = _unwrapped(source, name)
         check_source("use", source)
-        called = name or name_of(source)
-        if any(spec.name == called for spec in self.layers):
-            raise WiringError(
-                f"layer {called!r}: there is one of that name already; use named('...', ...), or name in a file",
-                layer=called,
-                parameter="name",
-            )
-        return self._with((*self.layers, LayerSpec(called, source, MappingProxyType(dict(options)))))
+        spec = LayerSpec(name or name_of(source), source, MappingProxyType(dict(options)))
+        return self._with((*self.layers, spec))
 
     def override(self, name: str, source: LayerSource | None = None, **options: object) -> ChatStack:
-        """The recipe with one layer changed: other options, or something else in its place."""
+        """The recipe with one layer changed: other options, or something else in its place.
+
+        The layer keeps its name, unless ``source`` brings one: ``named("...", source)``.
+        """
         position = self._position(name, "override")
-        if source is not None:
-            check_source("override", source)
         old = self.layers[position]
-        kept = dict(old.options) if source is None or source is old.source else {}
-        new = LayerSpec(name, source or old.source, MappingProxyType({**kept, **options}))
+        source, called = _unwrapped(old.source if source is None else source, name)
+        check_source("override", source)
+        kept = dict(old.options) if source is old.source else {}
+        new = LayerSpec(called or name, source, MappingProxyType({**kept, **options}))
         return self._with((*self.layers[:position], new, *self.layers[position + 1 :]))
 
     def without(self, name: str) -> ChatStack:
@@ -165,6 +160,14 @@ class ChatStack:
         raise WiringError(f"{verb}: no layer {name!r} in this stack; {hint}", layer=name)
 
     def _with(self, layers: tuple[LayerSpec, ...]) -> ChatStack:
+        names = [spec.name for spec in layers]
+        called = next((name for name in names if names.count(name) > 1), None)
+        if called is not None:
+            raise WiringError(
+                f"layer {called!r}: there is one of that name already; use named('...', ...), or name in a file",
+                layer=called,
+                parameter="name",
+            )
         return replace(self, layers=layers)
 
 
@@ -234,6 +237,13 @@ def _kind_in_stack(name: str, layer: object) -> str:
         hint = nearest(told, LAYER_KINDS)
         raise WiringError(f"layer {name!r}: kind={told!r} is no kind of layer; {hint}", layer=name, parameter="kind")
     return kind
+
+
+def _unwrapped(source: object, name: str | None) -> tuple[LayerSource, str | None]:
+    """Return a layer's source and its name, which ``named`` gives before all."""
+    if isinstance(source, Named):
+        return source.source, source.name
+    return cast("LayerSource", source), name
 
 
 def _check_at_most_one(names: list[str], kinds: list[str]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -23,7 +23,6 @@ from chatstack import (
     ContextMemory,
     ContextWindowGuard,
     FunctionInvoker,
-    LayerKind,
     LayerOrderWarning,
     Message,
     ModelTracer,
@@ -38,6 +37,7 @@ from chatstack import (
 )
 from chatstack.client.protocol import layer_kind
 from chatstack.testing import ScriptedClient, TelemetryCapture
+from tests.strangers import DropsThanks, ToldToEdit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +113,14 @@ def test_overriding_with_another_layer_takes_its_own_options_only() -> None:
         return Stamp(inner, mark="!" * times)
 
     assert asked(two_stamps().override("a", shout, times=2).build()) == ">!!b"
+
+
+def test_what_is_put_in_a_layers_place_may_bring_its_own_name() -> None:
+    stack = two_stamps().override("a", named("c", Stamp), mark="c")
+    assert [spec.name for spec in stack.layers] == ["c", "b"]
+    assert asked(stack.override("c", mark="d").build()) == ">db"
+    with pytest.raises(WiringError, match=r"layer 'b': there is one of that name already"):
+        two_stamps().override("a", named("b", Stamp), mark="c")
 
 
 def test_leaving_a_layer_out() -> None:
@@ -241,21 +249,6 @@ def test_a_context_layer_outside_the_tool_loop_is_warned_of() -> None:
     stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=10).use(FunctionInvoker)
     with pytest.warns(LayerOrderWarning, match="'ContextWindowGuard' is outside the tool loop 'FunctionInvoker'"):
         stack.build()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DropsThanks:
-    """A stranger's layer, that says nothing of itself."""
-
-    inner: ChatClient
-
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        kept = tuple(each for each in request.messages if each.text != "thanks")
-        return await self.inner.send(request.but(messages=kept))
-
-
-class ToldToEdit(DropsThanks):
-    kind: ClassVar[LayerKind] = "context"
 
 
 class Misspelt(DropsThanks):

@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from chatstack import (
     AgentState,
-    ChatClient,
     ChatNode,
     ChatOptions,
-    ChatRequest,
     ChatStack,
-    ChatStream,
     ClearThenDrop,
     ContextMemory,
     ContextWindow,
     ContextWindowGuard,
     FunctionInvoker,
-    LayerKind,
     LayerOrderWarning,
     Message,
     ProgressReporter,
@@ -39,6 +34,7 @@ from chatstack import (
 )
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.testing import ScriptedClient, TelemetryCapture
+from tests.strangers import DropsThanks, ToldToEdit
 
 LIMIT = 300
 
@@ -239,21 +235,6 @@ def test_only_context_layers_can_be_a_manager() -> None:
         pytest.raises(WiringError, match="layer 'FunctionInvoker' is no context layer"),
     ):
         StackContextManager(stack)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DropsThanks:
-    """A stranger's layer, that says nothing of itself."""
-
-    inner: ChatClient
-
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        kept = tuple(each for each in request.messages if each.text != "thanks")
-        return await self.inner.send(request.but(messages=kept))
-
-
-class ToldToEdit(DropsThanks):
-    kind: ClassVar[LayerKind] = "context"
 
 
 def test_a_strangers_context_layer_can_be_a_manager_and_is_told_how() -> None:
