@@ -21,7 +21,7 @@ from chatstack.providers.openai.chat_wire import messages_to_wire as chat_to_wir
 from chatstack.providers.openai.responses_wire import messages_from_wire as responses_from_wire
 from chatstack.providers.openai.responses_wire import messages_to_wire as responses_to_wire
 from chatstack.values.messages import Message
-from chatstack.values.mistakes import check_messages, remedy_for
+from chatstack.values.mistakes import checked_messages
 from chatstack.values.requests import ChatRequest
 
 Form: TypeAlias = Literal["chat", "messages", "responses"]
@@ -75,7 +75,7 @@ def from_openai_chat(messages: Sequence[object]) -> list[Message]:
 def to_openai_chat(messages: Sequence[Message]) -> list[WireObject]:
     """Return the ``messages`` of a chat completion. Raises ``InputError`` for what this API has no form for."""
     with naming_faults():
-        return chat_to_wire(_ours(messages))
+        return chat_to_wire(checked_messages(messages))
 
 
 def from_openai_responses(items: str | Sequence[object]) -> list[Message]:
@@ -92,7 +92,7 @@ def from_openai_responses(items: str | Sequence[object]) -> list[Message]:
 def to_openai_responses(messages: Sequence[Message]) -> list[WireObject]:
     """Return the ``input`` items of a Responses request. Raises ``InputError`` for what this API has no form for."""
     with naming_faults():
-        return responses_to_wire(_ours(messages))
+        return responses_to_wire(checked_messages(messages))
 
 
 def from_anthropic(messages: Sequence[object], *, system: object = None) -> list[Message]:
@@ -116,7 +116,7 @@ def to_anthropic(messages: Sequence[Message]) -> WireObject:
     ``from_anthropic`` takes both back: ``from_anthropic(**to_anthropic(history))``.
     """
     with naming_faults():
-        body = anthropic_to_wire(ChatRequest(_ours(messages)))
+        body = anthropic_to_wire(ChatRequest(checked_messages(messages)))
     return {name: body[name] for name in ("system", "messages") if name in body}
 
 
@@ -129,13 +129,6 @@ def naming_faults() -> Generator[None]:
         raise InputError("nested too deeply") from error
     except UnicodeEncodeError as error:
         raise InputError("holds half a character (a lone surrogate) where none can be") from error
-
-
-def _ours(messages: Sequence[Message]) -> tuple[Message, ...]:
-    if not isinstance(messages, list | tuple):
-        raise InputError(f"messages: expected a list of Message, got {type(messages).__name__}{remedy_for(messages)}")
-    check_messages(messages)
-    return tuple(messages)
 
 
 def _checked(given: object, where: str, form: Form) -> list[object]:

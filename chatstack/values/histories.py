@@ -10,7 +10,7 @@ import msgspec
 
 from chatstack.errors import InputError
 from chatstack.values.messages import Annotation, Message, annotated
-from chatstack.values.mistakes import check_messages, remedy_for
+from chatstack.values.mistakes import checked_messages
 
 _VERSION = 1
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
@@ -35,14 +35,12 @@ def to_json(messages: Sequence[Message]) -> str:
     An edited message is written as it is: what it was edited from is known in this process only. Raises ``InputError``
     for anything but messages, and for text with a lone surrogate in it, naming the place.
     """
-    if not isinstance(messages, list | tuple):
-        raise InputError(f"to_json: expected a list of Message, got {type(messages).__name__}{remedy_for(messages)}")
-    check_messages(messages)
-    notes = {position: note for position, each in enumerate(messages) if (note := each.annotation) is not None}
+    given = checked_messages(messages)
+    notes = {position: note for position, each in enumerate(given) if (note := each.annotation) is not None}
     try:
-        return msgspec.json.encode(_History(_VERSION, tuple(messages), notes)).decode()
+        return msgspec.json.encode(_History(_VERSION, given, notes)).decode()
     except UnicodeEncodeError:
-        place = next(position for position, each in enumerate(messages) if not _is_whole(each))
+        place = next(position for position, each in enumerate(given) if not _is_whole(each))
     raise InputError(f"messages[{place}]: contains a lone surrogate, which JSON has no form for")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import CoroutineType
 
 from chatstack.errors import InputError
@@ -24,6 +24,14 @@ def check_messages(given: Iterable[object], where: str = "messages") -> None:
     for position, each in enumerate(given):
         if not isinstance(each, Message):
             raise InputError(f"{where}[{position}]: expected Message, got {type(each).__name__}{remedy_for(each)}")
+
+
+def checked_messages(given: Sequence[Message], where: str = "messages") -> tuple[Message, ...]:
+    """Return a list of messages as a tuple. Raises ``InputError`` for anything else, with the remedy."""
+    if not isinstance(given, list | tuple):
+        raise InputError(f"{where}: expected a list of Message, got {type(given).__name__}{remedy_for(given)}")
+    check_messages(given, where)
+    return tuple(given)
 
 
 def remedy_for(value: object) -> str:
