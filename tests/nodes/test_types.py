@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from chatstack.nodes.managers import (
 )
 from chatstack.nodes.state import AgentState
 from chatstack.testing import ScriptedClient
+from tests.type_checkers import lines_with_errors
 
 PRELUDE = """
 from __future__ import annotations
@@ -66,19 +65,7 @@ OfMine(max_messages=3)
 
 @pytest.mark.parametrize(("source", "errors"), [(RIGHT, 0), (WRONG, 5)], ids=["right", "wrong"])
 def test_a_type_checker_sees_what_is_right_and_what_is_wrong(tmp_path: Path, source: str, errors: int) -> None:
-    pytest.importorskip("mypy")
-    module = tmp_path / "uses_nodes.py"
-    module.write_text(PRELUDE + source)
-    root = Path(__file__).parents[2]
-    ran = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(module)],
-        capture_output=True,
-        text=True,
-        cwd=root,
-        timeout=300,
-    )
-    found = [line for line in ran.stdout.splitlines() if ": error:" in line]
-    assert len({line.split(":")[1] for line in found}) == errors, ran.stdout + ran.stderr
+    assert len(lines_with_errors("mypy", PRELUDE + source, tmp_path)) == errors
 
 
 @pytest.mark.parametrize(
