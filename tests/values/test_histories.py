@@ -28,7 +28,7 @@ from chatstack import (
     to_json,
 )
 from chatstack.testing.generated import MESSAGES, PROPERTY
-from tests.replay.conversations import data_file
+from tests.workbench.replay.conversations import data_file
 
 NOTES = st.builds(
     Annotation,
@@ -170,8 +170,8 @@ def test_an_error_quotes_no_message() -> None:
             [Message.user("a"), {"role": "user", "content": "b"}],
             r"messages\[1\]: expected Message, got dict; from_openai_c",
         ),
-        ("hello", "to_json: expected a list of Message, got str"),
-        (Message.user("a"), "to_json: expected a list of Message, got Message"),
+        ("hello", "messages: expected a list of Message, got str"),
+        (Message.user("a"), "messages: expected a list of Message, got Message"),
         ([Message("assistant", (Text("\ud800"),))], r"messages\[0\]: contains a lone surrogate"),
     ],
 )
