@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from chatstack.client.sources import OpeningSource, StreamWatch, UpdateSource, WatchedSource
 from chatstack.errors import BrokenStreamError, StreamBusyError, StreamClosedError
-from chatstack.tokens.reported import credible, with_usage
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate, FinishReason, Usage
+from chatstack.values.usage import credible, with_usage
 
 UsageCheck: TypeAlias = Callable[[ChatUpdate, ChatResponse], ChatUpdate]
 

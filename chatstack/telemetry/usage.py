@@ -8,9 +8,10 @@ from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import UsageCheck
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
-from chatstack.tokens.reported import credible, doubted, most_of, with_usage
+from chatstack.tokens.upper_bound import most_of
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
+from chatstack.values.usage import credible, doubted, with_usage
 
 
 def checking(telemetry: Telemetry, request: ChatRequest, info: ProviderInfo) -> UsageCheck:

@@ -1,1 +1,1 @@
-"""Floor 1: how many tokens something is."""
+"""How many tokens something is."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import CharCounter, TableCounter
-from chatstack.client.services import SharedServices
+from chatstack.stack.services import SharedServices
 from chatstack.tokens.calibration import Anchor, Calibration
 
 CHARS = CharCounter()

@@ -7,19 +7,12 @@ from operator import index
 
 from msgspec.structs import astuple, replace
 
-from chatstack.tokens.counter import char_counter
-from chatstack.values.messages import Message
-from chatstack.values.parts import File, Part, ProviderItem, ToolResult
-from chatstack.values.requests import ChatRequest, DeclaredTool
 from chatstack.values.responses import ChatUpdate, Usage
 
 SLACK = 100_000
 """Up to here every figure is believed: a server may add instructions and tools, and a model thinks unseen."""
-_FACTOR = 10
-_LARGEST = 100_000_000
+LARGEST = 100_000_000
 """More than any call can use, where the server adds what is not in the request."""
-_ADDED_BY_SERVER = ("previous_response_id", "conversation", "prompt", "tools", "mcp_servers", "web_search_options")
-"""Fields of ``options.extra`` that let a model read more than the request has."""
 
 
 def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
@@ -51,25 +44,6 @@ def doubted(reported: Usage, believed: Usage) -> list[str]:
     return [f"{name} {_shown(figure)}" for name, figure, known in pairs if figure is not None and figure != known]
 
 
-def most_of(request: ChatRequest, answer: tuple[Message, ...], reserved_tokens: int, reported: int) -> int:
-    """What a call can have used at most: ten times what it is estimated at, and 100,000.
-
-    Counted from the newest message on, and no further than ``reported`` needs to be believed.
-    """
-    options, counter = request.options, char_counter(4)
-    if any(options.extra.get(name) for name in _ADDED_BY_SERVER) or any(map(_is_run_by_server, options.tools)):
-        return _LARGEST
-    needed = (reported - SLACK) / _FACTOR
-    estimate = reserved_tokens + counter.count_options(options)
-    for message in reversed((*request.messages, *answer)):
-        if estimate >= needed:
-            break
-        if any(map(_is_elsewhere, message.parts)):
-            return _LARGEST
-        estimate += counter.count_message(message)
-    return _FACTOR * estimate + SLACK
-
-
 def _believed(figure: object, most: Callable[[int], int] | None) -> int | None:
     if figure is None:
         return 0
@@ -83,22 +57,10 @@ def _believed(figure: object, most: Callable[[int], int] | None) -> int | None:
         return None
     if count <= SLACK:
         return count if count >= 0 else None
-    return count if count <= min(_LARGEST, most(count) if most is not None else _LARGEST) else None
+    return count if count <= min(LARGEST, most(count) if most is not None else LARGEST) else None
 
 
 def _shown(figure: object) -> str:
     if isinstance(figure, int) and not isinstance(figure, bool):
         return f"{figure:,}" if abs(figure) < 10**15 else f"of {figure.bit_length():,} bits"
     return f"as {type(figure).__name__}"
-
-
-def _is_run_by_server(tool: DeclaredTool) -> bool:
-    """Whether the model reads its results within the very call."""
-    return type(tool) is ProviderItem
-
-
-def _is_elsewhere(part: Part) -> bool:
-    """Whether it is, or holds, a document of which the request has no more than the address."""
-    if isinstance(part, ToolResult) and not isinstance(part.output, str):
-        return any(map(_is_elsewhere, part.output))
-    return isinstance(part, File) and bool(part.url or part.file_id)

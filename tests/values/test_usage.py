@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, File, Message, ProviderItem, ToolDeclaration, Usage
-from chatstack.tokens.reported import SLACK, credible, doubted, most_of
+from chatstack.tokens.upper_bound import most_of
+from chatstack.values.usage import SLACK, credible, doubted
 
 NO_BOUND: Callable[[int], int] = lambda figure: figure  # noqa: E731
 

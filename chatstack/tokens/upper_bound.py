@@ -1,0 +1,44 @@
+"""The most tokens that a call can have used."""
+
+from __future__ import annotations
+
+from chatstack.tokens.counter import char_counter
+from chatstack.values.messages import Message
+from chatstack.values.parts import File, Part, ProviderItem, ToolResult
+from chatstack.values.requests import ChatRequest, DeclaredTool
+from chatstack.values.usage import LARGEST, SLACK
+
+_FACTOR = 10
+_ADDED_BY_SERVER = ("previous_response_id", "conversation", "prompt", "tools", "mcp_servers", "web_search_options")
+"""Fields of ``options.extra`` that let a model read more than the request has."""
+
+
+def most_of(request: ChatRequest, answer: tuple[Message, ...], reserved_tokens: int, reported: int) -> int:
+    """What a call can have used at most: ten times what it is estimated at, and 100,000.
+
+    Counted from the newest message on, and no further than ``reported`` needs to be believed.
+    """
+    options, counter = request.options, char_counter(4)
+    if any(options.extra.get(name) for name in _ADDED_BY_SERVER) or any(map(_is_run_by_server, options.tools)):
+        return LARGEST
+    needed = (reported - SLACK) / _FACTOR
+    estimate = reserved_tokens + counter.count_options(options)
+    for message in reversed((*request.messages, *answer)):
+        if estimate >= needed:
+            break
+        if any(map(_is_elsewhere, message.parts)):
+            return LARGEST
+        estimate += counter.count_message(message)
+    return _FACTOR * estimate + SLACK
+
+
+def _is_run_by_server(tool: DeclaredTool) -> bool:
+    """Whether the model reads its results within the very call."""
+    return type(tool) is ProviderItem
+
+
+def _is_elsewhere(part: Part) -> bool:
+    """Whether it is, or holds, a document of which the request has no more than the address."""
+    if isinstance(part, ToolResult) and not isinstance(part.output, str):
+        return any(map(_is_elsewhere, part.output))
+    return isinstance(part, File) and bool(part.url or part.file_id)
