@@ -9,8 +9,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chatstack.client.entries import LayerSpec as LayerSpec
-    from chatstack.client.entries import named as named
     from chatstack.client.fronts import ChatFronts as ChatFronts
     from chatstack.client.protocol import ChatClient as ChatClient
     from chatstack.client.protocol import CountsTokens as CountsTokens
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
     from chatstack.client.protocol import TellsKind as TellsKind
     from chatstack.client.protocol import TellsWindow as TellsWindow
     from chatstack.client.protocol import find as find
-    from chatstack.client.stack import BuiltClient as BuiltClient
-    from chatstack.client.stack import ChatStack as ChatStack
-    from chatstack.client.stack import LayerOrderWarning as LayerOrderWarning
     from chatstack.client.stream import ChatStream as ChatStream
     from chatstack.client.wiring import FROM_CONTAINER as FROM_CONTAINER
     from chatstack.client.wiring import Layer as Layer
@@ -96,6 +91,11 @@ if TYPE_CHECKING:
     from chatstack.providers.converters import to_anthropic as to_anthropic
     from chatstack.providers.converters import to_openai_chat as to_openai_chat
     from chatstack.providers.converters import to_openai_responses as to_openai_responses
+    from chatstack.stack.entries import LayerSpec as LayerSpec
+    from chatstack.stack.entries import named as named
+    from chatstack.stack.recipe import BuiltClient as BuiltClient
+    from chatstack.stack.recipe import ChatStack as ChatStack
+    from chatstack.stack.recipe import LayerOrderWarning as LayerOrderWarning
     from chatstack.telemetry.emission import Telemetry as Telemetry
     from chatstack.telemetry.events import ProgressEvent as ProgressEvent
     from chatstack.telemetry.feed import ProgressEvents as ProgressEvents
@@ -201,8 +201,8 @@ _HOMES = {
         "TellsWindow",
         "find",
     ),
-    "chatstack.client.entries": ("LayerSpec", "named"),
-    "chatstack.client.stack": ("BuiltClient", "ChatStack", "LayerOrderWarning"),
+    "chatstack.stack.entries": ("LayerSpec", "named"),
+    "chatstack.stack.recipe": ("BuiltClient", "ChatStack", "LayerOrderWarning"),
     "chatstack.client.stream": ("ChatStream",),
     "chatstack.client.wiring": ("FROM_CONTAINER", "Layer", "Resolver"),
     "chatstack.errors": (
@@ -274,7 +274,7 @@ _ELSEWHERE = {
     "TelemetryCapture": "chatstack.testing",
     "SQLiteStore": "chatstack.stores.sqlite",
     "SQLiteJournal": "chatstack.stores.sqlite_journal",
-    "LiveView": "chatstack.live",
+    "LiveView": "chatstack.workbench.live",
 }
 """What is looked for here and lies where its extra, or its file, is needed."""
 

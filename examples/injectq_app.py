@@ -31,8 +31,8 @@ from chatstack import (
     ToolResultClearer,
     tool,
 )
-from chatstack.demo.stand_in import StandIn
 from chatstack.di.injectq import conversation, install
+from chatstack.workbench.demo.stand_in import StandIn
 
 CITIES = ("Dubai", "Lisbon", "Oslo", "Nairobi", "Lima", "Cairo", "Quito", "Delhi")
 

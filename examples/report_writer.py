@@ -41,11 +41,11 @@ from chatstack import (
     tool,
     workspace_tools,
 )
-from chatstack.demo.span_tree import SpanRecorder, span_tree
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient
 from chatstack.stores.sqlite_journal import SQLiteJournal
 from chatstack.tokens.counter import char_counter
+from chatstack.workbench.demo.span_tree import SpanRecorder, span_tree
 
 FACTS = {
     "Mercury": "Mercury goes around the Sun in 88 days and has no moon.",

@@ -34,9 +34,9 @@ from chatstack import (
     Usage,
     tool,
 )
-from chatstack.demo.stand_in import StandIn
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient
+from chatstack.workbench.demo.stand_in import StandIn
 
 _KNOWN = """Dubai 38 Lisbon 18 Oslo -3 Nairobi 25 Tokyo 21 Lima 19 Cairo 33 Seoul 8 Sydney 24 Reykjavik 1 Mumbai 31
 Athens 22 Vienna 12 Prague 10 Warsaw 7 Madrid 20 Rome 19 Dublin 11 Helsinki -1 Riga 4 Bern 9 Delhi 35 Dhaka 32 Hanoi 28

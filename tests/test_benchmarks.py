@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from chatstack.replay.measures.measuring import WireCounter
-from chatstack.replay.policies import policies_for
-from tests.replay.conversations import outcome_of, recording, setup_of, talk
+from chatstack.workbench.replay.measures.measuring import WireCounter
+from chatstack.workbench.replay.policies import policies_for
+from tests.workbench.replay.conversations import outcome_of, recording, setup_of, talk
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "tests" / "benchmarks"

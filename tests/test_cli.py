@@ -11,7 +11,7 @@ import pytest
 
 from chatstack.cli import COMMANDS, main
 from tests.command_line import HOSTILE, error_of
-from tests.replay.conversations import assistant, conversation, user, write_lines
+from tests.workbench.replay.conversations import assistant, conversation, user, write_lines
 
 ONE = conversation(user("hello"), assistant("hi"))
 
@@ -80,7 +80,7 @@ def test_an_interrupt_is_one_line_and_not_a_traceback(
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("chatstack.cli.replay.run", interrupted)
+    monkeypatch.setattr("chatstack.workbench.replay.command.run", interrupted)
 
     path = write_lines(tmp_path / "talks.jsonl", ONE)
     assert error_of(capsys, "replay", path, code=130) == "chatstack: error: interrupted"

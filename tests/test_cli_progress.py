@@ -8,7 +8,7 @@ import pytest
 
 from chatstack.cli import main
 from chatstack.cli.progress_bar import Progress
-from tests.replay.conversations import talk, write_lines
+from tests.workbench.replay.conversations import talk, write_lines
 
 
 def test_the_bar_moves_with_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ from chatstack import (
     WiringError,
     find,
 )
-from chatstack.client.stack import ChatStack
 from chatstack.config import recipes as config
 from chatstack.config.recipes import from_config
 from chatstack.providers.openai import OpenAIChatClient
+from chatstack.stack.recipe import ChatStack
 from chatstack.testing import ScriptedClient
 
 GUARD: dict[str, object] = {"use": "ContextWindowGuard", "max_context_tokens": 900}

@@ -12,7 +12,7 @@ import pytest
 
 from chatstack import from_config
 from chatstack.cli import main
-from chatstack.demo.stand_in import StandIn
+from chatstack.workbench.demo.stand_in import StandIn
 from tests.warning_lines import without_warnings
 
 ROOT = Path(__file__).resolve().parents[1]

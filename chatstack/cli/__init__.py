@@ -20,13 +20,13 @@ from chatstack.errors import ChatStackError
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": (
-        "chatstack.demo.command",
+        "chatstack.workbench.demo.command",
         "watch a conversation outgrow its context window; needs no key",
     ),
     "inspect": ("chatstack.cli.inspect", "show the stack that a config file describes, with every option"),
-    "replay": ("chatstack.cli.replay", "compare what stacks would send of recorded conversations"),
+    "replay": ("chatstack.workbench.replay.command", "compare what stacks would send of recorded conversations"),
     "schema": ("chatstack.cli.schema", "print the JSON schema of config files, for editors"),
-    "tune": ("chatstack.cli.tune", "find the cheapest settings for recorded conversations"),
+    "tune": ("chatstack.workbench.replay.tuning.command", "find the cheapest settings for recorded conversations"),
 }
 """Each command's module, and what it does in one line."""
 

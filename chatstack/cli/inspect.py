@@ -18,9 +18,9 @@ from chatstack.errors import WiringError
 
 if TYPE_CHECKING:
     from chatstack.cli import Subparsers
-    from chatstack.client.entries import LayerSpec
     from chatstack.config.options import Option
     from chatstack.config.recipes import Recipe
+    from chatstack.stack.entries import LayerSpec
 
 _COLUMNS = 80
 _INDENT = 3

@@ -1,1 +1,1 @@
-"""Floor 1: the client protocol, its stream and fronts, and the stack that puts layers around a provider."""
+"""The client protocol, its stream and its fronts."""

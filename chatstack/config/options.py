@@ -12,10 +12,10 @@ from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from chatstack.client.protocol import ChatClient
-from chatstack.client.services import SupportsLayer
 from chatstack.client.wiring import Layer, Resolver, option_names, service_type
 from chatstack.config.values import is_plain
 from chatstack.context.strategy import StrategyApplier
+from chatstack.stack.services import SupportsLayer
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tools.tool import Tool
 

@@ -35,10 +35,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from chatstack import plugins
-from chatstack.client.entries import LayerSource, LayerSpec
 from chatstack.client.protocol import ChatClient, layer_kind
-from chatstack.client.services import SharedServices, SupportsLayer
-from chatstack.client.stack import AT_MOST_ONE, ChatStack
 from chatstack.client.wiring import name_of, service_type, wire
 from chatstack.config.files import opened
 from chatstack.config.making import check_made, hidden_texts, told_at
@@ -56,6 +53,9 @@ from chatstack.config.options import (
 from chatstack.config.spellings import OPTIONS, Entry, check_choices, entry_of
 from chatstack.config.values import Config, check_keys, converted, key_shown, kind_of, nearest_to, shown, table
 from chatstack.errors import WiringError
+from chatstack.stack.entries import LayerSource, LayerSpec
+from chatstack.stack.recipe import AT_MOST_ONE, ChatStack
+from chatstack.stack.services import SharedServices, SupportsLayer
 
 LAYERS: Mapping[str, str] = {
     "Budget": "chatstack.layers.budget",

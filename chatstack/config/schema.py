@@ -18,7 +18,6 @@ import msgspec
 
 from chatstack import plugins
 from chatstack.client.protocol import layer_kind
-from chatstack.client.stack import AT_MOST_ONE
 from chatstack.client.wiring import name_of
 from chatstack.config.bounds import BOUNDS, ONE_OF
 from chatstack.config.imported import NAME
@@ -27,6 +26,7 @@ from chatstack.config.recipes import COUNTERS, LAYERS, PROVIDERS, STORES
 from chatstack.config.spellings import CHOICES, OPTIONS, TYPES
 from chatstack.config.values import LARGEST, struct_in, takes_none, without_paths
 from chatstack.context.memory import ContextMemory
+from chatstack.stack.recipe import AT_MOST_ONE
 
 Schema: TypeAlias = dict[str, object]
 

@@ -1,1 +1,1 @@
-"""Floor 2: what would be sent, how it may be edited, and the memory of what has been decided."""
+"""What would be sent, how it may be edited, and the memory of what has been decided."""

@@ -27,9 +27,9 @@ from chatstack.di.extras import needs_extra
 with needs_extra("chatstack.di.dependency_injector", "dependency_injector", "dependency-injector"):
     from dependency_injector import providers
 
-from chatstack.client.stack import BuiltClient, ChatStack
 from chatstack.di.kept import Provider, Watch, derived, effective
 from chatstack.errors import WiringError
+from chatstack.stack.recipe import BuiltClient, ChatStack
 
 Services: TypeAlias = "Mapping[type, providers.Provider[Any]]"
 """What layers may ask for by their type hints, and what provides it."""

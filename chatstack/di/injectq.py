@@ -27,13 +27,13 @@ with needs_extra("chatstack.di.injectq", "injectq", "injectq"):
 
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
-from chatstack.client.stack import BuiltClient, ChatStack
 from chatstack.client.wiring import Resolver, ask, is_bound, name_of
 from chatstack.context.memory import ContextMemory
 from chatstack.context.strategy import Strategy
 from chatstack.errors import WiringError
 from chatstack.layers.summarizing import SummaryClient
 from chatstack.nodes.managers import BaseContextManager, StackContextManager, StrategyContextManager
+from chatstack.stack.recipe import BuiltClient, ChatStack
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
 

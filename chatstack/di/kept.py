@@ -20,9 +20,9 @@ from weakref import WeakValueDictionary
 
 from dependency_injector import errors, providers
 
-from chatstack.client.services import SharedServices
-from chatstack.client.stack import ChatStack
 from chatstack.errors import WiringError
+from chatstack.stack.recipe import ChatStack
+from chatstack.stack.services import SharedServices
 
 Provider: TypeAlias = "providers.Provider[Any]"
 InForce: TypeAlias = "dict[Provider, object]"

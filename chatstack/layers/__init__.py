@@ -1,1 +1,1 @@
-"""Floor 3: the layers, one file each."""
+"""The layers, one file each."""

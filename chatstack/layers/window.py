@@ -10,7 +10,6 @@ from typing import ClassVar
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind
-from chatstack.client.stack import layer_repr
 from chatstack.client.stream import ChatStream
 from chatstack.context.attempts import SummaryAttempts
 from chatstack.context.context import Context
@@ -25,6 +24,7 @@ from chatstack.context.truncating import Truncate
 from chatstack.context.units import is_users
 from chatstack.layers.summarizer import Summarizer
 from chatstack.layers.summarizing import SummaryClient, check_summarizing
+from chatstack.stack.recipe import layer_repr
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter

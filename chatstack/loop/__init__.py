@@ -1,1 +1,1 @@
-"""Floor 3: the iterative loop, and the workspace that it keeps its state in."""
+"""The iterative loop, and the workspace that it keeps its state in."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import ClassVar, cast
 
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo
-from chatstack.client.stack import ChatStack
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
 from chatstack.errors import WiringError
+from chatstack.stack.recipe import ChatStack
 from chatstack.tokens.counter import TokenizerCounter
 from chatstack.tokens.published import load_tables
 from chatstack.values.messages import Message

@@ -8,12 +8,12 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
-from chatstack.client.stack import BuiltClient, ChatStack
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
 from chatstack.errors import InputError, WiringError
 from chatstack.nodes.managers import BaseContextManager
 from chatstack.nodes.state import HasMessages, S, messages_of, state_with
+from chatstack.stack.recipe import BuiltClient, ChatStack
 from chatstack.telemetry.shortening import shortened
 from chatstack.telemetry.tracer import needs_tracer
 from chatstack.telemetry.turns import attached

@@ -6,13 +6,13 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 from chatstack.client.protocol import ChatClient
-from chatstack.client.stack import ChatStack
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
 from chatstack.nodes.chat_node import ChatNode, check_node
 from chatstack.nodes.managers import BaseContextManager
 from chatstack.nodes.overheard import Overheard
 from chatstack.nodes.state import AgentState
+from chatstack.stack.recipe import ChatStack
 from chatstack.telemetry.tracer import needs_tracer
 from chatstack.tools.execution import graph_signals
 from chatstack.values.requests import ChatOptions

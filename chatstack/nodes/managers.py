@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from chatstack.client.protocol import ChatClient, ProviderInfo, layer_kind, provider_info
-from chatstack.client.stack import ChatStack
 from chatstack.client.wiring import Resolver
 from chatstack.context.memory import ContextMemory
 from chatstack.context.strategy import Strategy
@@ -16,6 +15,7 @@ from chatstack.errors import WiringError
 from chatstack.nodes.applying import Applied, Outlet
 from chatstack.nodes.state import S, messages_of, state_with
 from chatstack.nodes.turns import NewestTurns, check_turns
+from chatstack.stack.recipe import ChatStack
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message

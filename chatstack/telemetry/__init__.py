@@ -1,1 +1,1 @@
-"""Floor 1: each fact said once, seen as a span, a log record, a metric and a progress event."""
+"""Each fact said once, seen as a span, a log record, a metric and a progress event."""

@@ -6,11 +6,11 @@ import asyncio
 
 import msgspec
 
-from chatstack.client.stack import ChatStack
 from chatstack.context.memory import ContextMemory
 from chatstack.context.sharing import DecisionStore
 from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.summarizer import Summarizer
+from chatstack.stack.recipe import ChatStack
 from chatstack.testing.capture import TelemetryCapture
 from chatstack.testing.exchanges import same
 from chatstack.testing.scripted import ScriptedClient

@@ -1,1 +1,1 @@
-"""Floor 3: tools, and the loop that runs them."""
+"""Tools, and the loop that runs them."""

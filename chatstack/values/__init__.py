@@ -1,1 +1,1 @@
-"""Floor 0: the immutable values that go through a stack."""
+"""The immutable values that go through a stack."""

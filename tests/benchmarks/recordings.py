@@ -26,16 +26,16 @@ from pathlib import Path
 
 import results  # beside this file
 
-from chatstack.replay.measures.figures import PolicyFigures
-from chatstack.replay.measures.measuring import WireCounter
-from chatstack.replay.outcomes import Outcome
-from chatstack.replay.parallel import cores, replay
-from chatstack.replay.peers import peer_policies
-from chatstack.replay.policies import Policy, policies_for
-from chatstack.replay.reading.recordings import read_recordings
-from chatstack.replay.reading.sources import sources_from
-from chatstack.replay.running import Setup
-from chatstack.replay.telling import percent
+from chatstack.workbench.replay.measures.figures import PolicyFigures
+from chatstack.workbench.replay.measures.measuring import WireCounter
+from chatstack.workbench.replay.outcomes import Outcome
+from chatstack.workbench.replay.parallel import cores, replay
+from chatstack.workbench.replay.peers import peer_policies
+from chatstack.workbench.replay.policies import Policy, policies_for
+from chatstack.workbench.replay.reading.recordings import read_recordings
+from chatstack.workbench.replay.reading.sources import sources_from
+from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.telling import percent
 
 SETS = (("tau_airline_gpt4o", "airline", (4_000, 8_000)), ("swe_gemini3_mini", "coding", (8_000, 16_000)))
 TOO_SMALL = ("swe_gemini3_mini", "coding", (2_000,))

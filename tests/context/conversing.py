@@ -28,12 +28,12 @@ from chatstack import (
     Truncate,
     Usage,
 )
-from chatstack.client.stack import BuiltClient
 from chatstack.client.stream import ChatStream
 from chatstack.context.units import is_users
-from chatstack.replay.recorder import EditLog
+from chatstack.stack.recipe import BuiltClient
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient
+from chatstack.workbench.replay.recorder import EditLog
 from tests.histories import decoded_again
 
 MOST_CALLS = 16

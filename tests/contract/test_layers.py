@@ -32,14 +32,14 @@ from chatstack import (
     ToolLoopError,
     ToolResultClearer,
 )
-from chatstack.client.stack import BuiltClient
 from chatstack.context.strategy import StrategyApplier
-from chatstack.demo.ledger import RequestScale
 from chatstack.layers.window import WindowKeeper
 from chatstack.nodes.overheard import Overheard
+from chatstack.stack.recipe import BuiltClient
 from chatstack.telemetry.events import ProgressKind
 from chatstack.testing import LayerContract, ScriptedClient
 from chatstack.testing.conversations import ANSWERS, CANARY, HISTORIES, TOOLS
+from chatstack.workbench.demo.ledger import RequestScale
 
 LIMIT = 240
 """Tokens; most histories of the contract are longer."""
@@ -224,7 +224,7 @@ def layers_in(modules: Iterable[object]) -> set[type]:
     }
 
 
-OF_OTHERS = ("chatstack.replay.peers.langchain", "chatstack.replay.peers.agent_framework")
+OF_OTHERS = ("chatstack.workbench.replay.peers.langchain", "chatstack.workbench.replay.peers.agent_framework")
 
 
 def modules_of_ours() -> list[object]:

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from chatstack import ChatOptions, Message, Telemetry
-from chatstack.client.stack import BuiltClient
-from chatstack.demo.stand_in import StandIn
+from chatstack.stack.recipe import BuiltClient
 from chatstack.telemetry.content import ContentCapture
+from chatstack.workbench.demo.stand_in import StandIn
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "travel_assistant.py"
 LONG = "world-tour"

@@ -15,8 +15,8 @@ import pytest
 
 from chatstack import Message, ToolCall
 from chatstack.context.summaries import OPENING
-from chatstack.demo.stand_in import StandIn
 from chatstack.testing import ScriptedClient
+from chatstack.workbench.demo.stand_in import StandIn
 from tests.servers import mock_server
 from tests.warning_lines import without_warnings
 

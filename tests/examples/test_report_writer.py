@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from chatstack import Message, ToolCall
-from chatstack.demo.stand_in import StandIn
 from chatstack.testing import ScriptedClient
+from chatstack.workbench.demo.stand_in import StandIn
 from tests.examples.test_examples import EXAMPLES, example
 from tests.servers import mock_server
 

@@ -25,7 +25,7 @@ from chatstack import (
     Usage,
     WiringError,
 )
-from chatstack.client.stack import LayerOrderWarning
+from chatstack.stack.recipe import LayerOrderWarning
 from chatstack.testing import TelemetryCapture
 from tests.layers.budgets import BOTH, Metered, Round, ask, calls, look, pairs_are_whole, stack_of
 

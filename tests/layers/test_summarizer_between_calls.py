@@ -25,7 +25,7 @@ from chatstack import (
     Usage,
     WiringError,
 )
-from chatstack.client.stack import BuiltClient
+from chatstack.stack.recipe import BuiltClient
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.testing.scripted import Answer
 from tests.context.test_outages import Clock

@@ -37,7 +37,7 @@ from chatstack.providers.openai.responses_parts import WIRE as RESPONSES
 from chatstack.testing import ScriptedClient
 from chatstack.testing.generated import MESSAGES, PROPERTY
 from tests.providers.test_between_wires import CONVERSATIONS
-from tests.replay.conversations import data_file
+from tests.workbench.replay.conversations import data_file
 
 
 def _read_anthropic(written: Any) -> list[Message]:

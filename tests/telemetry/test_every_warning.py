@@ -28,9 +28,9 @@ from chatstack import (
     ToolCall,
     Usage,
 )
-from chatstack.client.stack import LayerOrderWarning
 from chatstack.loop.workspace import MemoryWorkspace
 from chatstack.semconv import WarningCode
+from chatstack.stack.recipe import LayerOrderWarning
 from chatstack.testing import Answer, CapturedSpan, MetricPoint, ScriptedClient, TelemetryCapture
 from tests.telemetry.scenarios import (
     CALL,

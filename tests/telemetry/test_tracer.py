@@ -27,7 +27,7 @@ from chatstack import (
     Telemetry,
     Usage,
 )
-from chatstack.client.stack import ChatStack
+from chatstack.stack.recipe import ChatStack
 from chatstack.testing import ScriptedClient, TelemetryCapture
 
 INFO = ProviderInfo(name="openai", model="gpt-5-mini", server_address="127.0.0.1", server_port=8080)

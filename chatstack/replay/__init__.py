@@ -1,1 +1,0 @@
-"""Floor 5: recorded conversations run through policies, the recording standing in for the model."""

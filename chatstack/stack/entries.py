@@ -1,0 +1,114 @@
+"""The entries of a recipe: where a layer comes from, what it is called, and its options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Concatenate, ParamSpec, TypeAlias, cast, overload
+
+from chatstack.client.protocol import ChatClient, is_client
+from chatstack.client.wiring import Layer, check_options, name_of, option_names
+from chatstack.errors import WiringError
+from chatstack.stack.services import SupportsLayer
+
+P = ParamSpec("P")
+
+LayerSource: TypeAlias = Layer | SupportsLayer[...] | type[SupportsLayer[...]]
+"""What ``use`` takes: a layer's class or factory, a strategy, or a strategy's class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A layer's source with a name of its own; what ``named`` gives."""
+
+    name: str
+    source: LayerSource
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Make the layer, or the strategy, as its class or factory would."""
+        return cast("Callable[..., object]", self.source)(*args, **options)
+
+
+@overload
+def named(
+    name: str, layer: Callable[Concatenate[ChatClient, P], ChatClient], /
+) -> Callable[Concatenate[ChatClient, P], ChatClient]: ...
+
+
+@overload
+def named(name: str, strategy: Callable[P, SupportsLayer[...]], /) -> Callable[P, SupportsLayer[...]]: ...
+
+
+@overload
+def named(name: str, strategy: SupportsLayer[P], /) -> Callable[Concatenate[ChatClient, P], ChatClient]: ...
+
+
+def named(name: str, source: Any, /) -> Any:
+    """Give a layer a name, for ``use``: where a recipe has two of a kind, or to find one again.
+
+    ``.use(named("early", ContextWindowGuard), max_context_tokens=100)``
+    """
+    if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WiringError(f"named: {name!r} is no name; pass text", parameter="name")
+    return Named(name, source)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """One entry of a recipe."""
+
+    name: str
+    source: LayerSource
+    options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={self._shown(name, value)}" for name, value in self.options.items())
+        source = name_of(self.source)
+        called = source if self.name == source else f"named({self.name!r}, {source})"
+        return f"use({called}{options})"
+
+    def _shown(self, name: str, value: object) -> str:
+        """An option, unless it may be a secret: what a layer's own repr keeps to itself, or text for a factory."""
+        fields = getattr(self.source, "__dataclass_fields__", None)
+        if fields is None:
+            return repr(value) if value is None or isinstance(value, bool | int | float) else "..."
+        return repr(value) if name not in fields or fields[name].repr else "..."
+
+    def factory(self) -> tuple[Layer, Mapping[str, object]]:
+        """The layer's factory, and the options that are left for it."""
+        source = self.source
+        if isinstance(source, type) and hasattr(source, "as_layer"):
+            return self._of_strategy(cast("type[SupportsLayer[...]]", source))
+        if not isinstance(source, type) and hasattr(source, "as_layer"):
+            return cast("SupportsLayer[...]", source).as_layer(), self.options
+        return cast("Layer", source), self.options
+
+    def _of_strategy(self, strategy: type[SupportsLayer[...]]) -> tuple[Layer, Mapping[str, object]]:
+        """A strategy's class: it takes the options that it knows, the layer that applies it the others."""
+        known = list(inspect.signature(strategy).parameters)
+        own = {name: value for name, value in self.options.items() if name in known}
+        left = {name: value for name, value in self.options.items() if name not in known}
+        try:
+            layer = strategy(**own).as_layer()
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                raise
+            check_options(left, [], self.name, also=known)  # what is missing may have been misspelt
+            raise WiringError(f"layer {self.name!r}: {error}", layer=self.name) from error
+        check_options(left, option_names(layer), self.name, also=known)
+        return layer, left
+
+
+def check_source(verb: str, source: object) -> None:
+    if isinstance(source, type) or (callable(source) and not is_client(source)) or hasattr(source, "as_layer"):
+        return
+    kind = type(source).__name__
+    if is_client(source):
+        raise WiringError(
+            f"{verb}: a {kind} that is made already cannot wrap the layers behind it; pass its class and its options: "
+            f".{verb}({kind}, ...)",
+            layer=kind,
+        )
+    raise WiringError(f"{verb}: {source!r} is not a layer: pass its class, a factory, or a strategy")

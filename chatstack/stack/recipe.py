@@ -1,0 +1,266 @@
+"""The recipe: layers around a provider, immutable, built as often as wanted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, cast, overload
+
+from chatstack.client.closing import Closing
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, is_client, layer_kind
+from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import Resolver, name_of, nearest, wire
+from chatstack.errors import WiringError
+from chatstack.stack.entries import LayerSource, LayerSpec, Named, check_source
+from chatstack.stack.services import SharedServices, StackService, SupportsLayer
+from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.tracer import ModelTracer
+from chatstack.values.requests import ChatRequest
+
+P = ParamSpec("P")
+
+
+class LayerOrderWarning(UserWarning):
+    """A stack whose order is allowed, but hardly meant."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ChatStack:
+    """An immutable recipe of layers around a provider. The first layer used is the outermost.
+
+    Every ``use``, ``override`` and ``without`` gives a new recipe; all of them share the services that keep what has
+    been decided and learnt (the context memory among them), so decisions outlive a built client.
+    """
+
+    provider: ChatClient
+    _: KW_ONLY
+    memory: StackService | None = None
+    trace_model_calls: bool = True
+    layers: tuple[LayerSpec, ...] = ()
+    services: SharedServices = field(default_factory=SharedServices)
+
+    def __post_init__(self) -> None:
+        kind = name_of(self.provider)
+        if isinstance(self.provider, type):
+            raise WiringError(f"ChatStack: provider is the class {kind} itself; pass an instance", parameter="provider")
+        if not is_client(self.provider):
+            raise WiringError(
+                f"ChatStack: provider is a {kind}, which has no send(); pass a chat client", parameter="provider"
+            )
+        if self.memory is not None:
+            if isinstance(self.memory, type) or not getattr(self.memory, "shared_by_stack", False):
+                is_class = "the class " if isinstance(self.memory, type) else "a "
+                told = f"memory is {is_class}{name_of(self.memory)}; pass a ContextMemory()"
+                raise WiringError(f"ChatStack: {told}", parameter="memory")
+            self.services.add(self.memory)
+
+    @overload
+    def use(
+        self, layer: Callable[Concatenate[ChatClient, P], ChatClient], /, *args: P.args, **options: P.kwargs
+    ) -> ChatStack: ...
+
+    @overload
+    def use(self, strategy: Callable[P, SupportsLayer[...]], /, *args: P.args, **options: P.kwargs) -> ChatStack: ...
+
+    @overload
+    def use(self, strategy: SupportsLayer[P], /, *args: P.args, **options: P.kwargs) -> ChatStack: ...
+
+    def use(self, source: Any, /, *args: object, **options: Any) -> ChatStack:
+        """Add a layer inside those before it, with its own options by name: a layer's class or factory, a strategy, or
+        a strategy's class. ``named("...", source)`` in its place gives it a name."""
+        if args:
+            raise WiringError(f"use: {args[0]!r}: options are given by name: .use({name_of(source)}, ...=...)")
+        name = options.pop("name", None)
+        if name is not None:
+            told = f".use({name_of(source)}, name={name!r}) is deprecated: .use(named({name!r}, {name_of(source)}))"
+            warnings.warn(told, DeprecationWarning, stacklevel=2)
+        return self.with_layer(source, name, options)
+
+    def with_layer(self, source: LayerSource, name: str | None, options: Mapping[str, object]) -> ChatStack:
+        """Add a layer whose name and options are data: what ``use`` does, for who reads them from somewhere."""
+        source, name = _unwrapped(source, name)
+        check_source("use", source)
+        spec = LayerSpec(name or name_of(source), source, MappingProxyType(dict(options)))
+        return self._with((*self.layers, spec))
+
+    def override(self, name: str, source: LayerSource | None = None, **options: object) -> ChatStack:
+        """The recipe with one layer changed: other options, or something else in its place.
+
+        The layer keeps its name, unless ``source`` brings one: ``named("...", source)``.
+        """
+        position = self._position(name, "override")
+        old = self.layers[position]
+        source, called = _unwrapped(old.source if source is None else source, name)
+        check_source("override", source)
+        kept = dict(old.options) if source is old.source else {}
+        new = LayerSpec(called or name, source, MappingProxyType({**kept, **options}))
+        return self._with((*self.layers[:position], new, *self.layers[position + 1 :]))
+
+    def without(self, name: str) -> ChatStack:
+        """The recipe with one layer left out."""
+        position = self._position(name, "without")
+        return self._with(self.layers[:position] + self.layers[position + 1 :])
+
+    def build(self, resolve: Resolver | None = None) -> BuiltClient:
+        """A client: the layers made anew around the provider. ``resolve`` gives them what their type hints ask for.
+
+        Raises ``WiringError``, naming layer and parameter, for whatever cannot work.
+        """
+        resolver = self.services.behind(resolve)
+        specs = self._specs()
+        made: list[object] = []
+        client = self.provider
+        for spec in reversed(specs):
+            factory, options = spec.factory()
+            client = wire(factory, client, options, name=spec.name, resolve=resolver, has_resolver=resolve is not None)
+            made.append(client)
+        made.reverse()
+        names = [spec.name for spec in specs]
+        kinds = [_kind_in_stack(name, layer) for name, layer in zip(names, made, strict=True)]
+        _check_at_most_one(names, kinds)
+        for misplaced in _misplaced(names, kinds):
+            cast("Telemetry", resolver(Telemetry)).warn("layer_order", misplaced, {}, span_name="build_stack")
+            warnings.warn(misplaced, LayerOrderWarning, stacklevel=2)
+        return BuiltClient(client, tuple(made), tuple(names), self.provider)
+
+    @asynccontextmanager
+    async def open(self, resolve: Resolver | None = None) -> AsyncGenerator[BuiltClient, None]:
+        """Fresh layers for one conversation, closed at the end. The provider stays open."""
+        async with self.build(resolve) as client:
+            yield client
+
+    if not TYPE_CHECKING:  # a type checker knows by itself
+
+        def __getattr__(self, name: str) -> object:
+            told = f"'ChatStack' object has no attribute {name!r}"
+            if hasattr(ChatFronts, name):
+                told += "; a stack is a recipe, and what build() gives is a client"
+            raise AttributeError(told, name=name, obj=self)
+
+    def __repr__(self) -> str:
+        return "".join([f"ChatStack({self.provider!r})", *(f"\n    .{spec!r}" for spec in self.layers)])
+
+    def _specs(self) -> tuple[LayerSpec, ...]:
+        has_tracer = any(spec.source is ModelTracer for spec in self.layers) or any(
+            isinstance(each, ModelTracer) for each in chain(self.provider)
+        )
+        if has_tracer or not self.trace_model_calls:
+            return self.layers
+        return (*self.layers, LayerSpec("ModelTracer", ModelTracer))
+
+    def _position(self, name: str, verb: str) -> int:
+        for position, spec in enumerate(self.layers):
+            if spec.name == name:
+                return position
+        hint = nearest(name, (spec.name for spec in self.layers))
+        raise WiringError(f"{verb}: no layer {name!r} in this stack; {hint}", layer=name)
+
+    def _with(self, layers: tuple[LayerSpec, ...]) -> ChatStack:
+        names = [spec.name for spec in layers]
+        called = next((name for name in names if names.count(name) > 1), None)
+        if called is not None:
+            raise WiringError(
+                f"layer {called!r}: there is one of that name already; use named('...', ...), or name in a file",
+                layer=called,
+                parameter="name",
+            )
+        return replace(self, layers=layers)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BuiltClient(Closing, ChatFronts):
+    """What ``build`` returns: the whole stack as one client, with both fronts.
+
+    Closing it ends the layers' background work, never the provider.
+    """
+
+    inner: ChatClient
+    layers: tuple[object, ...]
+    names: tuple[str, ...]
+    provider: ChatClient
+
+    kind: ClassVar[LayerKind] = "stack"
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.inner.send(request)
+
+    async def aclose(self) -> None:
+        """End what the layers do in the background."""
+        async with AsyncExitStack() as closing:
+            for layer in reversed(self.layers):
+                close = getattr(layer, "aclose", None)
+                if close is not None:
+                    closing.push_async_callback(close)
+
+    def __repr__(self) -> str:
+        lines = [layer_repr(layer) for layer in (*self.layers, self.provider)]
+        return "\n".join(f"{'  ' * depth}{'└ ' if depth else ''}{line}" for depth, line in enumerate(lines))
+
+
+def layer_repr(layer: object) -> str:
+    """A layer by itself, without what it wraps; a value of its own kind of repr is left to it."""
+    fields = getattr(type(layer), "__dataclass_fields__", None)
+    if fields is None:
+        return repr(layer) if getattr(layer, "inner", None) is None else type(layer).__name__
+    shown = [
+        f"{name}={value!r}"
+        for name, each in fields.items()
+        if each.repr and name != "inner" and (value := getattr(layer, name)) != each.default and value is not None
+    ]
+    return f"{type(layer).__name__}({', '.join(shown)})"
+
+
+AT_MOST_ONE: Mapping[str, str] = MappingProxyType(
+    {"tool_loop": "tool loops", "reporter": "progress reporters", "tracer": "model tracers"}
+)
+"""The kinds of layers of which a stack has one at most, and what several of them are called."""
+
+
+_WRONG_PLACES: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("context", "outside"): "it sees a turn's first request only, so a long loop can still overflow",
+        ("fallback", "outside"): "its other clients are asked without tools",
+        ("budget", "inside"): "it sees one round at a time, so a turn can still exceed it",
+    }
+)
+"""By kind of layer and side of the tool loop: what is wrong with it there."""
+
+
+def _kind_in_stack(name: str, layer: object) -> str:
+    """The kind of a layer; refuses a name that no kind has, as it would silently mean nothing."""
+    kind, told = layer_kind(layer), cast("object", getattr(layer, "kind", ""))
+    if not kind and isinstance(told, str) and told:
+        hint = nearest(told, LAYER_KINDS)
+        raise WiringError(f"layer {name!r}: kind={told!r} is no kind of layer; {hint}", layer=name, parameter="kind")
+    return kind
+
+
+def _unwrapped(source: object, name: str | None) -> tuple[LayerSource, str | None]:
+    """Return a layer's source and its name, which ``named`` gives before all."""
+    if isinstance(source, Named):
+        return source.source, source.name
+    return cast("LayerSource", source), name
+
+
+def _check_at_most_one(names: list[str], kinds: list[str]) -> None:
+    for kind, word in AT_MOST_ONE.items():
+        found = [name for name, each in zip(names, kinds, strict=True) if each == kind]
+        if len(found) > 1:
+            raise WiringError(f"two {word} in one stack: {' and '.join(found)}; leave one out", layer=found[1])
+
+
+def _misplaced(names: list[str], kinds: list[str]) -> Iterator[str]:
+    """What is said of layers that stand on the wrong side of the tool loop."""
+    if "tool_loop" not in kinds:
+        return
+    loop = kinds.index("tool_loop")
+    there = names[loop]
+    for position, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        side, move = ("outside", "behind") if position < loop else ("inside", "before")
+        why = _WRONG_PLACES.get((kind, side))
+        if why:
+            yield f"layer {name!r} is {side} the tool loop {there!r}: {why}; move it {move} {there!r}"

@@ -1,0 +1,78 @@
+"""``chatstack demo``: its arguments, and the run from the first line to the last.
+
+What it needs beyond the library itself is imported when it runs, so that a missing extra is one clear line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+from typing import TYPE_CHECKING
+
+from chatstack.errors import ChatStackError
+
+if TYPE_CHECKING:
+    from chatstack.cli import Subparsers
+
+PROVIDERS = ("openai", "openai-responses", "anthropic")
+_EXTRAS = {"openai": "demo", "anthropic": "demo,anthropic"}
+_DESCRIPTION = """\
+A travel assistant plans a dozen cities in one conversation, until the conversation is longer than the model's context
+window. Old tool results are cleared, the oldest turns are summarized, and a guard warns. Shown are the conversation
+while it runs, what the model still knows at the end and from which summary, its trace with the warnings marked, and the
+tokens that were sent, beside those of the whole conversation. It needs no key, no network: a small program on this
+machine stands in for the model. To see a real one, name it by --model.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add ``demo`` to the command line."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="watch a conversation outgrow its context window; needs no key",
+        description=_DESCRIPTION,
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="a real model instead of the stand-in; its provider's key is taken from the environment",
+    )
+    parser.add_argument("--provider", choices=PROVIDERS, help="whose model it is (default: openai); needs --model")
+    parser.add_argument(
+        "--base-url", metavar="URL", help="another server with the same API as the provider's; needs --model"
+    )
+    parser.add_argument(
+        "--all-spans", action="store_true", help="trace every city, not only those with a warning or an edit"
+    )
+    parser.add_argument(
+        "--live", action="store_true", help="watch the window fill, in a view that any client can have (chatstack.live)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo; 0 if all went well. Raises ``ChatStackError`` for what is missing and for what a model refuses."""
+    if args.model is None and (args.provider or args.base_url):
+        raise ChatStackError("demo: --provider and --base-url are for a real model; name it with --model")
+    _check_extras(args.provider or "openai")
+    from chatstack.workbench.demo.assistant import run_demo
+
+    return asyncio.run(run_demo(args.provider, args.model, args.base_url, every_turn=args.all_spans, live=args.live))
+
+
+def _check_extras(provider: str) -> None:
+    sdk = "anthropic" if provider == "anthropic" else "openai"
+    missing = [name for name in ("rich", sdk, "opentelemetry.sdk") if not _is_installed(name)]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise ChatStackError(
+            f"demo: {', '.join(missing)} {verb} not installed: pip install 'chatstack-core[{_EXTRAS[sdk]}]'"
+        )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent package is not there
+        return False

@@ -1,0 +1,28 @@
+"""A view of running conversations for the terminal, fed by progress events alone.
+
+It needs the extra ``cli``, and loads it when ``LiveView`` is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chatstack.workbench.live.view import LiveView as LiveView
+
+__all__ = ["LiveView"]
+
+
+def __getattr__(name: str) -> object:
+    if name != "LiveView":
+        raise AttributeError(f"module 'chatstack.workbench.live' has no attribute {name!r}")
+    try:
+        from chatstack.workbench.live.view import LiveView
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "rich":
+            raise
+        from chatstack.cli.terminal import missing_extra
+
+        raise missing_extra("rich", "cli") from error
+    globals()[name] = LiveView
+    return LiveView

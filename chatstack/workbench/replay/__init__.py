@@ -1,0 +1,1 @@
+"""Recorded conversations run through policies, the recording standing in for the model."""

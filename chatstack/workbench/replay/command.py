@@ -1,0 +1,175 @@
+"""``chatstack replay``: recorded conversations through policies, with a progress bar, a table and a page."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatstack.cli.terminal import make_console
+from chatstack.workbench.replay.arguments import (
+    STDOUT,
+    add_arguments,
+    check_targets,
+    jobs_for,
+    number,
+    replayed,
+    setup_from,
+    target_of,
+    warnings_on,
+    write,
+    write_figures,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from chatstack.cli import Subparsers
+    from chatstack.workbench.replay.outcomes import Outcome
+    from chatstack.workbench.replay.policies import Policy
+    from chatstack.workbench.replay.running import Setup
+
+_STORIES, _MOST_STORIES = 12, 100
+_DESCRIPTION = """\
+Compares what stacks would send of recorded conversations. Each recorded
+answer is asked for again, through every stack, with all that came before it.
+No model is called: the recording answers.
+
+These stacks are there: 'nothing' sends everything as it is, 'guard' leaves out
+the oldest messages that do not fit the window, 'sliding-window' sends the
+newest that fit, 'rolling-masking' the ten newest tool results,
+'batch-clearing' clears all but three when the window is full; 'ours' is what we
+recommend: it clears, then drops, in one edit, and keeps the names that were in
+it. --policy picks some of them, --pipeline adds yours.
+
+Costs are those of input tokens with a prompt cache that lives from one call
+to the next, or as long as --pause has it. Found are the values in the recorded
+tool calls that were still in what was sent. Where a stack has summaries
+written, a stand-in of 500 tokens that holds nothing takes their place.
+"""
+_EPILOG = """\
+A conversation is the body of a request (OpenAI chat completions or Responses,
+Anthropic messages), or the bare list of its messages or items:
+  {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello"}, ...]}
+A log of requests will do, also as {"request": ..., "response": ...} on each
+line: one that is the beginning of another is the same conversation.
+
+A stack for --pipeline is the list of its layers, outermost first; as TOML:
+  [[layers]]
+  use = "ContextWindowGuard"
+  max_context_tokens = 4000
+  prune_on_overflow = true
+
+example:
+  chatstack replay talks.jsonl --window 8000 --pipeline my.toml --html my.html
+
+exit codes: 0 all was read, 1 some of it could not be, 2 nothing was done
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the command to the parser."""
+    parser = subparsers.add_parser(
+        "replay",
+        help="compare what stacks would send of recorded conversations",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_arguments(parser)
+    parser.add_argument(
+        "--pipeline",
+        action="append",
+        default=[],
+        metavar="FILE",
+        type=Path,
+        help="a stack of yours to compare: a JSON, TOML or YAML file with its layers; may be given again",
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="one of the stacks that are there; may be given again (default: all of them)",
+    )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="also compare the strategies of LangChain and Agent Framework, where they are installed",
+    )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the figures there, too, as JSON; '-' writes them to standard output, and the table to standard "
+        "error",
+    )
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page there that shows the figures as pictures, and conversations call by call; it needs no "
+        "network, and holds the beginnings of those conversations' messages",
+    )
+    parser.add_argument(
+        "--stories",
+        type=number(0, _MOST_STORIES, "conversations"),
+        default=_STORIES,
+        metavar="N",
+        help=f"how many conversations the page shows, those with most to see (default: {_STORIES})",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay, report, and return 0, or 1 when something could not be read.
+
+    Raises ``ChatStackError`` for whatever keeps it from starting, before anything runs.
+    """
+    messages = make_console(stderr=True)
+    from chatstack.workbench.replay.reading.joining import JoinedRecordings
+    from chatstack.workbench.replay.reading.sources import sources_from
+
+    with sources_from(arguments.files) as sources:
+        targets = {"--json": target_of(arguments.json), "--html": arguments.html}
+        check_targets(targets, arguments, sources, arguments.pipeline)
+        with warnings_on(messages):
+            stories = arguments.stories if arguments.html else 0
+            setup = setup_from(arguments, sources, _policies(arguments), stories=stories)
+            recordings = JoinedRecordings(sources)
+            outcome = replayed(setup, recordings, jobs_for(arguments.jobs, sources), messages, "replaying")
+            outcome.joined = recordings.joined
+        _report(outcome, setup, arguments, [source.name for source in sources], messages)
+    return 1 if outcome.broken_count else 0
+
+
+def _policies(arguments: argparse.Namespace) -> list[Policy]:
+    from chatstack.workbench.replay.policies import policies_for
+
+    policies = policies_for(arguments.pipeline, arguments.policy)
+    if arguments.peers:
+        from chatstack.workbench.replay.peers import peer_policies
+
+        policies += peer_policies()
+    return policies
+
+
+def _report(
+    outcome: Outcome, setup: Setup, arguments: argparse.Namespace, files: Sequence[str], messages: Console
+) -> None:
+    from chatstack.workbench.replay.report import report_json, report_of, with_stories
+    from chatstack.workbench.replay.table import report_broken, report_faults, report_table
+
+    tools: Path | None = arguments.tools
+    report = report_of(outcome, setup, files, None if tools is None else str(tools))
+    target: str | None = arguments.json
+    (messages if target == STDOUT else make_console()).print(report_table(outcome, setup))
+    for line in (*report_faults(outcome), *report_broken(outcome)):
+        messages.print(line, soft_wrap=True)
+    if target is not None:
+        write_figures(target, report_json(report))
+    page: Path | None = arguments.html
+    if page is not None:
+        from chatstack.workbench.replay.page import page_of
+
+        write("--html", page, page_of(with_stories(report, outcome)))

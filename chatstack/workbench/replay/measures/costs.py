@@ -1,0 +1,171 @@
+"""What requests cost with a prompt cache: by the figures that most providers share, and by published prices.
+
+A cache knows what was sent before in the same conversation. Of a request it holds the longest run of whole wire
+messages that the request shares, from its start, with one of those sent for the call before, or already for this
+call; tool schemas and instructions come first and belong to it, and with another model or other tools there is none.
+That run is read, and what follows is written. Recordings do not tell the time: so many seconds are taken to pass from
+one call to the next, and a cache that does not live as long holds nothing of the call before. Answers cost the same
+under every policy and are left out; what is read and written for summaries is not, and no cache helps there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import msgspec
+
+from chatstack.tokens.caching import (
+    CACHE_READ,
+    CACHE_SECONDS,
+    CACHE_WRITE,
+    CACHED_FROM,
+    LONG_CACHE_SECONDS,
+    LONG_CACHE_WRITE,
+)
+from chatstack.tokens.prices import Price, Split
+from chatstack.values.responses import Usage
+from chatstack.workbench.replay.measures.measuring import Measured
+from chatstack.workbench.replay.summaries import SummaryCost
+
+MINIMUM_PREFIX_TOKENS = CACHED_FROM
+OUTPUT = 5.0
+"""What a token of a summary costs, beside an uncached one of input: so it is, or nearly, in the lists of Anthropic,
+OpenAI and Google."""
+_READ, _PLAIN, _OUTPUT = (round(100 * cost) for cost in (CACHE_READ, 1.0, OUTPUT))
+_WRITTEN = {False: round(100 * CACHE_WRITE), True: round(100 * LONG_CACHE_WRITE)}
+"""Hundredths of an uncached input token: whole numbers, so that equal requests cost exactly the same."""
+
+
+def split(tokens: int, shared: int, minimum: int) -> Split:
+    """Split a request of so many tokens, of which ``shared`` were sent before.
+
+    One that is shorter than the minimum is not cached; nor is a prefix that is, so it is not read.
+    """
+    if tokens < minimum:
+        return Split(0, 0, tokens)
+    read = shared if shared >= minimum else 0
+    return Split(read, tokens - read, 0)
+
+
+def shared_tokens(before: Measured, now: Measured) -> int:
+    """Tokens of the prefix that two requests share."""
+    if before.head != now.head:
+        return 0
+    tokens = now.head_tokens
+    for old, new in zip(before.shapes, now.shapes, strict=False):
+        if old is not new and old != new:
+            break
+        tokens += new.tokens
+    return tokens
+
+
+def breaks_prefix(before: Measured, now: Measured) -> bool:
+    """Whether a request does not start with all of the one before it."""
+    return before.head != now.head or now.shapes[: len(before.shapes)] != before.shapes
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """How one call was charged: the tokens of its last request that the cache held, and whether that request broke
+    with the one before it."""
+
+    cached: int = 0
+    is_broken: bool = False
+
+
+@dataclass(slots=True)
+class Spending:
+    """What the requests of one policy cost up to now.
+
+    ``tokens_read`` and so on are split at ``MINIMUM_PREFIX_TOKENS``; ``usd`` and ``usd_uncached`` by the price of each
+    recorded model, and None from the first call on for which it is not known. ``prefix_breaks`` counts the calls whose
+    request, the last that was sent for it, does not start with all of that of the call before. ``summary_input`` and
+    ``summary_output`` are the tokens that were read and written for summaries. With ``long_cache``, caches are those
+    that live an hour.
+    """
+
+    tokens_read: int = 0
+    tokens_written: int = 0
+    tokens_plain: int = 0
+    summary_input: int = 0
+    summary_output: int = 0
+    prefix_breaks: int = 0
+    usd: Decimal | None = Decimal(0)
+    usd_uncached: Decimal | None = Decimal(0)
+    long_cache: bool = False
+    _price: Price | None = None
+    _pause_seconds: float = 0.0
+    _before: Sequence[Measured] = field(default=(), repr=False)
+
+    @property
+    def cost(self) -> int:
+        """All of it, in hundredths of an uncached input token: a whole number, so that equal requests cost the same
+        to the last digit, in whatever order they come."""
+        plain = self.tokens_plain + self.summary_input
+        cached = _READ * self.tokens_read + _WRITTEN[self.long_cache] * self.tokens_written
+        return cached + _PLAIN * plain + _OUTPUT * self.summary_output
+
+    def begin(self, price: Price | None, pause_seconds: float = 0.0) -> None:
+        """A conversation begins, with a model of that price and so long a pause before each call: nothing of it is
+        cached yet."""
+        self._price = price
+        self._pause_seconds = pause_seconds
+        self._before = ()
+
+    def add(self, requests: Sequence[Measured]) -> Charge:
+        """All that was sent for one call, in order; nothing where the call was refused."""
+        if not requests:
+            return Charge()
+        is_broken = bool(self._before) and breaks_prefix(self._before[-1], requests[-1])
+        self.prefix_breaks += is_broken
+        cached = 0
+        for number, request in enumerate(requests):
+            now = _most_shared(requests[:number], request)
+            before = max(now, _most_shared(self._before, request))
+            cached = self._add(request.tokens, before, now)
+        self._before = tuple(requests)
+        return Charge(cached, is_broken)
+
+    def add_summary(self, cost: SummaryCost) -> None:
+        """What one summary cost: by the price of the recorded model."""
+        self.summary_input += cost.input_tokens
+        self.summary_output += cost.output_tokens
+        usage = Usage(input_tokens=cost.input_tokens, output_tokens=cost.output_tokens)
+        usd = None if self._price is None else self._price.of_usage(usage)
+        self.usd, self.usd_uncached = _sum(self.usd, usd), _sum(self.usd_uncached, usd)
+
+    def merge(self, other: Spending) -> None:
+        """Add what was spent elsewhere, on other conversations."""
+        self.tokens_read += other.tokens_read
+        self.tokens_written += other.tokens_written
+        self.tokens_plain += other.tokens_plain
+        self.summary_input += other.summary_input
+        self.summary_output += other.summary_output
+        self.prefix_breaks += other.prefix_breaks
+        self.usd, self.usd_uncached = _sum(self.usd, other.usd), _sum(self.usd_uncached, other.usd_uncached)
+
+    def _add(self, tokens: int, shared_before: int, shared_now: int) -> int:
+        """Charge a request, of which so much was sent for the call before, or already for this one; what was read."""
+        lifetime = LONG_CACHE_SECONDS if self.long_cache else CACHE_SECONDS
+        alive = shared_before if self._pause_seconds < lifetime else shared_now
+        parts = split(tokens, alive, MINIMUM_PREFIX_TOKENS)
+        self.tokens_read += parts.read
+        self.tokens_written += parts.written
+        self.tokens_plain += parts.plain
+        price = self._price
+        self.usd_uncached = _sum(self.usd_uncached, None if price is None else price.of(Split(0, 0, tokens)))
+        if price is None:
+            self.usd = None
+        else:
+            alive = shared_before if self._pause_seconds < (price.lifetime_seconds or CACHE_SECONDS) else shared_now
+            self.usd = _sum(self.usd, price.of(split(tokens, alive, price.minimum_tokens)))
+        return parts.read
+
+
+def _most_shared(earlier: Sequence[Measured], request: Measured) -> int:
+    return max((shared_tokens(each, request) for each in earlier), default=0)
+
+
+def _sum(total: Decimal | None, more: Decimal | None) -> Decimal | None:
+    return None if total is None or more is None else total + more

@@ -1,0 +1,111 @@
+"""What one policy did: the figures that a replay adds up, in one process or in several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from chatstack.workbench.replay.measures.costs import Charge, Spending
+from chatstack.workbench.replay.measures.grounding import Grounding
+from chatstack.workbench.replay.measures.measuring import Measured
+
+_LONGEST_CURVE = 5_000
+"""Calls of one conversation; later ones count everywhere else."""
+
+
+@dataclass(slots=True)
+class Curve:
+    """How large requests were at the first call of each conversation, at the second, and so on: how many there were,
+    their tokens in all, and the largest."""
+
+    calls: list[int] = field(default_factory=list[int])
+    tokens: list[int] = field(default_factory=list[int])
+    peak: list[int] = field(default_factory=list[int])
+
+    def add(self, at: int, tokens: int, peak: int, calls: int = 1) -> None:
+        """Requests for the call ``at`` (from 0): their tokens in all, and the largest."""
+        if at >= _LONGEST_CURVE:
+            return
+        for figures in (self.calls, self.tokens, self.peak):
+            figures.extend([0] * (at + 1 - len(figures)))
+        self.calls[at] += calls
+        self.tokens[at] += tokens
+        self.peak[at] = max(self.peak[at], peak)
+
+    def merge(self, other: Curve) -> None:
+        """Add what came of other conversations."""
+        for at, (calls, tokens, peak) in enumerate(zip(other.calls, other.tokens, other.peak, strict=True)):
+            self.add(at, tokens, peak, calls)
+
+
+@dataclass(slots=True)
+class PolicyFigures:
+    """What one policy did. ``requests`` is all that it sent, ``peak_tokens`` its largest request; ``over_limit`` counts
+    the calls that were larger than the window, ``refused`` those for which the stack itself raised instead of
+    sending."""
+
+    name: str
+    conversations: int = 0
+    calls: int = 0
+    requests: int = 0
+    tokens_sent: int = 0
+    peak_tokens: int = 0
+    over_limit: int = 0
+    invalid_requests: int = 0
+    edits: int = 0
+    refused: int = 0
+    cpu_seconds: float = 0.0
+    spending: Spending = field(default_factory=Spending)
+    grounding: Grounding = field(default_factory=Grounding)
+    curve: Curve = field(default_factory=Curve)
+    faults: dict[str, int] = field(default_factory=dict[str, int])
+    """Why requests were invalid, or calls refused, and how often."""
+
+    @property
+    def cpu_ms_per_call(self) -> float:
+        """CPU time of the stack per call, in milliseconds, without that of the recording that answers."""
+        return 1_000 * self.cpu_seconds / self.calls if self.calls else 0.0
+
+    def add(self, requests: Sequence[Measured], window: int, at: int) -> Charge:
+        """All that was sent for one call, in order; it is the call ``at`` of its conversation, from 0."""
+        self.calls += 1
+        self.requests += len(requests)
+        largest = 0
+        for request in requests:
+            self.tokens_sent += request.tokens
+            largest = max(largest, request.tokens)
+            if request.fault:
+                self.invalid_requests += 1
+                self.note(request.fault)
+        self.peak_tokens = max(self.peak_tokens, largest)
+        self.over_limit += largest > window
+        if requests:
+            self.curve.add(at, requests[-1].tokens, largest)
+        return self.spending.add(requests)
+
+    def note(self, fault: str, times: int = 1) -> None:
+        """Count why a request was invalid, or a call refused."""
+        self.faults[fault] = self.faults.get(fault, 0) + times
+
+    def merge(self, other: PolicyFigures) -> None:
+        """Add what the same policy did to other conversations."""
+        self.conversations += other.conversations
+        self.calls += other.calls
+        self.requests += other.requests
+        self.tokens_sent += other.tokens_sent
+        self.peak_tokens = max(self.peak_tokens, other.peak_tokens)
+        self.over_limit += other.over_limit
+        self.invalid_requests += other.invalid_requests
+        self.edits += other.edits
+        self.refused += other.refused
+        self.cpu_seconds += other.cpu_seconds
+        self.spending.merge(other.spending)
+        self.grounding.merge(other.grounding)
+        self.curve.merge(other.curve)
+        for fault, times in other.faults.items():
+            self.note(fault, times)
+
+    def cost_relative(self, everything: Spending) -> float | None:
+        """The cost beside that of sending everything; None where calls were refused: what was not sent cost nothing,
+        and answered nothing."""
+        return self.spending.cost / everything.cost if everything.cost and not self.refused else None

@@ -1,0 +1,192 @@
+"""The part of a report that is told without a script, and the columns of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from chatstack.workbench.replay.page.writing import Number, count, decimals, dollars, percent
+
+Direction: TypeAlias = Literal["ascending", "descending"]
+
+
+class Tools(msgspec.Struct):
+    """The tool schemas that went out with every call."""
+
+    file: str | None = None
+    count: Number = None
+    tokens: Number = None
+
+
+class Price(msgspec.Struct):
+    """Dollars for a million tokens."""
+
+    model: str | None = None
+    input: Number = None
+    read: Number = None
+    write: Number = None
+    minimum_prefix_tokens: Number = None
+    lifetime_seconds: Number = None
+    source: str | None = None
+
+
+class Unread(msgspec.Struct):
+    """What could not be read, and where."""
+
+    file: str | None = None
+    line: Number = None
+    error: str | None = None
+
+
+class PolicyRow(msgspec.Struct):
+    """The figures of one policy."""
+
+    name: str | None = None
+    about: str | None = None
+    requests: Number = None
+    tokens_sent: Number = None
+    peak_tokens: Number = None
+    over_limit: Number = None
+    tokens_from_cache: Number = None
+    tokens_to_cache: Number = None
+    prefix_breaks: Number = None
+    cost_relative: Number = None
+    cost_usd: Number = None
+    cost_usd_uncached: Number = None
+    grounding: Number = None
+    grounding_values: Number = None
+    grounding_far: Number = None
+    grounding_far_values: Number = None
+    invalid_requests: Number = None
+    edits: Number = None
+    refused: Number = None
+    cpu_ms_per_call: Number = None
+    summary_input: Number = None
+    summary_output: Number = None
+    faults: dict[str, Number] | None = None
+
+    @property
+    def would_do(self) -> bool:
+        """Whether every call is known to have been sent, within the window, and as a server takes it."""
+        return self.over_limit == 0 and self.refused == 0 and not self.invalid_requests
+
+
+class Figures(msgspec.Struct):
+    """What a report holds, without its curves and conversations."""
+
+    counter: str | None = None
+    window: Number = None
+    conversations: Number = None
+    joined: Number = None
+    calls: Number = None
+    files: list[str] | None = None
+    file_count: Number = None
+    errors: list[Unread] | None = None
+    error_count: Number = None
+    tools: Tools | None = None
+    prices: list[Price] | None = None
+    assumptions: list[str] | None = None
+    policies: list[PolicyRow] | None = None
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column: what it tells, its figure, and how that is written. ``first`` is the direction in which it is sorted
+    first; of a fault anything but zero stands out; what is rare is shown only where it happened."""
+
+    heading: str
+    value: Callable[[PolicyRow], Number]
+    about: str
+    tell: Callable[[Number], str] = count
+    first: Direction = "ascending"
+    is_fault: bool = False
+    is_rare: bool = False
+
+
+COLUMNS = (
+    Column(
+        "cost",
+        lambda row: row.cost_relative,
+        "What was sent, and what was read and written for summaries, at the prices under Assumptions, as a multiple "
+        "of what sending everything costs. Not known where calls were refused: what was not sent cost nothing.",
+        decimals,
+    ),
+    Column(
+        "found\n%",
+        lambda row: row.grounding,
+        "Grounding: of the values in the recorded tool calls that stood in the full context, the share that still "
+        "stood in what was sent. It says what could be seen, not how well a model would have answered.",
+        percent,
+        "descending",
+    ),
+    Column(
+        "far\n%",
+        lambda row: row.grounding_far,
+        "The same, of the values that stood only far back: not in the system message, the first or the latest user "
+        "message, or the last three units (a plain message, or calls with their results).",
+        percent,
+        "descending",
+    ),
+    Column(
+        "over\nwindow",
+        lambda row: row.over_limit,
+        "Calls with a request of more tokens than the window.",
+        is_fault=True,
+    ),
+    Column(
+        "refused",
+        lambda row: row.refused,
+        "Calls for which the policy itself raised instead of sending.",
+        is_fault=True,
+    ),
+    Column(
+        "invalid",
+        lambda row: row.invalid_requests,
+        "Requests that a server would refuse, such as a result without its call.",
+        is_fault=True,
+    ),
+    Column("largest", lambda row: row.peak_tokens, "Tokens of the largest request."),
+    Column("requests", lambda row: row.requests, "All that was sent for the calls."),
+    Column("tokens\nsent", lambda row: row.tokens_sent, "Of all requests together, as often as they were sent."),
+    Column(
+        "from\ncache",
+        lambda row: row.tokens_from_cache,
+        "Tokens of them that a prompt cache would have held.",
+        first="descending",
+    ),
+    Column("to\ncache", lambda row: row.tokens_to_cache, "Tokens of them that it would have taken in."),
+    Column(
+        "prefix\nbreaks",
+        lambda row: row.prefix_breaks,
+        "Calls whose request does not start with all of the request before it: from there on the cache is of no use.",
+    ),
+    Column(
+        "read for\nsummaries",
+        lambda row: row.summary_input,
+        "Tokens that went out to have summaries written.",
+        is_rare=True,
+    ),
+    Column(
+        "written\nfor them",
+        lambda row: row.summary_output,
+        "Tokens of the summaries that were written.",
+        is_rare=True,
+    ),
+    Column("edits", lambda row: row.edits, "Edits that the policy reported."),
+    Column(
+        "USD",
+        lambda row: row.cost_usd,
+        "The input with a prompt cache, by the prices of the recorded models. What the answers cost is the same for "
+        "every policy and left out.",
+        dollars,
+    ),
+    Column("USD\nuncached", lambda row: row.cost_usd_uncached, "The input without a prompt cache.", dollars),
+    Column("CPU ms\na call", lambda row: row.cpu_ms_per_call, "CPU time of the policy itself.", decimals),
+)
+"""In the order of the table."""
+
+
+def columns_of(figures: Figures) -> list[Column]:
+    """Those that there is something to tell in; the definitions on the page are of the same."""
+    return [each for each in COLUMNS if not each.is_rare or any(each.value(row) for row in figures.policies or [])]

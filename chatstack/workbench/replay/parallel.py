@@ -1,0 +1,206 @@
+"""A replay on all cores: batches of conversations go to processes, and what comes of them is added up.
+
+Input is read here, no faster than it is replayed, so memory does not grow with it. Figures do not depend on how many
+processes there are, save those of CPU time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import TypeAlias, cast
+
+from chatstack.errors import ChatStackError
+from chatstack.workbench.replay.outcomes import Outcome
+from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
+from chatstack.workbench.replay.running import Replay, Setup
+
+_BATCH_MESSAGES = 400
+_BATCH_BYTES = 4_000_000
+"""About so many go to a process at once, whichever comes first: some tenths of a second of work."""
+_WAITING = 2
+"""Batches for each process, at work or waiting."""
+
+OnProgress: TypeAlias = Callable[[int], None]
+_Batch: TypeAlias = list[tuple[int, Recording]]
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def replay(
+    setup: Setup, items: Iterable[Recording | BrokenLine], *, jobs: int = 1, on_progress: OnProgress | None = None
+) -> Outcome:
+    """Replay them all, in so many processes; with one, in this one. ``on_progress`` is told how many conversations are
+    done, again and again.
+
+    With more than one, a program has to be importable (``if __name__ == "__main__":``), and the setup to be pickled.
+    Raises ``WiringError`` when a policy's stack cannot be built, ``ChatStackError`` when the setup cannot be pickled or
+    a process was killed.
+    """
+    first = Replay(setup)  # here in any case: what cannot be built is said before a process starts
+    outcome = asyncio.run(first.run(()))
+    batches = _batches(items, outcome)
+    told = on_progress or _ignore
+    if jobs == 1:
+        with _interrupted_at_once(), asyncio.Runner() as runner:
+            for batch in batches:
+                outcome.merge(runner.run(first.run(batch)), setup.stories)
+                told(outcome.conversations)
+            runner.run(first.aclose())
+        return outcome
+    asyncio.run(first.aclose())
+    _check_pickled(setup)
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(setup,))
+    try:
+        for part in _done(pool, batches, jobs * _WAITING, setup):
+            outcome.merge(part, setup.stories)
+            told(outcome.conversations)
+    except BrokenProcessPool as error:
+        raise ChatStackError(
+            f"a process of the replay ended by itself, perhaps for want of memory; try fewer than {jobs} jobs"
+        ) from error
+    except BaseException:  # an interrupt, or an error: nobody waits for what is under way
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return outcome
+
+
+def _done(pool: ProcessPoolExecutor, batches: Iterator[_Batch], most: int, setup: Setup) -> Iterator[Outcome]:
+    """What comes of the batches, as they are done; no more are read than can be waiting."""
+    waiting: dict[Future[Outcome], _Batch] = {}
+
+    def outcome_of(done: Future[Outcome]) -> Outcome:
+        batch = waiting.pop(done)
+        try:
+            return done.result()
+        except RecursionError:  # nested too deeply to be sent, though not to be read
+            return asyncio.run(Replay(setup).run(batch))
+
+    for batch in batches:
+        with _uninterrupted():
+            waiting[pool.submit(_work, batch)] = batch
+        if len(waiting) >= most:
+            done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            yield from map(outcome_of, done)
+    for each in concurrent.futures.as_completed(list(waiting)):
+        yield outcome_of(each)
+
+
+def _check_pickled(setup: Setup) -> None:
+    try:
+        pickle.dumps(setup)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ChatStackError(
+            f"the setup of a replay cannot be given to other processes: {error}; make the stack of each policy by a "
+            "function of a module, or run with jobs=1"
+        ) from error
+
+
+@contextmanager
+def _interrupted_at_once() -> Generator[None]:
+    """An interrupt is an exception where it comes. A running loop would cancel its task, which here never waits."""
+    if threading.current_thread() is not threading.main_thread() or (
+        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: signal.default_int_handler(number, frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _uninterrupted() -> Generator[None]:
+    """A process that is started meanwhile is not interrupted before it has begun: it would say so at length. Here, an
+    interrupt waits until then."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _batches(items: Iterable[Recording | BrokenLine], outcome: Outcome) -> Iterator[_Batch]:
+    """The recordings with their numbers, some at a time; what is broken is noted at once."""
+    batch: _Batch = []
+    messages = size_bytes = 0
+    for number, item in enumerate(items, 1):
+        if isinstance(item, BrokenLine):
+            outcome.note(number, item)
+            continue
+        batch.append((number, item))
+        messages += _messages_in(item)
+        size_bytes += item.size_bytes
+        if messages >= _BATCH_MESSAGES or size_bytes >= _BATCH_BYTES:
+            yield batch
+            batch, messages, size_bytes = [], 0, 0
+    if batch:
+        yield batch
+
+
+def _messages_in(recording: Recording) -> int:
+    listed = recording.body.get("messages", recording.body.get("input"))
+    return len(cast("list[object]", listed)) if isinstance(listed, list) else 1
+
+
+class _Worker:
+    """What a process of the pool keeps: its stacks, and the loop that they live in."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._runner = asyncio.Runner()
+        self._replay = Replay(setup)
+
+    def work(self, batch: _Batch) -> Outcome:
+        return self._runner.run(self._replay.run(batch))
+
+
+_workers: list[_Worker] = []
+"""One, in a process of the pool; none elsewhere."""
+
+
+def _begin(setup: Setup) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever interrupts the command ends its processes without a word
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    warnings.simplefilter("ignore")  # of the stacks; the process that started this one has said it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _workers.append(_Worker(setup))
+
+
+def _end_with_parent() -> None:
+    """However that ends: one that is killed cannot say so."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(batch: _Batch) -> Outcome:
+    return _workers[0].work(batch)
+
+
+def _ignore(conversations: int) -> None: ...

@@ -1,0 +1,122 @@
+"""What is compared: named ways of making a stack around a recording, each given the same ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from chatstack.client.protocol import ChatClient
+from chatstack.config.recipes import from_config, read
+from chatstack.context.condensing import ClearThenDrop
+from chatstack.errors import InputError
+from chatstack.layers.clearer import ToolResultClearer
+from chatstack.layers.guard import ContextWindowGuard
+from chatstack.stack.recipe import ChatStack
+from chatstack.workbench.replay.comparisons import RollingMasking, SlidingWindow
+from chatstack.workbench.replay.measures.measuring import WireCounter
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A stack with a name. ``stack`` makes it from the ceiling in tokens and the client that stands for the model; it
+    can be pickled where the policy is to run in several processes. ``about`` says in a few words what it does."""
+
+    name: str
+    stack: Callable[[int, ChatClient], ChatStack]
+    about: str = ""
+
+
+def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[Policy]:
+    """The built-in policies, or those of these names, then one for each pipeline file, named after it.
+
+    Raises ``InputError`` for a name that no built-in policy has.
+    """
+    built_in = {policy.name: policy for policy in BUILT_IN}
+    for name in names:
+        if name not in built_in:
+            raise InputError(f"--policy {name!r}: no such policy; there are {', '.join(built_in)}")
+    policies = [built_in[name] for name in dict.fromkeys(names or built_in)]
+    taken = set(built_in)
+    for path in pipelines:
+        name = path.stem if path.stem not in taken else str(path)
+        while name in taken:
+            name += "'"
+        taken.add(name)
+        policies.append(Policy(name, PipelineStack(path), f"the stack in {path.name}"))
+    return policies
+
+
+def _nothing(ceiling: int, model: ChatClient) -> ChatStack:
+    """Send everything: what the others are compared with."""
+    return ChatStack(model)
+
+
+def _guard(ceiling: int, model: ChatClient) -> ChatStack:
+    """Our guard, pruning at the ceiling, with the very counter by which it is measured."""
+    return ChatStack(model).use(
+        ContextWindowGuard, max_context_tokens=ceiling, prune_on_overflow=True, counter=WireCounter.best()
+    )
+
+
+def _sliding_window(ceiling: int, model: ChatClient) -> ChatStack:
+    """The system messages, the task, and the newest units that fit, worked out anew on each call."""
+    return ChatStack(model).use(SlidingWindow(ceiling))
+
+
+def _rolling_masking(ceiling: int, model: ChatClient) -> ChatStack:
+    """All but the ten newest results masked, anew on each call, whatever the ceiling."""
+    return ChatStack(model).use(RollingMasking(keep=10))
+
+
+def _batch_clearing(ceiling: int, model: ChatClient) -> ChatStack:
+    """All but the three newest results cleared when the ceiling is reached, and remembered."""
+    return ChatStack(model).use(
+        ToolResultClearer, trigger={"tokens": ceiling}, keep={"messages": 3}, counter=WireCounter.best()
+    )
+
+
+def _ours(ceiling: int, model: ChatClient) -> ChatStack:
+    """The recipe that we recommend, its sizes fractions of the ceiling."""
+    counter = WireCounter.best()
+    return (
+        ChatStack(model)
+        .use(ClearThenDrop(ceiling), counter=counter)
+        .use(ContextWindowGuard, max_context_tokens=ceiling, prune_on_overflow=True, counter=counter)
+    )
+
+
+BUILT_IN = (
+    Policy("nothing", _nothing, "sends everything as it is"),
+    Policy("guard", _guard, "leaves out the oldest messages that do not fit, and remembers which"),
+    Policy("sliding-window", _sliding_window, "sends the newest messages that fit, worked out anew on each call"),
+    Policy("rolling-masking", _rolling_masking, "masks all but the ten newest tool results, anew on each call"),
+    Policy("batch-clearing", _batch_clearing, "clears all but the three newest tool results at the ceiling"),
+    Policy("ours", _ours, "clears, then drops, in one deep edit, and keeps the names that were in it"),
+)
+"""In the order of the table; the first is what the others are compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStack:
+    """The stack of a config file. Its sizes are its own; the ceiling reaches it as the window of its model.
+
+    Nothing outside the replay is touched: the memory is the replay's, whatever store the file names, and no provider
+    that it names is called; who writes summaries is asked of the replay, too.
+    """
+
+    path: Path
+
+    def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
+        content = read(self.path, model, describe=True).content  # whatever is wrong is told with its place in the file
+        kept = {key: value for key, value in content.items() if key not in ("provider", "memory")}
+        layers = cast("Sequence[object]", content.get("layers", ()))
+        return from_config({**kept, "layers": [_without_writer(layer) for layer in layers]}, provider=model)
+
+
+def _without_writer(layer: object) -> object:
+    """The layer of a config without the client that writes its summaries."""
+    if not isinstance(layer, Mapping):
+        return layer
+    return {key: value for key, value in cast("Mapping[str, object]", layer).items() if key != "summary_client"}

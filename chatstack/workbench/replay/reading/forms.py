@@ -1,0 +1,85 @@
+"""Recorded conversations as ours, from the form that each is written in.
+
+What a recording holds and a request would not (ids, statuses, finish reasons, usage, times) rides along or is passed
+over; of what stood beside the messages, instructions and tools are taken. Anthropic's ``system`` is a system message at
+the head. The old ``functions`` are tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+
+from chatstack.providers.anthropic.wire import request_from_wire as anthropic_from_wire
+from chatstack.providers.converters import Form, from_anthropic, from_openai_chat, from_openai_responses, naming_faults
+from chatstack.providers.extras import WireObject, as_list, as_object, as_string, encoded, encoded_extra
+from chatstack.providers.openai.chat_options import tools_from_wire
+from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.responses_parts import WIRE as RESPONSES
+from chatstack.values.messages import Message
+from chatstack.values.parts import ProviderItem
+from chatstack.values.requests import ChatOptions, DeclaredTool, ToolDeclaration
+from chatstack.workbench.replay.reading.recordings import Recording
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """A recorded conversation in our values. ``options`` hold its instructions and tools."""
+
+    messages: tuple[Message, ...]
+    options: ChatOptions
+
+
+def conversation_of(recording: Recording) -> Conversation:
+    """The conversation. Raises ``InputError``, naming the place inside, for what is malformed."""
+    with naming_faults():
+        return _READERS[recording.form](recording.body)
+
+
+def _chat(body: WireObject) -> Conversation:
+    tools = as_list(body.get("tools") or [], "tools")
+    functions = as_list(body.get("functions") or [], "functions")
+    tools += [{"type": "function", "function": each} for each in functions]
+    messages = from_openai_chat(as_list(body["messages"], "messages"))
+    return Conversation(tuple(messages), ChatOptions(tools=tools_from_wire(tools)))
+
+
+def _anthropic(body: WireObject) -> Conversation:
+    messages = from_anthropic(as_list(body["messages"], "messages"), system=body.get("system"))
+    tools = anthropic_from_wire({"tools": body.get("tools")}).options.tools
+    return Conversation(tuple(messages), ChatOptions(tools=tools))
+
+
+def _responses(body: WireObject) -> Conversation:
+    given = body["input"]
+    messages = from_openai_responses(given if isinstance(given, str) else as_list(given, "input"))
+    instructions = as_string(body.get("instructions") or "", "instructions")
+    tools = as_list(body.get("tools") or [], "tools")
+    declared = tuple(_responses_tool(tool, f"tools[{position}]") for position, tool in enumerate(tools))
+    return Conversation(tuple(messages), ChatOptions(instructions=instructions, tools=declared))
+
+
+_READERS: dict[Form, Callable[[WireObject], Conversation]] = {
+    "chat": _chat,
+    "messages": _anthropic,
+    "responses": _responses,
+}
+
+
+def _responses_tool(tool: object, where: str) -> DeclaredTool:
+    """A function as a declaration, a tool of any other type as an item that goes back as it came."""
+    fields = dict(as_object(tool, where))
+    if fields.get("type") != "function":
+        return ProviderItem(PROVIDER, encoded(fields))
+    name = as_string(fields.get("name"), f"{where}.name")
+    description, parameters, strict = (fields.get(each) for each in ("description", "parameters", "strict"))
+    taken = ("type", "name", "description", "parameters", "strict")
+    rest = {name: value for name, value in fields.items() if name not in taken and value is not None}
+    return ToolDeclaration(
+        name,
+        description if isinstance(description, str) else "",
+        encoded(cast("object", parameters)) if isinstance(parameters, dict) else "",
+        strict if isinstance(strict, bool) else None,
+        encoded_extra(rest, RESPONSES),
+    )

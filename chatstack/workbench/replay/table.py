@@ -1,0 +1,119 @@
+"""What a replay found, for people: a table, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from chatstack.cli.terminal import printable
+from chatstack.workbench.replay.measures.figures import PolicyFigures
+from chatstack.workbench.replay.outcomes import Outcome
+from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.telling import percent
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_PLACES_SHOWN = 10
+
+
+def report_table(outcome: Outcome, setup: Setup) -> Table:
+    """One row for each policy."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    everything = outcome.everything
+    caption = _caption(outcome, setup)
+    table = Table(
+        title=f"{_counted(outcome.conversations, 'conversation')}, {_counted(everything.calls, 'call')}, "
+        f"window {setup.window:,} tokens{joined_told(outcome)}",
+        caption=caption,
+        box=SIMPLE_HEAD,
+        padding=0,
+        min_width=max(map(len, caption.splitlines())),  # else the caption is broken at its columns' end
+        pad_edge=False,
+    )
+    table.add_column("policy", overflow="fold", min_width=7)
+    columns = _columns(outcome)
+    for heading in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in outcome.figures:
+        table.add_row(printable(each.name), *(tell(each) for tell in columns.values()))
+    return table
+
+
+def _columns(outcome: Outcome) -> dict[str, Callable[[PolicyFigures], str]]:
+    """What the table tells of each policy, under which heading. The table has to fit 80 columns, so what is rare is
+    there only where it happened."""
+    everything = outcome.everything
+    columns: dict[str, Callable[[PolicyFigures], str]] = {
+        # What was refused was not sent: a share of all would make refusing look cheap.
+        "sent\n%": lambda each: "-" if each.refused else _percent(each.tokens_sent, everything.tokens_sent),
+        " cost": lambda each: _decimals(each.cost_relative(everything.spending)),
+        "breaks": lambda each: f"{each.spending.prefix_breaks:,}",
+        "found\n%": lambda each: _percent(each.grounding.found, each.grounding.values),
+        "  far\n%": lambda each: _percent(each.grounding.far_found, each.grounding.far_values),
+        "largest": lambda each: f"{each.peak_tokens:,}",
+        " over\nlimit": lambda each: f"{each.over_limit:,}",
+        " edits": lambda each: f"{each.edits:,}",
+    }
+    if any(each.invalid_requests for each in outcome.figures):
+        columns["  in-\nvalid"] = lambda each: f"{each.invalid_requests:,}"
+    if any(each.refused for each in outcome.figures):
+        columns["  re-\nfused"] = lambda each: f"{each.refused:,}"
+    columns["CPU ms\na call"] = lambda each: _decimals(each.cpu_ms_per_call)
+    return columns
+
+
+def _caption(outcome: Outcome, setup: Setup) -> str:
+    """What the columns mean, in lines that fit the table."""
+    lines = [
+        f"sent, cost: beside sending everything, {outcome.everything.tokens_sent:,} tokens of the",
+        f"wire text by {setup.counter.name}"
+        + (f", {setup.tools_tokens:,} of tool schemas in every call" if setup.tools else ""),
+        "found: values of the recorded tool calls that were still in what was",
+        "sent, of those in the full context; far: of those only far back in it",
+    ]
+    return "\n".join(lines)
+
+
+def joined_told(outcome: Outcome) -> str:
+    """A second line for the title, where lines were joined."""
+    if not outcome.joined:
+        return ""
+    are = "line is" if outcome.joined == 1 else "lines are"
+    return f"\n{outcome.joined:,} recorded {are} the beginning of another, and joined"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return percent(Fraction(part, whole)) if whole else "-"
+
+
+def _decimals(figure: float | None) -> str:
+    return "-" if figure is None else f"{figure:.2f}"
+
+
+def report_faults(outcome: Outcome) -> list[str]:
+    """A line for each policy that sent what a server would refuse, or refused to send."""
+    lines: list[str] = []
+    for each in outcome.figures:
+        if each.faults:
+            told = ", ".join(f"{reason} ({count:,})" for reason, count in sorted(each.faults.items()))
+            lines.append(printable(f"{each.name}: {told}"))
+    return lines
+
+
+def report_broken(outcome: Outcome) -> list[str]:
+    """How many lines could not be read, and where; nothing when all could."""
+    if not outcome.broken_count:
+        return []
+    lines = [f"{outcome.broken_count:,} could not be read:"]
+    lines += [f"  {printable(str(each))}" for each in outcome.broken[:_PLACES_SHOWN]]
+    if outcome.broken_count > _PLACES_SHOWN:
+        lines.append(f"  and {outcome.broken_count - _PLACES_SHOWN:,} more")
+    return lines

@@ -1,0 +1,181 @@
+"""What tuning chooses from: stacks that people would write, each as a config that ``from_config`` reads.
+
+Three kinds, and for each of their settings some values from low to high: ``ClearThenDrop``, ``ToolResultClearer``, and
+the guard alone. All of them end in a pruning guard.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from chatstack.client.protocol import ChatClient
+from chatstack.config.recipes import from_config
+from chatstack.stack.recipe import ChatStack
+from chatstack.workbench.replay.measures.measuring import WireCounter
+
+Settings: TypeAlias = Mapping[str, float]
+LayerConfig: TypeAlias = dict[str, object]
+PipelineConfig: TypeAlias = dict[str, list[LayerConfig]]
+
+PAYS = -1.0
+"""In the place of a share: ``clear_at_least = "pays"``."""
+_PRUNE_TO = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_ROOM = (0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+"""What the guard prunes at: the counter of a file may count a little less than what goes over the wire."""
+AXES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "ClearThenDrop": {
+        "max_tokens": (0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
+        "target": (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8),
+        "keep_recent": (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
+        "mentions": (0.0, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15),
+        "newest_result": (0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0),
+        "guard": _ROOM,
+    },
+    "ToolResultClearer": {
+        "trigger": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        "keep": (1, 2, 3, 4, 6, 8, 12, 16),
+        "clear_at_least": (0.0, 0.05, 0.1, 0.2, 0.3, PAYS),
+        "prune_to": _PRUNE_TO,
+        "guard": _ROOM,
+    },
+    "ContextWindowGuard": {"prune_to": _PRUNE_TO, "guard": _ROOM},
+}
+"""For each kind, what can be set, and the values that are tried: shares of the window, save ``keep``, a number of
+results, and the settings of ``ClearThenDrop``, which are shares of its ``max_tokens``."""
+_FIRST: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    "ClearThenDrop": {
+        "max_tokens": (1.0, 0.8, 0.6),
+        "target": (0.35, 0.25, 0.5),
+        "keep_recent": (0.1, 0.3),
+        "mentions": (0.05, 0.1),
+        "newest_result": (0.2,),
+        "guard": (1.0,),
+    },
+    "ToolResultClearer": {
+        "trigger": (1.0, 0.7, 0.5),
+        "keep": (3, 1, 8),
+        "clear_at_least": (0.0, 0.2),
+        "prune_to": (0.7,),
+        "guard": (1.0,),
+    },
+    "ContextWindowGuard": {"prune_to": (0.7, 0.5, 0.3, 0.9), "guard": (1.0,)},
+}
+"""Where the search begins: the first values of each kind are what its layers do by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One stack to try: a kind, and a value for each of its settings, in the order of ``AXES``."""
+
+    kind: str
+    values: tuple[float, ...]
+
+    @property
+    def settings(self) -> Settings:
+        """The values by name."""
+        return MappingProxyType(dict(zip(AXES[self.kind], self.values, strict=True)))
+
+    def neighbours(self, steps: int = 1) -> Iterator[Candidate]:
+        """The candidates that are so many steps away in one setting, each setting down and up."""
+        for at, axis in enumerate(AXES[self.kind].values()):
+            place = axis.index(self.values[at])
+            for other in (place - steps, place + steps):
+                if 0 <= other < len(axis):
+                    yield Candidate(self.kind, (*self.values[:at], axis[other], *self.values[at + 1 :]))
+
+
+def first_candidates() -> list[Candidate]:
+    """Those that the search begins with: what each kind does by default, then the rest, the kinds in turn."""
+    kinds = [
+        [Candidate(kind, values) for values in itertools.product(*settings.values())]
+        for kind, settings in _FIRST.items()
+    ]
+    return [each for row in itertools.zip_longest(*kinds) for each in row if each is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWriter:
+    """Writes candidates as configs: every size in tokens, for one window.
+
+    ``counter`` is what their layers count by, a name as a config has it; "" for what they do by default, which is
+    characters. Recordings report no usage by which that could be corrected, so candidates count as what they send is
+    measured: by the tokenizer where the measure is, else by characters.
+    """
+
+    window: int
+    counter: str
+
+    @classmethod
+    def measured_by(cls, counter: WireCounter, window: int) -> ConfigWriter:
+        """The one whose layers count as nearly as a config can say by what they are measured with."""
+        return cls(window, "tokenizer" if counter.name == "o200k" else "")
+
+    def config(self, candidate: Candidate) -> PipelineConfig:
+        """The config; it holds no provider, which is passed to ``from_config``."""
+        settings = candidate.settings
+        layers: list[LayerConfig] = []
+        if candidate.kind == "ClearThenDrop":
+            shares = {name: settings[name] for name in ("target", "keep_recent", "mentions", "newest_result")}
+            layers.append({"use": "ClearThenDrop", "max_tokens": self._tokens(settings["max_tokens"]), **shares})
+        elif candidate.kind == "ToolResultClearer":
+            layers.append(self._clearer(settings))
+        guard: LayerConfig = {
+            "use": "ContextWindowGuard",
+            "max_context_tokens": self._tokens(settings["guard"]),
+            "prune_on_overflow": True,
+        }
+        layers.append(guard | ({"prune_to": settings["prune_to"]} if "prune_to" in settings else {}))
+        return {"layers": [layer | ({"counter": self.counter} if self.counter else {}) for layer in layers]}
+
+    def words(self, candidate: Candidate) -> str:
+        """What it does, in two sentences."""
+        settings = candidate.settings
+        if candidate.kind == "ContextWindowGuard":
+            return self._guard_told(settings)
+        if candidate.kind == "ToolResultClearer":
+            least = settings["clear_at_least"]
+            waits = f", if that saves {self._tokens(least):,} or more" if least > 0 else ""
+            return (
+                f"From {self._tokens(settings['trigger']):,} tokens on it clears all tool results but the newest "
+                f"{settings['keep']:.0f}{', once that pays' if least == PAYS else waits}. {self._guard_told(settings)}"
+            )
+        limit = settings["max_tokens"]
+        mentions = f"{self._tokens(limit * settings['mentions']):,}" if settings["mentions"] else "none"
+        return (
+            f"Above {self._tokens(limit):,} tokens it clears old tool results, then drops the oldest messages, down "
+            f"to {self._tokens(limit * settings['target']):,}, of which a list of names in what is gone takes up to "
+            f"{mentions}; the newest {self._tokens(limit * settings['keep_recent']):,} stay, and a new result over "
+            f"{self._tokens(limit * settings['newest_result']):,} loses its middle. {self._guard_told(settings)}"
+        )
+
+    def _guard_told(self, settings: Settings) -> str:
+        room = settings["guard"]
+        target = f", down to {self._tokens(room * settings['prune_to']):,}" if "prune_to" in settings else ""
+        return f"Above {self._tokens(room):,} tokens a guard drops the oldest messages{target}."
+
+    def _clearer(self, settings: Settings) -> LayerConfig:
+        least = settings["clear_at_least"]
+        return {
+            "use": "ToolResultClearer",
+            "trigger": {"tokens": self._tokens(settings["trigger"])},
+            "keep": {"messages": int(settings["keep"])},
+            "clear_at_least": "pays" if least == PAYS else self._tokens(least) if least else 0,
+            "max_context_tokens": self.window,
+        }
+
+    def _tokens(self, share: float) -> int:
+        return max(1, round(share * self.window))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigStack:
+    """The stack of a config, as ``from_config`` makes it: its sizes are its own."""
+
+    config: PipelineConfig
+
+    def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
+        return from_config(self.config, provider=model)

@@ -1,0 +1,127 @@
+"""Recordings in two halves: one to choose settings on, and one that they have not seen, to report on.
+
+In which half a conversation is depends on nothing but its first user message: on the lowest bit of that text's digest.
+So it does not depend on the order of files, or on what else is there; and copies of a conversation, recordings of it
+that go on longer, and other runs of the same task are all in one half, or what is reported would have been tuned on.
+System messages do not count: many hold the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from chatstack.errors import InputError
+from chatstack.values.messages import Message
+from chatstack.workbench.replay.outcomes import Outcome
+from chatstack.workbench.replay.reading.forms import conversation_of
+from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
+
+FEWEST = 4
+"""Conversations in each half; less tells nothing."""
+RULE = (
+    "Which half a conversation is in is decided by a digest of its first user message, so that copies of it, and "
+    "recordings of it that go on longer, are in one half."
+)
+_LARGE = 0.5
+"""Of the window: what is smaller is hardly edited, and tells a sample nothing."""
+_SAMPLE = 4
+"""A sample is one of so many."""
+_SMALLEST_SAMPLE = 8
+_CHARACTERS = 4
+"""For a token, as near as it has to be here."""
+
+Part: TypeAlias = Literal["sample", "tuning", "other"]
+
+
+@dataclass(slots=True)
+class Halves:
+    """The numbers of the items, from 1, in each half, and in the sample of the first; the unusable ones are in none.
+
+    ``unread`` holds what could not be read; ``silent`` counts the conversations that have no answer to ask for again.
+    """
+
+    tuning: frozenset[int] = frozenset()
+    other: frozenset[int] = frozenset()
+    sample: frozenset[int] = frozenset()
+    silent: int = 0
+    unread: Outcome = field(default_factory=lambda: Outcome([]))
+
+    @property
+    def has_sample(self) -> bool:
+        """Whether there is one that is smaller than the half."""
+        return self.sample < self.tuning
+
+    def part(self, name: Part) -> frozenset[int]:
+        """The numbers of that part."""
+        return {"sample": self.sample, "tuning": self.tuning, "other": self.other}[name]
+
+    def check(self) -> None:
+        """Raises ``InputError`` where a half is too small to tell anything."""
+        usable = len(self.tuning) + len(self.other)
+        if not usable and self.unread.broken_count:
+            raise InputError(f"no conversation could be read; {self.unread.broken[0]}")
+        if min(len(self.tuning), len(self.other)) < FEWEST:
+            raise InputError(
+                f"{usable:,} conversation{'s' if usable != 1 else ''} with an answer fall into halves of "
+                f"{len(self.tuning):,} and {len(self.other):,}; each needs {FEWEST} at least, and those that begin "
+                "with the same user message are in the same half"
+            )
+
+
+def halves_of(items: Iterable[Recording | BrokenLine], window: int) -> Halves:
+    """Read through all of them, and keep of each conversation only its number, its digest and its size."""
+    halves = Halves()
+    sides: tuple[set[int], set[int]] = (set(), set())
+    large: dict[bytes, list[int]] = {}
+    for number, item in enumerate(items, 1):
+        if isinstance(item, BrokenLine):
+            halves.unread.note(number, item)
+            continue
+        try:
+            messages = conversation_of(item).messages
+        except InputError as error:
+            halves.unread.note(number, item.broken(error))
+            continue
+        if not any(message.role == "assistant" for message in messages[1:]):
+            halves.silent += 1
+            continue
+        digest = _digest(messages)
+        sides[digest[-1] & 1].add(number)
+        if not digest[-1] & 1 and _characters(messages) > _LARGE * _CHARACTERS * window:
+            large.setdefault(digest, []).append(number)
+    halves.tuning, halves.other = frozenset(sides[0]), frozenset(sides[1])
+    halves.sample = _sample(large) or halves.tuning
+    return halves
+
+
+def of_part(items: Iterable[Recording | BrokenLine], part: frozenset[int]) -> Iterator[Recording | BrokenLine]:
+    """The items that have these numbers."""
+    return (item for number, item in enumerate(items, 1) if number in part)
+
+
+def _sample(large: dict[bytes, list[int]]) -> frozenset[int]:
+    """Some of the large ones, in the order of their digests: it does not depend on that of the files either."""
+    wanted = max(_SMALLEST_SAMPLE, sum(map(len, large.values())) // _SAMPLE)
+    sample: set[int] = set()
+    for digest in sorted(large):
+        if len(sample) >= wanted:
+            break
+        sample.update(large[digest])
+    return frozenset(sample)
+
+
+def _digest(messages: tuple[Message, ...]) -> bytes:
+    first = next((message.text for message in messages if message.role == "user"), "")
+    return hashlib.blake2b(first.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _characters(messages: tuple[Message, ...]) -> int:
+    return sum(
+        len(message.text)
+        + sum(len(result.text) for result in message.results)
+        + sum(len(call.arguments) for call in message.calls)
+        for message in messages
+    )

@@ -1,0 +1,148 @@
+"""What tuning came to: for people in tables and sentences, for programs as JSON, and as the head of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatstack.workbench.replay.outcomes import Outcome
+from chatstack.workbench.replay.report import Report, report_of
+from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.table import report_table
+from chatstack.workbench.replay.telling import percent
+from chatstack.workbench.replay.tuning.candidates import ConfigWriter, PipelineConfig
+from chatstack.workbench.replay.tuning.halves import RULE, Halves
+from chatstack.workbench.replay.tuning.search import Goal, Tried, misses
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TUNE_VERSION = 1
+"""Goes up when a field of the JSON changes its meaning or goes away; fields may be added."""
+_FILES_TOLD = 3
+_TUNED, _OTHER = "the half that was tuned on", "the other half"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What was chosen, and what it, and what everybody has beside it, did in the half that it was ``tuned`` on and in
+    the ``other`` one; ``setup`` is what those replays were told, the chosen stack last. ``tried`` counts the settings
+    that were tried."""
+
+    goal: Goal
+    best: Tried
+    writer: ConfigWriter
+    tried: int
+    halves: Halves
+    setup: Setup
+    tuned: Outcome
+    other: Outcome
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The chosen stack."""
+        return self.writer.config(self.best.candidate)
+
+    @property
+    def words(self) -> str:
+        """What the chosen stack does."""
+        return self.writer.words(self.best.candidate)
+
+    def tables(self) -> Iterator[Table]:
+        """One for each half."""
+        for title, outcome in (("Tuned on", self.tuned), ("The other half", self.other)):
+            table = report_table(outcome, self.setup)
+            table.title = f"{title}: {table.title}"
+            if outcome is self.tuned:
+                table.caption = None  # it stands under the second
+            yield table
+
+    def lines(self) -> Iterator[str]:
+        """What the tables do not say, in paragraphs."""
+        if self.best.is_feasible:
+            yield f"The cheapest of {self.tried:,} settings that were tried: {self.words}"
+        else:
+            yield f"None of {self.tried:,} settings that were tried keeps what is wanted: {_wanted(self.goal)}."
+            yield f"The nearest, with {_reached(self.tuned)}: {self.words}"
+            yield from misses(self.goal, self.tuned, _TUNED)
+        yield from self._dollars()
+        yield RULE
+        if joined := self.halves.unread.joined:
+            yield f"Recorded lines that are the beginning of another, joined with it: {joined:,}."
+        if self.halves.silent:
+            yield f"Left out, as they have no answer that could be asked for again: {self.halves.silent:,}."
+        if self.best.is_feasible:
+            yield from misses(self.goal, self.other, _OTHER)
+
+    def remarks(self, files: Sequence[str], version: str) -> Iterator[str]:
+        """The head of the file: what the stack does, and what it was tuned on."""
+        names = [Path(name).name for name in files]
+        more = f" and {len(names) - _FILES_TOLD:,} more" if len(names) > _FILES_TOLD else ""
+        yield f"Written by chatstack tune, chatstack-core {version}, from {', '.join(names[:_FILES_TOLD])}{more}."
+        yield self.words
+        yield f"Window: {self.setup.window:,} tokens by {self.setup.counter.name}. Wanted: {_wanted(self.goal)}."
+        for title, outcome in ((_TUNED, self.tuned), (_OTHER, self.other)):
+            counts = f"{outcome.conversations:,} conversations, {outcome.everything.calls:,} calls"
+            yield f"In {title}, {counts}: {_reached(outcome)}."
+        yield from misses(self.goal, self.other, _OTHER)
+
+    def report(self, files: Sequence[str], tools_file: str | None) -> Report:
+        """All of it, for programs. ``tuned`` and ``other`` are reports as ``chatstack replay`` writes them; ``config``
+        and ``words`` are of the stack that was chosen, or, where ``reached`` is false, of the nearest; ``misses`` says
+        what of the goal the other half does not reach."""
+        broken = self.halves.unread
+        return {
+            "version": TUNE_VERSION,
+            "wanted": {
+                "grounding": float(self.goal.grounding),
+                "far": None if self.goal.far is None else float(self.goal.far),
+            },
+            "reached": self.best.is_feasible,
+            "config": self.config,
+            "words": self.words,
+            "tried": self.tried,
+            "rule": RULE,
+            "without_answer": self.halves.silent,
+            "errors": [{"file": each.file, "line": each.line, "error": each.error} for each in broken.broken],
+            "error_count": broken.broken_count,
+            "joined": broken.joined,
+            "misses": list(misses(self.goal, self.other, _OTHER)),
+            "tuned": report_of(self.tuned, self.setup, files, tools_file),
+            "other": report_of(self.other, self.setup, files, tools_file),
+        }
+
+    def _dollars(self) -> Iterator[str]:
+        for title, outcome in ((_TUNED, self.tuned), (_OTHER, self.other)):
+            sums = [(each.name, each.spending.usd) for each in outcome.figures if not each.refused]
+            if all(usd is not None for _, usd in sums):
+                yield f"Input in dollars, in {title}: {', '.join(f'{name} {usd:.4f}' for name, usd in sums)}."
+        if self.tuned.figures[-1].spending.usd is not None:
+            yield "Dollars decide where all prices are known; cost in the tables is by a price list that many share."
+
+
+def _wanted(goal: Goal) -> str:
+    far = "" if goal.far is None else f", {percent(goal.far)} % of the far ones"
+    return f"{percent(goal.grounding)} % found{far}"
+
+
+def _reached(outcome: Outcome) -> str:
+    figures = outcome.figures[-1]
+    found = figures.grounding
+    cost = figures.cost_relative(outcome.everything.spending)
+    dollars, of_all = figures.spending.usd, outcome.everything.spending.usd
+    if dollars is not None and of_all and cost is not None:
+        cost = float(dollars / of_all)  # by what it was chosen
+    return ", ".join(
+        (
+            f"{_share(found.found, found.values)} found",
+            f"{_share(found.far_found, found.far_values)} of the far ones",
+            "calls refused" if cost is None else f"{cost:.2f} of what sending everything costs",
+        )
+    )
+
+
+def _share(found: int, values: int) -> str:
+    return f"{percent(Fraction(found, values))} %" if values else "nothing to be"
