@@ -99,17 +99,26 @@ class Telemetry:
         capture = capture_of(capture_content)
         self.captures_on_spans = capture in ("span_only", "span_and_event")
         self.captures_in_events = capture in ("event_only", "span_and_event")
+        self._last_seen: tuple[object, object, bool] = (None, None, False)
+        """The providers that were asked for last, and whether they do nothing."""
         self._warned: OrderedDict[tuple[WarningCode, Hashable], bool] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def is_silent(self) -> bool:
         """Whether spans and metrics go nowhere, because no SDK is configured: then nothing is spent on them."""
-        return (
-            does_nothing(self._tracer_provider or global_tracer_provider())
-            and not self.measures
-            and not self.captures_in_events
-        )
+        tracers = self._tracer_provider or global_tracer_provider()
+        meters = self._meter_provider or global_meter_provider()
+        if (tracers, meters) != self._last_seen[:2]:  # an application may configure them late
+            is_silent = does_nothing(tracers) and does_nothing(meters) and not self.captures_in_events
+            self._last_seen = (tracers, meters, is_silent)
+        return self._last_seen[2]
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether spans, metrics, logs and progress events of what is said here all go nowhere."""
+        loggers = self._logger_provider or _logs.get_logger_provider()
+        return self.is_silent and does_nothing(loggers) and current_turn() is None
 
     @property
     def measures(self) -> bool:

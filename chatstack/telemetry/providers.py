@@ -17,16 +17,6 @@ from opentelemetry import metrics, trace
 _ASKED_FOR = object()
 
 
-def global_tracer_provider() -> object:
-    """The one that is configured, or a stand-in of the API's."""
-    return _tracer_provider()
-
-
-def global_meter_provider() -> object:
-    """The one that is configured, or a stand-in of the API's."""
-    return _meter_provider()
-
-
 def does_nothing(provider: object) -> bool:
     """Whether a provider is one of the API's own stand-ins."""
     return _is_of_the_api(type(provider).__module__)
@@ -34,7 +24,7 @@ def does_nothing(provider: object) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _is_of_the_api(module: str) -> bool:
-    return module.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
+    return module.startswith(("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs"))
 
 
 def _looking_up(
@@ -51,10 +41,10 @@ def _looking_up(
     return look_up
 
 
-_tracer_provider = _looking_up(
+global_tracer_provider = _looking_up(
     trace, "_TRACER_PROVIDER", "OTEL_PYTHON_TRACER_PROVIDER", trace.get_tracer_provider, trace.ProxyTracerProvider()
 )
-_meter_provider = _looking_up(
+global_meter_provider = _looking_up(
     sys.modules.get("opentelemetry.metrics._internal", metrics),
     "_METER_PROVIDER",
     "OTEL_PYTHON_METER_PROVIDER",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from types import CoroutineType
 from typing import ClassVar, Literal, TypeAlias, cast, get_args
 
 from opentelemetry import context as otel
@@ -21,7 +23,7 @@ from chatstack.telemetry.nested import suppressing
 from chatstack.telemetry.shortening import left_out_of
 from chatstack.telemetry.spans import SpanWatch, Value, end_span, error_type, start_span
 from chatstack.telemetry.turns import Turn, asked_of, attached, current_turn, with_turn
-from chatstack.telemetry.usage import checking
+from chatstack.telemetry.usage import check_usage
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
 
@@ -63,32 +65,29 @@ class ModelTracer(ChatFronts):
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
-        info = provider_info(self.inner) or _UNKNOWN
         is_heard = turn is not None and turn.listener is not None
         if not is_heard and (self.nested == "defer" or self.telemetry.is_silent):
             if turn is not None and turn.root.is_recording():
                 self.telemetry.shortened(turn, left_out_of(request.messages, asked_of(turn)))
-            return await self._asked(request, info)
-        call = _ModelCall(self.telemetry, request, info, turn)
+            return self._checked(await _coming(self.inner.send(request), self.inner), request)
+        call = _ModelCall(self.telemetry, request, provider_info(self.inner) or _UNKNOWN, turn)
         context = call.begin(self.nested)
         try:
             with attached(context):
-                stream = await self._asked(request, info)
+                stream = self._checked(await _coming(self.inner.send(request), self.inner), request)
         except BaseException as error:
             call.ended(None, error)
             raise
         call.answered()
         return ChatStream.watched(stream, SpanWatch(context, call.ended, call.saw if call.times_chunks else None))
 
-    async def _asked(self, request: ChatRequest, info: ProviderInfo) -> ChatStream:
-        """The answer of the client inside, which now says what it was asked, and whose usage is checked."""
-        coming = cast("object", self.inner.send(request))
-        if not isinstance(coming, Awaitable):
-            told = "send() is no coroutine function: write 'async def send', without 'yield'"
-            raise TypeError(f"{type(self.inner).__name__}: {told}; {_MADE}")
-        stream = _checked(await cast("Awaitable[object]", coming), self.inner)
+    def _checked(self, stream: object, request: ChatRequest) -> ChatStream:
+        """The provider's stream, which now says what it was asked, and whose usage is checked."""
+        if not isinstance(stream, ChatStream):
+            given, kind = type(stream).__name__, type(self.inner).__name__
+            raise TypeError(f"{kind}: send() gave a {given}, not a ChatStream: {_MADE}")
         stream.sent = request
-        stream.usage_check = checking(self.telemetry, request, info)
+        stream.usage_check = partial(check_usage, self.telemetry, request, self.inner)
         return stream
 
 
@@ -105,12 +104,12 @@ def traced(client: ChatClient, telemetry: Telemetry) -> ChatClient:
     return ModelTracer(client, telemetry=telemetry) if needs_tracer(client) else client
 
 
-def _checked(stream: object, inner: ChatClient) -> ChatStream:
-    """Refuse what is no stream here, where it can be told whose it is."""
-    if not isinstance(stream, ChatStream):
-        given, kind = type(stream).__name__, type(inner).__name__
-        raise TypeError(f"{kind}: send() gave a {given}, not a ChatStream: {_MADE}")
-    return stream
+def _coming(coming: object, inner: ChatClient) -> Awaitable[object]:
+    """Refuse what cannot be awaited here, where it can be told whose it is."""
+    if type(coming) is not CoroutineType and not isinstance(coming, Awaitable):
+        told = "send() is no coroutine function: write 'async def send', without 'yield'"
+        raise TypeError(f"{type(inner).__name__}: {told}; {_MADE}")
+    return cast("Awaitable[object]", coming)
 
 
 class _ModelCall:

@@ -152,7 +152,7 @@ class attached:  # noqa: N801 - read where it is used, like those of contextlib
 
 def current_turn() -> Turn | None:
     """The turn that runs here, if any."""
-    return cast("Turn | None", otel.get_value(_TURN))
+    return cast("Turn | None", otel.get_current().get(_TURN))
 
 
 def with_turn(turn: Turn, context: otel.Context) -> otel.Context:

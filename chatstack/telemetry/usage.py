@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from chatstack.client.protocol import ProviderInfo
-from chatstack.client.stream import UsageCheck
+from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
 from chatstack.tokens.upper_bound import most_of
@@ -14,18 +13,19 @@ from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
 from chatstack.values.usage import credible, doubted, with_usage
 
 
-def checking(telemetry: Telemetry, request: ChatRequest, info: ProviderInfo) -> UsageCheck:
-    """A stream's check of what is reported for that request: what cannot be true counts as not told.
+def check_usage(
+    telemetry: Telemetry, request: ChatRequest, inner: ChatClient, update: ChatUpdate, so_far: ChatResponse
+) -> ChatUpdate:
+    """Take out what is reported for that request and cannot be true: it counts as not told.
 
     It is warned of (``usage_implausible``) once per conversation.
     """
+    answer = so_far.messages if update.message_done is None else (*so_far.messages, update.message_done)
+    info = provider_info(inner)
+    default = info.default_max_tokens if info is not None else 0
+    most = partial(most_of, request, answer, request.options.max_tokens or default)
 
-    def check(update: ChatUpdate, so_far: ChatResponse) -> ChatUpdate:
-        answer = so_far.messages if update.message_done is None else (*so_far.messages, update.message_done)
-        reserved = request.options.max_tokens or info.default_max_tokens
-        return with_usage(update, partial(believed, partial(most_of, request, answer, reserved)))
-
-    def believed(most: partial[int], usage: Usage) -> Usage:
+    def believed(usage: Usage) -> Usage:
         known = credible(usage, most)
         doubts = [] if known is usage else doubted(usage, known)
         if doubts and telemetry.is_first("usage_implausible", _conversation(request)):
@@ -38,7 +38,7 @@ def checking(telemetry: Telemetry, request: ChatRequest, info: ProviderInfo) -> 
             )
         return known
 
-    return check
+    return with_usage(update, believed)
 
 
 def _conversation(request: ChatRequest) -> str | int:

@@ -66,6 +66,8 @@ class Calibration:
 
     def factor(self, model: str, counter: TokenCounter) -> float:
         """By what to multiply that counter's estimates for that model; 1.0 while nothing is known. From 1/4 to 4."""
+        if not self._learnt:
+            return 1.0
         key = (model, repr(counter))
         with self._lock:
             learnt = self._learnt.get(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chatstack.tokens.counter import char_counter
 from chatstack.values.messages import Message
-from chatstack.values.parts import File, Part, ProviderItem, ToolResult
+from chatstack.values.parts import File, Part, ProviderItem, Text, ToolResult
 from chatstack.values.requests import ChatRequest, DeclaredTool
 from chatstack.values.usage import LARGEST, SLACK
 
@@ -14,14 +14,20 @@ _ADDED_BY_SERVER = ("previous_response_id", "conversation", "prompt", "tools", "
 
 
 def most_of(request: ChatRequest, answer: tuple[Message, ...], reserved_tokens: int, reported: int) -> int:
-    """What a call can have used at most: ten times what it is estimated at, and 100,000.
+    """Return what a call can have used at most: ten times what it is estimated at, and 100,000.
 
-    Counted from the newest message on, and no further than ``reported`` needs to be believed.
+    Counted from the newest message on, and no further than ``reported`` needs to be believed; only roughly
+    at first, as nearly every report is true.
     """
     options, counter = request.options, char_counter(4)
     if any(options.extra.get(name) for name in _ADDED_BY_SERVER) or any(map(_is_run_by_server, options.tools)):
         return LARGEST
     needed = (reported - SLACK) / _FACTOR
+    roughly = reserved_tokens + counter.message_tokens * len(request.messages)
+    for message in reversed(request.messages):
+        roughly += _fourths_of(message)
+        if roughly >= needed:
+            return _FACTOR * roughly + SLACK
     estimate = reserved_tokens + counter.count_options(options)
     for message in reversed((*request.messages, *answer)):
         if estimate >= needed:
@@ -30,6 +36,17 @@ def most_of(request: ChatRequest, answer: tuple[Message, ...], reserved_tokens: 
             return LARGEST
         estimate += counter.count_message(message)
     return _FACTOR * estimate + SLACK
+
+
+def _fourths_of(message: Message) -> int:
+    """Return about a quarter of the characters that are plainly text: never more than is counted of them."""
+    characters = 0
+    for part in message.parts:
+        if type(part) is Text:
+            characters += len(part.text)
+        elif type(part) is ToolResult and type(part.output) is str:
+            characters += len(part.output)
+    return characters // 4 - len(message.parts)
 
 
 def _is_run_by_server(tool: DeclaredTool) -> bool:

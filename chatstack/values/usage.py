@@ -15,15 +15,33 @@ LARGEST = 100_000_000
 """More than any call can use, where the server adds what is not in the request."""
 
 
+def is_modest(usage: Usage | None, most: int = SLACK) -> bool:
+    """Tell whether all figures are whole numbers up to that: nearly always."""
+    return usage is None or (
+        type(usage.input_tokens) is int
+        and 0 <= usage.input_tokens <= most
+        and type(usage.output_tokens) is int
+        and 0 <= usage.output_tokens <= most
+        and type(usage.cache_read_tokens) is int
+        and 0 <= usage.cache_read_tokens <= most
+        and type(usage.cache_write_tokens) is int
+        and 0 <= usage.cache_write_tokens <= most
+        and type(usage.reasoning_tokens) is int
+        and 0 <= usage.reasoning_tokens <= most
+    )
+
+
 def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
     """The usage without figures that cannot be true: they count as not told, which is 0.
 
     That is what is negative, or no whole number (12.0 is one), or larger than ``most`` of that figure gives. Cached
     tokens belong to the input, those of reasoning to the output: where that is not told, neither are they.
     """
-    figures: tuple[object, ...] = astuple(usage)
-    if all(type(figure) is int and 0 <= figure <= SLACK for figure in figures):
+    if is_modest(usage) or (
+        most is not None and is_modest(usage, LARGEST) and is_modest(usage, most(max(astuple(usage))))
+    ):
         return usage
+    figures: tuple[object, ...] = astuple(usage)
     given, said, read, written, reasoned = (_believed(figure, most) for figure in figures)
     cached = (0, 0) if given is None else (read or 0, written or 0)
     return Usage(given or 0, said or 0, *cached, 0 if said is None else reasoned or 0)
