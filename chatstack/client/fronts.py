@@ -12,12 +12,11 @@ from chatstack.client.stream import ChatStream
 from chatstack.errors import InputError
 from chatstack.values.messages import Message
 from chatstack.values.mistakes import check_messages, remedy_for
-from chatstack.values.requests import ChatOptions, ChatRequest, refuse_blank
+from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, refuse_blank
 from chatstack.values.responses import ChatResponse, ParsedResponse
 
 T = TypeVar("T")
 
-_DEFAULT = ChatOptions()
 _CALLED = {
     **dict.fromkeys(("system", "system_prompt", "instruction"), "instructions"),
     **dict.fromkeys(("response_format", "output_schema", "schema"), "output_type"),
@@ -85,7 +84,8 @@ class ChatFronts:
         Raises ``InputError`` for what cannot be sent, ``ProviderError`` when the model's side fails, and
         ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out.
         """
-        _check_unknown("get_response", unknown)
+        if unknown:
+            raise _unknown("get_response", unknown)
         shape = None if output_type is None else shape_of(output_type)
         request = request_of(messages, options, conversation_id, stream=False, shape=shape)
         refuse_blank(request.messages)
@@ -113,7 +113,8 @@ class ChatFronts:
 
         With ``output_type``, ``stream.response()`` has the value, or raises the ``OutputError``.
         """
-        _check_unknown("get_streaming_response", unknown)
+        if unknown:
+            raise _unknown("get_streaming_response", unknown)
         shape = None if output_type is None else shape_of(output_type)
         request = request_of(messages, options, conversation_id, stream=True, shape=shape)
         refuse_blank(request.messages)
@@ -156,7 +157,7 @@ def request_of(
         raise InputError(f"conversation_id: expected text, got {type(conversation_id).__name__}")
     if conversation_id == "":
         raise InputError("conversation_id: empty; everybody without one would share a conversation: pass None")
-    options = options or _DEFAULT
+    options = options or NO_OPTIONS
     if shape is not None:
         if options.output_schema is not None:
             raise InputError("output_type: the options have an output_schema already; leave one of them out")
@@ -164,19 +165,20 @@ def request_of(
     return ChatRequest(cast("tuple[Message, ...]", found), options, conversation_id, stream)
 
 
-def _check_unknown(front: str, unknown: Collection[str]) -> None:
-    """Refuse what a front does not take, e.g. ``temperature=0``, and name where it belongs, or the nearest name."""
-    for name in unknown:
-        fields = ChatOptions.__struct_fields__
-        close = _CALLED.get(name) or next(iter(difflib.get_close_matches(name, [*_TAKEN, *fields], n=1)), "")
-        if name == "stream":
-            remedy = "get_streaming_response(...) streams"
-        elif close in _TAKEN:
-            remedy = f"did you mean {close!r}?"
-        else:
-            example = f"{close}=..." if close else "temperature=0, extra={...}"
-            remedy = f"how to answer is said by options=ChatOptions({example})"
-        raise InputError(f"{front}: unknown option {name!r}; {remedy}")
+def _unknown(front: str, unknown: Collection[str]) -> InputError:
+    """Name the first option that a front does not take, e.g. ``temperature=0``, and where it belongs, or the nearest
+    name."""
+    name = next(iter(unknown))
+    fields = ChatOptions.__struct_fields__
+    close = _CALLED.get(name) or next(iter(difflib.get_close_matches(name, [*_TAKEN, *fields], n=1)), "")
+    if name == "stream":
+        remedy = "get_streaming_response(...) streams"
+    elif close in _TAKEN:
+        remedy = f"did you mean {close!r}?"
+    else:
+        example = f"{close}=..." if close else "temperature=0, extra={...}"
+        remedy = f"how to answer is said by options=ChatOptions({example})"
+    return InputError(f"{front}: unknown option {name!r}; {remedy}")
 
 
 def _check_timeout(seconds: object) -> None:

@@ -118,6 +118,9 @@ def find(client: object, kind: type[T]) -> T | None:
 
 def provider_info(client: object) -> ProviderInfo | None:
     """What the provider at the bottom says about itself, if it does."""
+    info: object = getattr(client, "info", None)  # nearly always asked of the provider itself
+    if type(info) is ProviderInfo:
+        return info
     for layer in chain(client):
         info = getattr(layer, "info", None)
         if isinstance(info, ProviderInfo):

@@ -30,6 +30,15 @@ class WholeSource(UpdateSource, Protocol):
     def response(self) -> Awaitable[ChatResponse]: ...
 
 
+class WholeReader(Protocol):
+    """Reads all of an answer at once, where nobody wants its updates; ``so_far`` is what of it has arrived."""
+
+    @property
+    def so_far(self) -> ChatResponse | None: ...
+
+    def whole(self) -> Awaitable[ChatResponse]: ...
+
+
 class StreamWatch(Protocol):
     """Looks on while a stream is read: ``enter`` and ``leave`` around every step, ``ended`` exactly once.
 
@@ -163,6 +172,10 @@ class WatchedSource:
         if self._saw is not None:
             self._saw(update)
         return update
+
+    @property
+    def so_far(self) -> ChatResponse | None:
+        return self._inner.so_far
 
     async def whole(self) -> ChatResponse:
         """Read all of it at once, in one step."""

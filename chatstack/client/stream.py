@@ -9,18 +9,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Never, Self, TypeAlias
 
-from chatstack.client.sources import OpeningSource, StreamWatch, UpdateSource, WatchedSource
+from chatstack.client.folding import Fold
+from chatstack.client.sources import OpeningSource, StreamWatch, UpdateSource, WatchedSource, WholeReader
 from chatstack.errors import BrokenStreamError, StreamBusyError, StreamClosedError
-from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatResponse, ChatUpdate, FinishReason, Usage
-from chatstack.values.usage import credible, with_usage
+from chatstack.values.responses import ChatResponse, ChatUpdate
+from chatstack.values.usage import credible, is_modest, with_usage
 
 UsageCheck: TypeAlias = Callable[[ChatUpdate, ChatResponse], ChatUpdate]
 
-_NO_USAGE = Usage()
+
+class _ReadItFirst:
+    """An attribute that is the answer's, and not its stream's."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, stream: object, owner: type) -> Never:
+        told = (
+            f"'ChatStream' object has no attribute {self.name!r}; read it first: (await stream.response()).{self.name}"
+        )
+        raise AttributeError(told, name=self.name, obj=stream)
 
 
 class ChatStream:
@@ -48,33 +59,37 @@ class ChatStream:
         "_released",
         "_source",
         "_started",
+        "_whole",
         "sent",
         "usage_check",
     )
 
-    def __init__(self, source: UpdateSource, *, owns: ChatStream | None = None) -> None:
-        """A stream over a source; ``owns`` is closed with it, also when the source never got to run."""
+    def __init__(
+        self, source: UpdateSource, *, owns: ChatStream | None = None, whole: WholeReader | None = None
+    ) -> None:
+        """A stream over a source. ``owns`` is closed with it, also when the source never got to run; ``whole`` reads
+        the same answer at once, for ``response()``."""
         self._source = source
+        self._whole = whole
         self._owned = owns
         self._head: deque[ChatUpdate] | None = None
-        self._fold: _Fold | None = None
+        self._fold: Fold | None = None
         self._failure: BaseException | None = None
         self._listeners: list[Callable[[ChatResponse], None]] | None = None
         self._parsed: ChatResponse | None = None
         self._read: Callable[[ChatResponse], ChatResponse] | None = None
         self.sent: ChatRequest | None = None
         """The request as it reached the provider, where it, or the model tracer around it, has said so."""
-        self.usage_check: UsageCheck = _credible
-        """Takes out what an update reports that cannot be true; gets the update, and the answer before it."""
+        self.usage_check: UsageCheck | None = None
+        """Takes out what an update reports that cannot be true, knowing the answer before it."""
         self._started = self._ended = self._closed = self._released = self._in_message = False
 
     if not TYPE_CHECKING:  # a type checker knows by itself
-
-        def __getattr__(self, name: str) -> object:
-            told = f"'ChatStream' object has no attribute {name!r}"
-            if name in ("text", "messages", "usage", "parsed"):
-                told += f"; read it first: (await stream.response()).{name}"
-            raise AttributeError(told, name=name, obj=self)
+        # No __getattr__: a class that has one is slow to read any attribute of.
+        text = _ReadItFirst("text")
+        messages = _ReadItFirst("messages")
+        usage = _ReadItFirst("usage")
+        parsed = _ReadItFirst("parsed")
 
     @classmethod
     async def primed(cls, source: UpdateSource) -> ChatStream:
@@ -116,14 +131,15 @@ class ChatStream:
     @classmethod
     def watched(cls, inner: ChatStream, watch: StreamWatch) -> ChatStream:
         """The same stream with somebody looking on, who is told of its end even if it is dropped."""
-        stream = cls(WatchedSource(inner, watch))
+        source = WatchedSource(inner, watch)
+        stream = cls(source, whole=source)
         stream.sent = inner.sent
         return stream
 
     @property
     def so_far(self) -> ChatResponse:
         """What has arrived in whole messages up to now."""
-        return (self._fold or _Fold()).response()
+        return (self._fold or Fold()).response()
 
     def when_answered(self, listener: Callable[[ChatResponse], None]) -> None:
         """Tell that one the whole answer, once it has all been read; it must not raise. Costs nothing on the way."""
@@ -161,49 +177,80 @@ class ChatStream:
 
     async def __anext__(self) -> ChatUpdate:
         if self._head and not self._closed:
-            update = self._head.popleft()
-        elif self._ended or self._closed or self._failure is not None:
+            return self._taken(self._head.popleft())
+        if self._ended or self._closed or self._failure is not None:
             raise self._over()
+        self._started = True
+        try:
+            update = await self._source.__anext__()
+        except StopAsyncIteration:
+            if self._owned is not None:  # a source may end before what it reads from does
+                await self._owned.aclose()
+            self._end()
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return self._taken(update)
+
+    async def _read_all(self) -> None:
+        """Read what is left, without a step for each update."""
+        while self._head and not self._closed:
+            self._taken(self._head.popleft())
+        if self._ended:
+            return
+        if self._closed or self._failure is not None:
+            raise self._over()
+        self._started = True
+        try:
+            while not self._closed:
+                self._taken(await self._source.__anext__())
+        except StopAsyncIteration:
+            if self._owned is not None:
+                await self._owned.aclose()
+            self._end()
+        except BaseException as error:
+            self._fail(error)
+            raise
         else:
-            self._started = True
-            try:
-                update = await self._source.__anext__()
-            except StopAsyncIteration:
-                await self._end()
-                raise
-            except StreamBusyError:  # the other task's reading goes on
-                raise
-            except BaseException as error:
-                self._fail(error)
-                raise
+            raise self._over()
+
+    def _end(self) -> None:
+        """Take the source's end for what it is: that of the answer, or of a connection."""
+        if self._in_message or self._fold is None or not self._fold.messages:
+            self._failure = _broken(in_message=self._in_message)
+            raise self._failure from None
+        self._finish()
+
+    def _taken(self, update: ChatUpdate) -> ChatUpdate:
+        """Add an update to the answer, and return what can be true of it."""
         if (
-            update.message_done is not None
-            or update.usage is not None
-            or update.finish_reason is not None
-            or update.overhead_usage is not None
-        ):
-            if self._fold is None:
-                self._fold = _Fold()
-            if update.usage is not None or update.overhead_usage is not None:
-                update = self.usage_check(update, self.so_far)
-            self._fold.add(update)
+            update.message_done is None
+            and update.usage is None
+            and update.finish_reason is None
+            and update.overhead_usage is None
+        ):  # nearly all of them
+            if not self._in_message:
+                self._in_message = update.has_content
+            return update
+        if self._fold is None:
+            self._fold = Fold()
+        if update.usage is not None or update.overhead_usage is not None:
+            update = self._checked(update)
+        self._fold.add(update)
         if update.message_done is not None:
             self._in_message = False
         elif not self._in_message:
             self._in_message = update.has_content
         return update
 
-    async def _end(self) -> None:
-        """Take the source's end for what it is: that of the answer, or of a connection."""
-        is_whole = not self._in_message and self._fold is not None and self._fold.messages
-        if not is_whole:
-            self._failure = _broken(in_message=self._in_message)
-        self._ended = self._failure is None
-        if self._owned is not None:  # a source may end before what it reads from does
-            await self._owned.aclose()
-        if self._failure is not None:
-            raise self._failure from None
-        self._finish()
+    def _checked(self, update: ChatUpdate) -> ChatUpdate:
+        """Return the update without usage that cannot be true."""
+        if is_modest(update.usage) and is_modest(update.overhead_usage):
+            return update
+        if self.usage_check is None:
+            return with_usage(update, credible)
+        return self.usage_check(update, self.so_far)
 
     def _over(self) -> BaseException:
         """What to raise when there is nothing more to read."""
@@ -214,6 +261,8 @@ class ChatStream:
         return StreamClosedError("this stream was closed before its end: its answer is not complete")
 
     def _fail(self, error: BaseException) -> None:
+        if isinstance(error, StreamBusyError):  # the other task's reading goes on
+            return
         # A cancelled source is exhausted: to read on would look like a regular end, and give half an answer.
         if isinstance(error, Exception):
             self._failure = error
@@ -222,10 +271,10 @@ class ChatStream:
 
     async def response(self) -> ChatResponse:
         """Read what is left, and return the whole answer. May be asked again."""
-        if not self._started and isinstance(self._source, WatchedSource) and not self._closed:
-            await self._read_below(self._source)
-        async for _ in self:
-            pass
+        if self._whole is not None and not self._started and not self._closed and self._failure is None:
+            await self._read_below(self._whole)
+        elif not self._ended:
+            await self._read_all()
         await self.aclose()
         if self._read is None:
             return self.so_far
@@ -233,12 +282,14 @@ class ChatStream:
             self._parsed = self._read(self.so_far)
         return self._parsed
 
-    async def _read_below(self, source: WatchedSource) -> None:
+    async def _read_below(self, reader: WholeReader) -> None:
         """Nobody looks at the updates, so they need not come up here one by one."""
         self._started = True
         try:
-            self._fold = _Fold.of(await source.whole())
+            self._fold = Fold.of(await reader.whole())
         except BaseException as error:
+            so_far = reader.so_far
+            self._fold = None if so_far is None else Fold.of(so_far)
             self._fail(error)
             raise
         self._finish()
@@ -257,59 +308,6 @@ class ChatStream:
         self._released = True
 
 
-def _credible(update: ChatUpdate, so_far: ChatResponse) -> ChatUpdate:
-    return with_usage(update, credible)
-
-
 def _broken(*, in_message: bool) -> BrokenStreamError:
     told = "in the middle of a message" if in_message else "without a message"
     return BrokenStreamError(f"the stream ended {told}: the answer is not complete")
-
-
-class _Fold:
-    """Adds up updates to the whole answer."""
-
-    __slots__ = ("answer", "finish", "id", "messages", "model", "overhead", "raw", "rounds", "usage")
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.usage = self.overhead = _NO_USAGE
-        self.answer: ChatResponse | None = None
-        self.finish: FinishReason | None = None
-        self.id = self.model = ""
-        self.rounds = 0
-        self.raw: object = None
-
-    @classmethod
-    def of(cls, answer: ChatResponse) -> _Fold:
-        """What adds up to that answer."""
-        fold = cls()
-        fold.answer = answer
-        return fold
-
-    def add(self, update: ChatUpdate) -> None:
-        if update.message_done is not None:
-            self.messages.append(update.message_done)
-            self.rounds = update.round
-        if update.usage is not None:
-            self.usage = update.usage if self.usage is _NO_USAGE else self.usage + update.usage
-        if update.overhead_usage is not None:
-            self.overhead = self.overhead + update.overhead_usage
-        if update.finish_reason is not None:
-            self.finish = update.finish_reason
-            self.id, self.model, self.raw = update.response_id, update.model, update.raw
-        self.answer = None
-
-    def response(self) -> ChatResponse:
-        if self.answer is None:
-            self.answer = ChatResponse(
-                messages=tuple(self.messages),
-                usage=self.usage,
-                overhead_usage=self.overhead,
-                finish_reason=self.finish,
-                id=self.id,
-                model=self.model,
-                rounds=self.rounds + 1,
-                raw=self.raw,
-            )
-        return self.answer

@@ -78,7 +78,7 @@ class Iteration:
             turn.heard(answer)
             self._text = answer.text or self._text
             if not turn.open_calls:
-                self.ended_in_words = turn.is_over(answer, self._runner.tools)
+                self.ended_in_words = turn.is_over(self._runner.tools)
                 if self.ended_in_words or self._is_budget_used_up():
                     return
                 request = turn.next_request()

@@ -14,7 +14,7 @@ from chatstack.stack.recipe import ChatStack
 from chatstack.tokens.counter import TokenizerCounter
 from chatstack.tokens.published import load_tables
 from chatstack.values.messages import Message
-from chatstack.values.requests import ChatOptions, ChatRequest
+from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
@@ -31,7 +31,7 @@ class Applied:
         self, stack: ChatStack, name: str, *, options: ChatOptions | None = None, resolve: Resolver | None = None
     ) -> None:
         self._name = name
-        self._options = options or ChatOptions()
+        self._options = options or NO_OPTIONS
         self._client = replace(stack, trace_model_calls=False).build(resolve)
         self.waits = next((called for called, layer in self.layers if getattr(layer, "may_wait", True)), "")
         """The first layer that may have to wait for a model, a store or an API, by its name; "" if none does."""

@@ -22,8 +22,8 @@ from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool
 from chatstack.tools.turn import OVER_LIMIT, REPEATS, LimitsToolCalls, ToolTurn, limits_in, refused
 from chatstack.values.parts import ToolCall
-from chatstack.values.requests import ChatRequest, DeclaredTool, ToolDeclaration
-from chatstack.values.responses import ChatUpdate
+from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, DeclaredTool, ToolDeclaration
+from chatstack.values.responses import ChatResponse, ChatUpdate
 
 
 @wraps_a_client
@@ -61,6 +61,7 @@ class FunctionInvoker(ChatFronts):
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
     _runner: ToolRunner = field(init=False, repr=False)
     _declared: tuple[ToolDeclaration, ...] = field(init=False, repr=False)
+    _options: ChatOptions = field(init=False, repr=False)
     _limits: tuple[LimitsToolCalls, ...] = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "tool_loop"
@@ -83,18 +84,21 @@ class FunctionInvoker(ChatFronts):
         object.__setattr__(self, "tools", tools)
         object.__setattr__(self, "_runner", runner)
         object.__setattr__(self, "_declared", tuple(each.declaration() for each in tools))
+        object.__setattr__(self, "_options", NO_OPTIONS.but(tools=self._declared))
         object.__setattr__(self, "_limits", limits_in(self.inner))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        request = request.but(options=request.options.but(tools=self._tools_of(request)))
+        options = request.options
+        options = self._options if options is NO_OPTIONS else options.but(tools=self._tools_of(options))
+        request = request.but(options=options)
         turn = ToolTurn(request, self.max_tool_calls_per_turn, self._limits)
         _count(turn, request)
         stream = await self.inner.send(request)
-        return ChatStream(self._rounds(turn, stream), owns=stream)
+        return ChatStream(self._rounds(turn, stream), owns=stream, whole=_WholeTurn(self, turn, stream))
 
-    def _tools_of(self, request: ChatRequest) -> tuple[DeclaredTool, ...]:
+    def _tools_of(self, options: ChatOptions) -> tuple[DeclaredTool, ...]:
         """The caller's declarations, and ours; of a tool that both declare, the caller's."""
-        given = request.options.tools
+        given = options.tools
         if not given:
             return self._declared
         names = {each.name for each in given if isinstance(each, ToolDeclaration)}
@@ -107,23 +111,37 @@ class FunctionInvoker(ChatFronts):
                     yield update if turn.round == 0 else replace(update, round=turn.round)
             finally:
                 await stream.aclose()
-            answer = stream.so_far
-            turn.heard(answer)
-            if turn.open_calls:
-                refusal = turn.refusal(answer)
-                for update in turn.add(turn.refuse(refusal, self._runner.tools) if refusal else await self._run(turn)):
-                    yield update
-                if refusal:
-                    self._stop_if_insisting(turn, refusal)
-                    return
-                self._stop_if_failing(turn)
-            if turn.is_over(answer, self._runner.tools):
+            for update in await self.results(turn, stream.so_far):
+                yield update
+            request = self.following(turn)
+            if request is None:
                 return
-            if turn.limit_reached and turn.open_calls:
-                self._warn_of_limit(turn)
-            request = turn.next_request()
-            _count(turn, request)
             stream = await self.inner.send(request)
+
+    async def results(self, turn: ToolTurn, answer: ChatResponse) -> list[ChatUpdate]:
+        """Take in what the model said, and give the results of what it asked for."""
+        turn.heard(answer)
+        if not turn.open_calls:
+            return []
+        turn.refused_for = turn.refusal(answer)
+        if turn.refused_for:
+            return turn.add(turn.refuse(turn.refused_for, self._runner.tools))
+        return turn.add(await self._run(turn))
+
+    def following(self, turn: ToolTurn) -> ChatRequest | None:
+        """Return the next round's request; None where the turn is over."""
+        if turn.open_calls:
+            if turn.refused_for:
+                self._stop_if_insisting(turn, turn.refused_for)
+                return None
+            self._stop_if_failing(turn)
+        if turn.is_over(self._runner.tools):
+            return None
+        if turn.limit_reached and turn.open_calls:
+            self._warn_of_limit(turn)
+        request = turn.next_request()
+        _count(turn, request)
+        return request
 
     async def _run(self, turn: ToolTurn) -> list[Outcome]:
         """Run what this round asked for, together; calls beyond the limit are answered, not run."""
@@ -177,6 +195,33 @@ class FunctionInvoker(ChatFronts):
             {semconv.TOOL_NAME: name, semconv.TOOLS_CALLS: REPEATS},
             span_name="tool_loop",
         )
+
+
+class _WholeTurn:
+    """Reads a turn at once: its rounds are awaited whole, and no updates are made."""
+
+    __slots__ = ("_loop", "_stream", "_turn")
+
+    def __init__(self, loop: FunctionInvoker, turn: ToolTurn, stream: ChatStream) -> None:
+        self._loop = loop
+        self._turn = turn
+        self._stream = stream
+
+    @property
+    def so_far(self) -> ChatResponse:
+        return self._turn.answer(self._stream.so_far)
+
+    async def whole(self) -> ChatResponse:
+        while True:
+            try:
+                answer = await self._stream.response()
+            finally:
+                await self._stream.aclose()
+            await self._loop.results(self._turn, answer)
+            request = self._loop.following(self._turn)
+            if request is None:
+                return self._turn.answer()
+            self._stream = await self._loop.inner.send(request)
 
 
 def _count(loop: ToolTurn, request: ChatRequest) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -45,6 +44,7 @@ class ToolTurn:
 
     __slots__ = (
         "added",
+        "answers",
         "calls_run",
         "failed_rounds",
         "inner_left",
@@ -52,12 +52,11 @@ class ToolTurn:
         "limit",
         "limits",
         "open_calls",
-        "overhead_usage",
         "pauses",
+        "refused_for",
         "request",
         "round",
         "seen",
-        "usage",
     )
 
     def __init__(self, request: ChatRequest, limit: int, limits: Sequence[LimitsToolCalls] = ()) -> None:
@@ -73,8 +72,20 @@ class ToolTurn:
         self.last_failure: BaseException | None = None
         self.added: list[Message] = []
         self.open_calls: list[ToolCall] = []
-        self.seen: Counter[tuple[str, bytes]] = Counter()
-        self.usage = self.overhead_usage = Usage()
+        self.answers: list[ChatResponse] = []
+        self.refused_for = ""
+        """Why the open calls were not run, if they were not."""
+        self.seen: dict[tuple[str, bytes], int] = {}
+
+    @property
+    def usage(self) -> Usage:
+        """What the rounds up to now have used."""
+        return sum((each.usage for each in self.answers), Usage())
+
+    @property
+    def overhead_usage(self) -> Usage:
+        """What summaries have used up to now."""
+        return sum((each.overhead_usage for each in self.answers), Usage())
 
     @property
     def limit_reached(self) -> bool:
@@ -90,7 +101,7 @@ class ToolTurn:
         if self.limits:
             before = self.request.messages + tuple(self.added)
             self.inner_left = min(each.tool_calls_left(before) for each in self.limits)
-        self.usage, self.overhead_usage = self.usage + answer.usage, self.overhead_usage + answer.overhead_usage
+        self.answers.append(answer)
         self.added.extend(answer.messages)
         self.open_calls = [call for each in answer.messages for call in each.calls]
         if self.open_calls:
@@ -103,8 +114,8 @@ class ToolTurn:
         found: list[ToolCall] = []
         for call in calls:
             key = call.name, canonical(call.arguments)
-            self.seen[key] += 1
-            if self.seen[key] == REPEATS:
+            self.seen[key] = times = self.seen.get(key, 0) + 1
+            if times == REPEATS:
                 found.append(call)
         return found
 
@@ -125,10 +136,10 @@ class ToolTurn:
         declared = (each.name for each in self.request.options.tools if isinstance(each, ToolDeclaration))
         return call.name not in own and call.name in declared
 
-    def is_over(self, answer: ChatResponse, own: Container[str]) -> bool:
+    def is_over(self, own: Container[str]) -> bool:
         """Whether this round was the last: an answer, or a call that only the caller can run."""
         if not self.open_calls:
-            return answer.finish_reason != "paused" or self.pauses > _MAX_PAUSES
+            return self.answers[-1].finish_reason != "paused" or self.pauses > _MAX_PAUSES
         return any(self.is_callers(call, own) for call in self.open_calls)
 
     def add(self, outcomes: list[Outcome]) -> list[ChatUpdate]:
@@ -146,6 +157,25 @@ class ToolTurn:
             all_failed = all(outcome.failure is not None for outcome in run)
             self.failed_rounds = self.failed_rounds + 1 if all_failed else 0
         return updates
+
+    def answer(self, under_way: ChatResponse | None = None) -> ChatResponse:
+        """Return what the rounds add up to, with that of the round under way, if it has not been heard."""
+        answers, messages = self.answers, self.added
+        if under_way is not None and (not answers or answers[-1] is not under_way):
+            answers, messages = [*answers, under_way], [*messages, *under_way.messages]
+        last = next((each for each in reversed(answers) if each.finish_reason is not None), answers[-1])
+        if len(answers) == 1 and len(messages) == len(last.messages):
+            return last
+        return ChatResponse(
+            messages=tuple(messages),
+            usage=sum((each.usage for each in answers), Usage()),
+            overhead_usage=sum((each.overhead_usage for each in answers), Usage()),
+            finish_reason=last.finish_reason,
+            id=last.id,
+            model=last.model,
+            rounds=self.round + 1,
+            raw=last.raw,
+        )
 
     def next_request(self) -> ChatRequest:
         """The request of the next round. A forced choice holds for the first round only, or it would never end."""

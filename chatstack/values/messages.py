@@ -110,7 +110,10 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
     @property
     def is_blank(self) -> bool:
         """True where nothing is in it but white space: no picture, file, call or result, no field of a provider's."""
-        return not self.extra_json and all(type(part) is Text and not part.text.strip() for part in self.parts)
+        for part in self.parts:
+            if type(part) is not Text or (part.text and not part.text.isspace()):
+                return False
+        return not self.extra_json
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -123,9 +123,11 @@ def refuse_blank(messages: Sequence[Message]) -> None:
     to ask a model, and some APIs refuse it."""
     if not messages:
         raise InputError("messages: empty; a request needs at least one message")
-    if all(message.is_blank for message in messages):
-        last = f"messages[{len(messages) - 1}]: a blank {messages[-1].role} message"
-        raise InputError(f"{last}, and nothing before it; a request needs something to send")
+    for message in messages:
+        if not message.is_blank:
+            return
+    last = f"messages[{len(messages) - 1}]: a blank {messages[-1].role} message"
+    raise InputError(f"{last}, and nothing before it; a request needs something to send")
 
 
 def _no_declaration(position: int, tool: object) -> InputError:
@@ -139,11 +141,15 @@ def _restored(fields: dict[str, Any]) -> ChatOptions:
     return ChatOptions(**fields)
 
 
+NO_OPTIONS = ChatOptions()
+"""Everything is left to the provider."""
+
+
 class ChatRequest(msgspec.Struct, frozen=True):
     """One request on its way down the stack. ``stream`` says what the caller wants to see; only providers read it."""
 
     messages: tuple[Message, ...]
-    options: ChatOptions = ChatOptions()
+    options: ChatOptions = NO_OPTIONS
     conversation_id: str | None = None
     stream: bool = False
 

@@ -73,14 +73,14 @@ def test_an_answer_without_calls_ends_the_turn(finish: FinishReason) -> None:
     answer = ChatResponse(messages=(Message.assistant("done"),), finish_reason=finish)
     turn.heard(answer)
     assert turn.open_calls == []
-    assert turn.is_over(answer, {})
+    assert turn.is_over({})
 
 
 def test_a_call_that_the_caller_declared_ends_the_turn_and_one_of_ours_does_not() -> None:
     for names, is_over in ((("theirs",), True), (("a", "theirs"), True), (("a",), False), (("nobodys",), False)):
         turn = ToolTurn(ASK, 10)
         turn.heard(calling(*names))
-        assert turn.is_over(calling(*names), {"a"}) is is_over
+        assert turn.is_over({"a"}) is is_over
 
 
 def test_a_paused_answer_goes_on_but_not_for_ever() -> None:
@@ -89,7 +89,7 @@ def test_a_paused_answer_goes_on_but_not_for_ever() -> None:
     rounds = 0
     while True:
         turn.heard(paused)
-        if turn.is_over(paused, {}):
+        if turn.is_over({}):
             break
         rounds += 1
     assert rounds == 10
