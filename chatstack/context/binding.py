@@ -31,10 +31,11 @@ class Binding:
 
     async def in_force(self, opened: Opened) -> Reached:
         """The edits in force for this history, and for how many of its messages these are known to be all."""
-        seen = opened.seen
-        chosen = await self.agreement.recalled(
-            self.place_of(opened), seen, opened.context, lambda: self._other_names(opened)
-        )
+        seen, place = opened.seen, self.place_of(opened)
+        if self.memory.shared is None:
+            chosen = self.memory.chosen(place, seen, lambda: self._other_names(opened))
+        else:
+            chosen = await self.agreement.recalled(place, seen, opened.context, lambda: self._other_names(opened))
         known = Reached(max(0, chosen.covers - 1), chosen.record)
         reached = seen.conversation.reached.get(self.terms(opened))
         if reached is not None and reached.length <= seen.length:

@@ -67,7 +67,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """What is counted of the input: messages, instructions and tool schemas, before ``scale``."""
         return self.fixed_tokens + self.messages_tokens
 
-    @cached_property
+    @property
     def tokens(self) -> int:
         """The size of all of it, the room for the answer included, as it will be."""
         return self.reserved_tokens + self._as_will_be(self.input_tokens)

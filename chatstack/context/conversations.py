@@ -48,6 +48,9 @@ class Chosen:
         """The memory's edition at that time; another one means that such a history has got a choice since."""
 
 
+NOTHING_CHOSEN = Chosen(None, 0, 0, -1)
+
+
 class Carried(NamedTuple):
     """A record as it was carried out last: the edited messages by position, and by how many tokens, as counted, it
     makes the history smaller."""

@@ -26,6 +26,8 @@ _pack_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
 _read_json = msgspec.json.Decoder().decode
 _blake2b = hashlib.blake2b
 _LEFT_OUT_OF_ANSWERS = (Reasoning, ProviderItem)
+_BLANKS = dict.fromkeys(map(ord, "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"), " ")
+"""What ``str.split`` parts at in ASCII, beside the space."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -76,7 +78,7 @@ def soft_digest(message: Message) -> bytes:
             others.append(part)
     text = "".join(texts)
     if message.role == "assistant":
-        text = " ".join(text.split())
+        text = _folded(text)
     found = _blake2b(written((message.role, message.pinned, text, others)), digest_size=_SIZE).digest()
     force_setattr(message, "_soft", found)
     return found
@@ -90,6 +92,16 @@ def _values_of(arguments: str) -> bytes | str:
         return _pack_sorted(_read_json(arguments))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
         return arguments
+
+
+def _folded(text: str) -> str:
+    """Return the text with its white space folded: ``" ".join(text.split())``, several times as fast."""
+    if not text.isascii():
+        return " ".join(text.split())
+    text = text.translate(_BLANKS)
+    while "  " in text:
+        text = text.replace("  ", " ")
+    return text.strip(" ")
 
 
 def head_digest(systems: tuple[Message, ...], instructions: str | None) -> bytes:

@@ -130,7 +130,8 @@ class ContextEditing:
 
     def stands_aside(self, request: ChatRequest) -> bool:
         """Whether the history lies at the provider, so that nothing may be edited; said once for each conversation."""
-        if not any(request.options.extra.get(name) for name in SERVER_HELD):
+        extra = request.options.extra
+        if not extra or not any(extra.get(name) for name in SERVER_HELD):
             return False
         if self.is_news("bypass", self._opened(request)):
             say_bypassed(self.telemetry)
@@ -169,24 +170,28 @@ class ContextEditing:
         came = self.as_it_came(context, opened)
         past = self.past_of(came, opened, policy)
         steps = past.steps(opened.since, opened.replayed)
-        if (len(steps) == 1 and steps[0].length == seen.length) or (not steps and past.was_rejected):
+        if not steps and past.was_rejected:
             return self._edited_now(policy, context, opened, span)
+        if len(steps) == 1 and steps[0].context is not None:
+            if _is_waiting(policy, context, opened):
+                return context
+            opened.has_looked, opened.wait = True, None
+            return self._made(steps[0].plan, steps[0].context, opened, steps[0].record, span)
         opened.wait = past.wait
         opened.has_looked = bool(steps) or past.looked == seen.length
         if not steps:
             return context
         last = steps[-1]
-        after = self.adopt(last.record, came, opened, strategy=last.strategy, reason=last.reason, span=span)
+        after = self.adopt(last.record, came, opened, strategy=last.plan.strategy, reason=last.plan.reason, span=span)
         return self._edited_now(policy, context, opened, span) if after is came else after
 
     def _edited_now(self, policy: Policy, context: Context, opened: Opened, span: Span | None) -> Context:
-        sizes, seen = policy.waits_on(context), opened.seen
-        user = -1 if sizes is None else seen.latest_user(seen.length)
-        if sizes is not None and opened.wait is not None and opened.wait.goes_on(user, sizes):
+        if _is_waiting(policy, context, opened):
             return context  # planning looks at the whole history: not again for every message that comes
         opened.has_looked = True
         after = self.apply(policy.plan(context), context, opened, span=span)
-        opened.wait = Wait(user, sizes) if after is context and sizes is not None else None
+        sizes = policy.waits_on(context) if after is context else None
+        opened.wait = Wait(opened.seen.latest_user(opened.seen.length), sizes) if sizes is not None else None
         return after
 
     def adopt(
@@ -219,7 +224,10 @@ class ContextEditing:
 
     def past_of(self, came: Context, opened: Opened, policy: Policy) -> Reconstruction:
         """The requests that a history tells of."""
-        return Reconstruction(came, opened.seen, self.counter, policy, by_original=opened.is_by_original)
+        carried = opened.seen.conversation.carried.get(self.owner)
+        return Reconstruction(
+            came, opened.seen, self.counter, policy, by_original=opened.is_by_original, carried=carried
+        )
 
     def carried_out(self, record: Record | None, came: Context, opened: Opened) -> Context:
         """The context as it came, with these edits."""
@@ -237,11 +245,16 @@ class ContextEditing:
         if wrong:
             say_rejected(self.telemetry, plan, wrong)
             return context
-        after = context.after(plan)
-        seen = opened.seen
-        if seen.length:
+        after, record = context.after(plan), None
+        if opened.seen.length:
             left = list(zip(after.messages, after.origins, strict=True))
-            opened.replayed = record_of(seen.positions, opened.context.messages, left)
+            record = record_of(opened.seen.positions, opened.context.messages, left)
+        return self._made(plan, context, opened, record, span)
+
+    def _made(self, plan: Plan, context: Context, opened: Opened, record: Record | None, span: Span | None) -> Context:
+        """Make an edit that has been verified: take over its record, and say so."""
+        after, seen = context.after(plan), opened.seen
+        opened.replayed = record if seen.length else opened.replayed
         say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
             return after
@@ -344,6 +357,14 @@ class ContextEditing:
             opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
         )
         return self._carried_out(record, came, opened) or context
+
+
+def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:
+    """Whether the layer need not look again: little has changed since it looked in vain."""
+    if opened.wait is None:
+        return False
+    sizes = policy.waits_on(context)
+    return sizes is not None and opened.wait.goes_on(opened.seen.latest_user(opened.seen.length), sizes)
 
 
 def _name_in_recipe(layer: object) -> str:

@@ -14,12 +14,13 @@ from chatstack.context.pairing import Pairs
 from chatstack.context.units import is_users
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
-from chatstack.values.parts import Text
+from chatstack.values.parts import Text, ToolCall, ToolResult
 
 _LONG = 8
 _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
 _HISTORY_BYTES = 4_000
+_PART_BYTES = 100
 _MESSAGE_BYTES = 600
 """A message with one part, beside its text, with what is kept for it: sizes, digests, its place."""
 
@@ -35,11 +36,11 @@ class History:
     __slots__ = (
         "_chain",
         "_conversations",
+        "_hashes",
         "_key",
         "_lock",
         "_sums",
         "entries",
-        "hashes",
         "held_bytes",
         "latest_assistant",
         "latest_user",
@@ -52,11 +53,10 @@ class History:
         self._key = key
         self._lock = threading.Lock()
         self._chain: list[bytes] = []
+        self._hashes: list[int] = []
         self._sums: dict[TokenCounter, list[int]] = {}
         self._conversations: dict[str, Conversation] = {}
         self.messages: tuple[Message, ...] = ()
-        self.hashes: list[int] = []
-        """Prefix hashes, in this process only: the one at ``i`` is that of the first ``i + 1`` messages."""
         self.pairs = Pairs()
         self.latest_user = self.latest_assistant = -1
         self.moves = 0
@@ -85,19 +85,29 @@ class History:
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Take in what was added. ``messages`` begin with those that are known, maybe in fresh objects."""
-        add, hashes = self.pairs.add, self.hashes
-        prefix = hashes[-1] if hashes else 0
+        add, held_bytes = self.pairs.add, 0
         for position in range(len(self.messages), len(messages)):
             message = messages[position]
             add(position, message)
-            prefix = hash((prefix, message))
-            hashes.append(prefix)
-            self.held_bytes += weight_of(message)
-            if message.role == "assistant":
+            held_bytes += weight_of(message)
+            role = message.role
+            if role == "assistant":
                 self.latest_assistant = position
-            elif is_users(message):
+            elif role == "user" and is_users(message):
                 self.latest_user = position
+        self.held_bytes += held_bytes
         self.messages = messages
+
+    def prefix_hash(self, length: int) -> int:
+        """A hash of the first so many messages, in this process only."""
+        hashes = self._hashes
+        if len(hashes) < length:
+            with self._lock:
+                prefix = hashes[-1] if hashes else 0
+                for message in self.messages[len(hashes) : length]:
+                    prefix = hash((prefix, message))
+                    hashes.append(prefix)
+        return hashes[length - 1]
 
     def links(self, length: int) -> Sequence[bytes]:
         """Digests: the one at ``i`` stands for the first ``i + 1`` messages. At least as many as asked for."""
@@ -129,20 +139,16 @@ class History:
 class Recognised(msgspec.Struct, frozen=True):
     """What is known of the messages of one request.
 
-    ``positions`` are those of the conversation's messages in the request: a range, where the system messages all
-    stand at its head.
+    ``conversation`` is the state of the one that it belongs to. ``positions`` are those of its messages in the request:
+    a range, where the system messages all stand at its head.
     """
 
     history: History
+    conversation: Conversation
     length: int
     positions: Sequence[int]
     needs_repair: bool
     who: str = ""
-
-    @property
-    def conversation(self) -> Conversation:
-        """The state of the conversation that it belongs to."""
-        return self.history.conversation(self.who)
 
     @property
     def links(self) -> Sequence[bytes]:
@@ -172,18 +178,27 @@ class Recognised(msgspec.Struct, frozen=True):
 
 def weight_of(message: Message) -> int:
     """About how many bytes a message takes: its text, and what is kept beside it."""
-    return _MESSAGE_BYTES + sum(map(_weight_of_part, message.parts)) + len(message.extra_json)
+    weight = _MESSAGE_BYTES + len(message.extra_json)
+    for part in message.parts:
+        weight += _PART_BYTES
+        if type(part) is Text:  # nearly all of them are texts, calls and results
+            weight += part.text.__sizeof__()
+        elif type(part) is ToolCall:
+            weight += 2 * _PART_BYTES + part.arguments.__sizeof__()
+        elif type(part) is ToolResult and type(part.output) is str:
+            weight += 2 * _PART_BYTES + part.output.__sizeof__()
+        else:
+            weight += _weight_of_fields(part)
+    return weight
 
 
-def _weight_of_part(part: object) -> int:
-    kind = type(part)
-    if kind is Text:  # nearly all of them are texts, calls and results
-        return 100 + cast("Text", part).text.__sizeof__()
-    weight = 100
+def _weight_of_fields(part: object) -> int:
+    weight = 0
     for name in getattr(part, "__struct_fields__", ()):  # not properties: a result's text is its output once more
-        text = getattr(part, name)
-        if type(text) is str:
-            weight += text.__sizeof__()
-        elif type(text) is tuple:
-            weight += sum(map(_weight_of_part, cast("tuple[object, ...]", text)))
+        value = getattr(part, name)
+        if type(value) is str:
+            weight += value.__sizeof__()
+        elif type(value) is tuple:
+            values = cast("tuple[object, ...]", value)
+            weight += _PART_BYTES * len(values) + sum(map(_weight_of_fields, values))
     return weight

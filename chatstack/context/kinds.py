@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 from chatstack.context.context import Context
@@ -20,15 +19,19 @@ def tokens_by_kind(context: Context) -> dict[str, int]:
     No message is counted for it: where one is of several kinds, its known size is shared out by their characters.
     Pictures and files are text, the shape of an answer is a tool.
     """
-    found: Counter[str] = Counter()
+    found = dict.fromkeys(KINDS, 0)
     _share_out(found, context.fixed_tokens, _of_options(context.request.options))
     for message, size in zip(context.messages, context.sizes, strict=True):
-        _share_out(found, size, _of_message(message))
+        kind = _only_kind(message)
+        if kind:
+            found[kind] += size
+        else:
+            _share_out(found, size, _weights(message))
     scaled = {kind: round(found[kind] * context.scale) for kind in KINDS}
     return {kind: tokens for kind, tokens in scaled.items() if tokens}
 
 
-def _share_out(found: Counter[str], tokens: int, weights: Counter[str]) -> None:
+def _share_out(found: dict[str, int], tokens: int, weights: dict[str, int]) -> None:
     """Add whole tokens to each kind, by weight; the last kind gets what is left."""
     total, left = sum(weights.values()), tokens
     for kind, weight in list(weights.items())[:-1]:
@@ -38,23 +41,32 @@ def _share_out(found: Counter[str], tokens: int, weights: Counter[str]) -> None:
     found[next(reversed(weights), "text")] += left
 
 
-def _of_message(message: Message) -> Counter[str]:
+def _only_kind(message: Message) -> str:
+    """Return the one kind of a message's parts; "" where there are several."""
     if message.role == "system":
-        return Counter(system=1)
-    kinds = {_KIND.get(type(part), "text") for part in message.parts}
-    if len(kinds) == 1:
-        return Counter(kinds)
-    weights: Counter[str] = Counter()
+        return "system"
+    found = ""
     for part in message.parts:
-        weights[_KIND.get(type(part), "text")] += 1 + _COUNTER.count_part(part)
+        kind = _KIND.get(type(part), "text")
+        if found and kind != found:
+            return ""
+        found = kind
+    return found or "text"
+
+
+def _weights(message: Message) -> dict[str, int]:
+    weights: dict[str, int] = {}
+    for part in message.parts:
+        kind = _KIND.get(type(part), "text")
+        weights[kind] = weights.get(kind, 0) + 1 + _COUNTER.count_part(part)
     return weights
 
 
-def _of_options(options: ChatOptions) -> Counter[str]:
+def _of_options(options: ChatOptions) -> dict[str, int]:
     size = _COUNTER.count_options
     instructions = size(ChatOptions(instructions=options.instructions)) if options.instructions else 0
     rest = size(options) - instructions
-    return Counter({kind: weight for kind, weight in (("system", instructions), ("tools", rest)) if weight})
+    return {kind: weight for kind, weight in (("system", instructions), ("tools", rest)) if weight}
 
 
 _COUNTER = char_counter(4)

@@ -11,7 +11,7 @@ from typing import ClassVar, cast
 
 from chatstack.context.bounded import Bounded, put_term
 from chatstack.context.choices import Bound, Choice, lengths_before_answer
-from chatstack.context.conversations import Chosen
+from chatstack.context.conversations import NOTHING_CHOSEN, Chosen
 from chatstack.context.digests import head_digest, next_link
 from chatstack.context.history import History, Recognised
 from chatstack.context.own_past import OwnPast
@@ -32,6 +32,8 @@ _KEY_BYTES = 400
 _RECORD_BYTES = 1_200
 _EDIT_BYTES = 1_500
 """An edit as it is kept, and the edited message that was made with it."""
+_HEADLESS = f"head:{head_digest((), None).hex()}"
+"""The name of a conversation that has neither an id, nor system messages, nor instructions."""
 
 
 class ContextMemory:
@@ -122,6 +124,8 @@ class ContextMemory:
 
     def head_of(self, systems: tuple[Message, ...], instructions: str | None) -> str:
         """The name of a conversation that has no id, or another one than before: what stands above it."""
+        if not systems and not instructions:
+            return _HEADLESS
         key = hash((systems, instructions))
         known = self._heads.get(key)
         if known is None:
@@ -147,16 +151,15 @@ class ContextMemory:
     def chosen(self, place: str, seen: Recognised, others: Callable[[], tuple[str, ...]] = tuple) -> Chosen:
         """The choice of the newest answer in this history that has one; ``others`` are further names of the same
         conversation."""
+        if place not in self._deciders:  # whoever never decided anything has nothing digested for it
+            return NOTHING_CHOSEN
         history, length, choices = seen.history, seen.length, seen.conversation.choices
         known = choices.get(place)
-        if place not in self._deciders:  # whoever never decided anything has nothing digested for it
-            chosen = Chosen(None, 0, length, -1)
-        else:
-            edition = self._editions.get(history.links(1)[0]) or 0
-            if known is not None and known.edition == edition and known.length == length:
-                return known
-            known = known if known is not None and known.length <= length else None
-            chosen = self._looked_up(place, (seen.who, *others()), seen, known, edition)
+        edition = self._editions.get(history.links(1)[0]) or 0
+        if known is not None and known.edition == edition and known.length == length:
+            return known
+        known = known if known is not None and known.length <= length else None
+        chosen = self._looked_up(place, (seen.who, *others()), seen, known, edition)
         put_term(choices, place, chosen)
         return chosen
 

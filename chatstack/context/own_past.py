@@ -77,7 +77,7 @@ class OwnPast:
 
 def _key(who: str, history: History, length: int, said: Message) -> _Key:
     """The key of a request of that many messages and its answer, which callers may give back in another form."""
-    return who, hash((history.hashes[length - 1], soft_digest(said)))
+    return who, hash((history.prefix_hash(length), soft_digest(said)))
 
 
 def _take_up(entry: Entry, conversation: Conversation) -> None:

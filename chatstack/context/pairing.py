@@ -124,7 +124,7 @@ class Pairs:
         """Whether a provider would refuse them. The calls of the message at ``last`` may still wait."""
         if self.orphans or self.displaced:
             return True
-        return any(at != last for asked in self.waiting.values() for at, _, _ in asked)
+        return bool(self.waiting) and any(at != last for asked in self.waiting.values() for at, _, _ in asked)
 
 
 def pair(messages: Sequence[Message]) -> Pairing:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from chatstack.context.conversations import Conversation
 from chatstack.context.history import History, Recognised
 from chatstack.context.pairing import is_interrupted
 from chatstack.values.messages import Message
@@ -71,14 +72,15 @@ class Recogniser:
             found = self._found(conversation, who)
         length = len(conversation)
         if not length:
-            return Recognised(History(self._key), 0, positions, False, who)
+            return Recognised(History(self._key), Conversation(), 0, positions, False, who)
         last = length - 1 if positions[-1] == len(messages) - 1 else -1
         with self._lock:  # whoever makes it grow pairs its calls, too
             history = self._grown(found, conversation)
             needs_repair = history.pairs.need_repair(last)
+            state = history.conversation(who)
         if not isinstance(positions, range):
             needs_repair = needs_repair or is_interrupted(messages, positions)
-        return Recognised(history, length, positions, needs_repair, who)
+        return Recognised(history, state, length, positions, needs_repair, who)
 
     def weigh(self, history: History, added_bytes: int) -> bool:
         """Count what the memory keeps because of a history; False if that history is not known any more."""
@@ -158,10 +160,11 @@ class Recogniser:
                 del there[:-_SAME_PLACE]
         held = history.held_bytes if known else 0
         history.grow(conversation)
-        self._messages += len(conversation) - len(known)
-        self._bytes += history.held_bytes - held
         self._used.move_to_end(history)
-        self._evict()
+        if len(known) != len(conversation):
+            self._messages += len(conversation) - len(known)
+            self._bytes += history.held_bytes - held
+            self._evict()
 
     def _evict(self) -> None:
         """Let go of what was not used for longest, down to the bounds; never of all."""

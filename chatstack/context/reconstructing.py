@@ -44,12 +44,13 @@ class Policy(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One edit of the past: for how many messages of the history it was made, and all edits in force from then on."""
+    """One edit of the past: for how many messages of the history it was made, by which plan, and all edits in force
+    from then on. ``context`` is what the plan is for, where that is the request of now."""
 
     length: int
     record: Record
-    strategy: str
-    reason: str
+    plan: Plan
+    context: Context | None
 
 
 class Reconstruction:
@@ -60,7 +61,14 @@ class Reconstruction:
     """
 
     def __init__(
-        self, came: Context, seen: Recognised, counter: TokenCounter, policy: Policy, *, by_original: bool = False
+        self,
+        came: Context,
+        seen: Recognised,
+        counter: TokenCounter,
+        policy: Policy,
+        *,
+        by_original: bool = False,
+        carried: Carried | None = None,
     ) -> None:
         self._came = came
         self._seen = seen
@@ -68,7 +76,7 @@ class Reconstruction:
         """The messages of the request are those of the history, in one piece."""
         self._counter = counter
         self._policy = policy
-        self._carried: Carried | None = None
+        self._carried = carried
         self.wait: Wait | None = None
         """The last look in vain since the last edit: the layer goes on waiting from there."""
         self.was_rejected = False
@@ -148,7 +156,7 @@ class Reconstruction:
         after = context.after(plan)
         left = list(zip(after.messages, after.origins, strict=True))
         record = record_of(self._positions(length), self._messages(length), left)
-        return Step(length, record, plan.strategy, plan.reason)
+        return Step(length, record, plan, context if length == self._seen.length else None)
 
     def _context(self, length: int, record: Record | None) -> Context | None:
         """The context of the request of that many messages of the history, with these edits."""

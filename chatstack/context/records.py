@@ -164,8 +164,10 @@ class Record(msgspec.Struct, frozen=True, dict=True):
 
 def edit_of(position: int, old: Message, new: Message) -> Edit:
     """The difference between a message and what was made of it."""
-    places = {part: at for at, part in reversed([*enumerate(old.parts)])}
-    parts = tuple(_part(at, part, old.parts, places) for at, part in enumerate(new.parts))
+    places: dict[Part, int] = {}
+    if len(old.parts) > 1 or len(new.parts) > 1:  # else a part that is not in its place is in none
+        places = {part: at for at, part in reversed([*enumerate(old.parts)])}
+    parts = tuple([_part(at, part, old.parts, places) for at, part in enumerate(new.parts)])
     extra_json = None if new.extra_json == old.extra_json else new.extra_json
     return Edit(position, parts, extra_json, None if new.mark == old.mark else new.mark, new.annotation)
 

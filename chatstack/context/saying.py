@@ -54,7 +54,7 @@ def say_edited(telemetry: Telemetry, plan: Plan, before: Context, after: Context
     telemetry.edit(
         plan.strategy,
         f"{plan.reason}: {before.tokens:,} tokens became {after.tokens:,}",
-        edit_attributes(plan, before, after),
+        {} if telemetry.is_unheard else edit_attributes(plan, before, after),
         tokens_before=before.tokens,
         tokens_after=after.tokens,
         span=span,

@@ -22,6 +22,7 @@ class Sizes:
     def __init__(self, max_entries: int, lock: threading.RLock) -> None:
         self._max_entries = max_entries
         self._lock = lock
+        self._latest: tuple[ChatOptions, TokenCounter, int] | None = None
         self._by_counter: list[tuple[TokenCounter, Bounded[object, int]]] = []
 
     def size_of(self, message: Message, counter: TokenCounter) -> int:
@@ -46,6 +47,9 @@ class Sizes:
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
         """The size of instructions, tool schemas and answer schema; asked once for each distinct set."""
+        latest = self._latest
+        if latest is not None and latest[0] is options and latest[1] is counter:
+            return latest[2]
         sizes = self._sizes_by(counter)
         given = (options.instructions, options.tools, options.output_schema, options.tool_choice)
         extras = ""
@@ -58,6 +62,8 @@ class Sizes:
             known = whole_count(counter, "count_options", counter.count_options(options))
             with self._lock:
                 sizes.put(key, known)
+        if not options.extra:  # in there may be what can be changed
+            self._latest = (options, counter, known)
         return known
 
     def _sizes_by(self, counter: TokenCounter) -> Bounded[object, int]:
@@ -73,6 +79,7 @@ class Sizes:
     def clear(self) -> None:
         """Forget all of them; a message keeps its own."""
         self._by_counter.clear()
+        self._latest = None
 
     def __len__(self) -> int:
         return sum(len(sizes) for _, sizes in self._by_counter)
