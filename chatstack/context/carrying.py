@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from chatstack.context.bounded import put_term
 from chatstack.context.context import Context
 from chatstack.context.conversations import Carried
 from chatstack.context.opened import Opened
-from chatstack.context.records import Record
+from chatstack.context.records import Made, Record
 from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import Message
 
 
 def carried_out(
@@ -29,10 +32,19 @@ def carried_out(
         edited = record.edited(messages, positions)
         if edited is None:
             return None
-        sums = seen.history.sums(max(record.reach, 1), counter, context.size_of)
-        carried = Carried(record, edited, record.saved(sums, context.size_of, edited))
-        put_term(seen.conversation.carried, owner, carried)
+        carried = keep_carried(Made(record, edited), opened, owner=owner, counter=counter, size_of=context.size_of)
     return with_edits(context, carried, positions)
+
+
+def keep_carried(
+    made: Made, opened: Opened, *, owner: str, counter: TokenCounter, size_of: Callable[[Message], int]
+) -> Carried:
+    """Keep a record with its edited messages, so that later calls make and count none of them anew."""
+    seen, record = opened.seen, made.record
+    sums = seen.history.sums(max(record.reach, 1), counter, size_of)
+    carried = Carried(record, made.edited, record.saved(sums, size_of, made.edited))
+    put_term(seen.conversation.carried, owner, carried)
+    return carried
 
 
 def with_edits(context: Context, carried: Carried, positions: range) -> Context:

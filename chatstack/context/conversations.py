@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from chatstack.context.bounded import put_term
@@ -56,7 +57,7 @@ class Carried(NamedTuple):
     makes the history smaller."""
 
     record: Record
-    edited: dict[int, Message]
+    edited: Mapping[int, Message]
     saved: int
 
 

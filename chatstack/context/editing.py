@@ -11,7 +11,7 @@ from chatstack.client.protocol import ChatClient, chain, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement
 from chatstack.context.binding import Binding, ThenShared
-from chatstack.context.carrying import carried_out
+from chatstack.context.carrying import carried_out, keep_carried
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
 from chatstack.context.conversations import NOTHING_KNOWN, LastAnswer, Wait
@@ -21,7 +21,7 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
-from chatstack.context.records import Record, record_of
+from chatstack.context.records import Made, Record, record_of
 from chatstack.context.repairing import has_answer_since, repair_plan
 from chatstack.context.reports import Reports
 from chatstack.context.reserves import reserve_asked
@@ -176,7 +176,7 @@ class ContextEditing:
             if _is_waiting(policy, context, opened):
                 return context
             opened.has_looked, opened.wait = True, None
-            return self._made(steps[0].plan, steps[0].context, opened, steps[0].record, span)
+            return self._made(steps[0].plan, steps[0].context, opened, steps[0].made, span)
         opened.wait = past.wait
         opened.has_looked = bool(steps) or past.looked == seen.length
         if not steps:
@@ -245,16 +245,22 @@ class ContextEditing:
         if wrong:
             say_rejected(self.telemetry, plan, wrong)
             return context
-        after, record = context.after(plan), None
+        made = None
         if opened.seen.length:
+            after = context.after(plan)
             left = list(zip(after.messages, after.origins, strict=True))
-            record = record_of(opened.seen.positions, opened.context.messages, left)
-        return self._made(plan, context, opened, record, span)
+            carried = opened.seen.conversation.carried.get(self.owner)
+            known = None if carried is None else Made(carried.record, carried.edited)
+            made = record_of(opened.seen.positions, opened.context.messages, left, known)
+        return self._made(plan, context, opened, made, span)
 
-    def _made(self, plan: Plan, context: Context, opened: Opened, record: Record | None, span: Span | None) -> Context:
+    def _made(self, plan: Plan, context: Context, opened: Opened, made: Made | None, span: Span | None) -> Context:
         """Make an edit that has been verified: take over its record, and say so."""
         after, seen = context.after(plan), opened.seen
-        opened.replayed = record if seen.length else opened.replayed
+        if made is not None:
+            opened.replayed = made.record
+            if isinstance(seen.positions, range) and not opened.is_by_original:
+                keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.size_of)
         say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
             return after

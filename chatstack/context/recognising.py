@@ -28,6 +28,18 @@ class _Found(NamedTuple):
     """Its messages, all of them at the beginning of what was looked for; empty if only its end was."""
 
 
+class _Latest(NamedTuple):
+    """The request that was recognised last: the next layer mostly gets the very same messages."""
+
+    messages: tuple[Message, ...]
+    known: tuple[Message, ...]
+    seen: Recognised
+
+    def is_still(self, who: str) -> bool:
+        """Whether it is of that conversation, and nobody has made its history grow since."""
+        return self.seen.who == who and self.seen.history.messages is self.known
+
+
 class Recogniser:
     """Knows the conversations that went by last, by how they ended. Bounded, in messages and in bytes: what was not
     used for longest goes, and ``on_evicted`` is told of it. ``max_bytes`` is asked each time: the memory holds more.
@@ -55,6 +67,7 @@ class Recogniser:
         self._used: OrderedDict[History, _Place] = OrderedDict()
         self._messages = 0
         self._bytes = 0
+        self._latest: _Latest | None = None
 
     def recognise(
         self, messages: tuple[Message, ...], who_of: Callable[[tuple[Message, ...]], str] = lambda _: ""
@@ -65,6 +78,9 @@ class Recogniser:
         conversation = messages[head:] if head else messages
         positions: Sequence[int] = range(head, len(messages))
         who = who_of(messages[:head])  # those in between come and go
+        latest = self._latest
+        if latest is not None and latest.messages is messages and latest.is_still(who):
+            return latest.seen
         found = self._found(conversation, who)
         if len(found.known) < len(conversation) and _has_system(conversation[len(found.known) :]):
             positions = tuple(position for position, message in enumerate(messages) if message.role != "system")
@@ -80,7 +96,9 @@ class Recogniser:
             state = history.conversation(who)
         if not isinstance(positions, range):
             needs_repair = needs_repair or is_interrupted(messages, positions)
-        return Recognised(history, state, length, positions, needs_repair, who)
+        seen = Recognised(history, state, length, positions, needs_repair, who)
+        self._latest = _Latest(messages, history.messages, seen)
+        return seen
 
     def weigh(self, history: History, added_bytes: int) -> bool:
         """Count what the memory keeps because of a history; False if that history is not known any more."""
@@ -103,6 +121,7 @@ class Recogniser:
             self._places.clear()
             self._ends.clear()
             self._used.clear()
+            self._latest = None
             self._messages = self._bytes = 0
 
     def _found(self, conversation: tuple[Message, ...], who: str) -> _Found:
@@ -171,6 +190,7 @@ class Recogniser:
         max_bytes = self._max_bytes()
         while len(self._used) > 1 and (self._messages > self._max_messages or self._bytes > max_bytes):
             old, place = self._used.popitem(last=False)
+            self._latest = None
             self._messages -= len(old.messages)
             self._bytes -= old.held_bytes
             self._leave(old, place)

@@ -17,7 +17,7 @@ from chatstack.context.context import Context
 from chatstack.context.conversations import Carried, Wait
 from chatstack.context.history import Recognised
 from chatstack.context.plans import Plan
-from chatstack.context.records import Record, record_of
+from chatstack.context.records import Made, Record, record_of
 from chatstack.context.units import is_users
 from chatstack.context.verifier import problems
 from chatstack.tokens.counter import TokenCounter
@@ -48,9 +48,13 @@ class Step(NamedTuple):
     from then on. ``context`` is what the plan is for, where that is the request of now."""
 
     length: int
-    record: Record
+    made: Made
     plan: Plan
     context: Context | None
+
+    @property
+    def record(self) -> Record:
+        return self.made.record
 
 
 class Reconstruction:
@@ -155,8 +159,9 @@ class Reconstruction:
             return None
         after = context.after(plan)
         left = list(zip(after.messages, after.origins, strict=True))
-        record = record_of(self._positions(length), self._messages(length), left)
-        return Step(length, record, plan, context if length == self._seen.length else None)
+        known = None if self._carried is None else Made(self._carried.record, self._carried.edited)
+        made = record_of(self._positions(length), self._messages(length), left, known)
+        return Step(length, made, plan, context if length == self._seen.length else None)
 
     def _context(self, length: int, record: Record | None) -> Context | None:
         """The context of the request of that many messages of the history, with these edits."""

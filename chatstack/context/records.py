@@ -179,24 +179,41 @@ def _part(at: int, part: Part, old: tuple[Part, ...], places: Mapping[Part, int]
     return places.get(part, part)
 
 
+class Made(NamedTuple):
+    """A record, and the edited messages by position in the history that it was made of."""
+
+    record: Record
+    edited: Mapping[int, Message]
+
+
 def record_of(
-    positions: Sequence[int], before: tuple[Message, ...], after: Sequence[tuple[Message, int | None]]
-) -> Record:
-    """All edits up to now. ``after`` are the messages that are left, each with its place in ``before``."""
+    positions: Sequence[int],
+    before: tuple[Message, ...],
+    after: Sequence[tuple[Message, int | None]],
+    known: Made | None = None,
+) -> Made:
+    """Return all edits up to now. ``after`` are the messages that are left, each with its place in ``before``;
+    ``known`` are those of an earlier request of the same history."""
     index = {position: number for number, position in enumerate(positions)}
     kept = {origin for _, origin in after if origin is not None}
+    earlier = {} if known is None else {each.position: each for each in known.record.replace}
     replace: list[Edit] = []
     insert: list[Insertion] = []
+    edited: dict[int, Message] = {}
     following = len(index)
     for message, origin in reversed(after):
         if origin is None:
             insert.append(Insertion(following, message, message.annotation))
-        else:
-            following = index.get(origin, following)
-            if message is not before[origin]:
-                replace.append(edit_of(index[origin], before[origin], message))
-    return Record(
+            continue
+        following = index.get(origin, following)
+        if message is not before[origin]:
+            at = index[origin]
+            edited[at] = message
+            is_known = at in earlier and known is not None and known.edited.get(at) is message
+            replace.append(earlier[at] if is_known else edit_of(at, before[origin], message))
+    record = Record(
         tuple(number for position, number in index.items() if position not in kept),
         tuple(reversed(replace)),
         tuple(reversed(insert)),
     )
+    return Made(record, dict(reversed(edited.items())))

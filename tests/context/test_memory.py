@@ -292,7 +292,7 @@ def test_what_is_chosen_about_messages_keeps_none_of_them() -> None:
         old = Traced("tool", (ToolResult("c1", "", "roses " * 50), Text("a note")))
         cleared = old.edited(parts=(ToolResult("c1", "", "[cleared]"), old.parts[1]))
         ours = Message("assistant", (Text("ours"),), mark="repair")
-        record = record_of(range(2), (asked, old), [(ours, None), (cleared, 1)])
+        record = record_of(range(2), (asked, old), [(ours, None), (cleared, 1)]).record
         return record, [weakref.ref(each) for each in (asked, old, cleared)]
 
     record, gone = decided()

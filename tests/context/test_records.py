@@ -42,7 +42,7 @@ def plan_of(messages: Sequence[Message], actions: Sequence[str], *, inserts: boo
 
 
 def record_for(messages: Sequence[Message], plan: Plan) -> Record:
-    return record_of(positions_of(messages), tuple(messages), plan.apply_to(messages))
+    return record_of(positions_of(messages), tuple(messages), plan.apply_to(messages)).record
 
 
 def again(record: Record, messages: Sequence[Message]) -> Plan:
@@ -139,7 +139,7 @@ def test_a_second_plan_on_top_of_the_first_becomes_one_record(
     ]
     # Of what the first one put in, the second may have changed some; it stays what was put in.
     expected = tuple(message for message, _ in twice)
-    assert carried_out(record_of(range(len(plain)), plain, twice), plain) == expected
+    assert carried_out(record_of(range(len(plain)), plain, twice).record, plain) == expected
 
 
 def test_neighbours_are_one_patch() -> None:

@@ -114,7 +114,7 @@ def test_whatever_is_decided_comes_back(messages: list[Message], data: st.DataOb
         elif action == "edit":
             parts = tuple(data.draw(st.permutations((*message.parts, Text("[cut]")))))
             after.append((message.edited(parts=parts), position))
-    record = record_of(range(len(history)), history, after)
+    record = record_of(range(len(history)), history, after).record
     there = again(record, history)
     assert there == record
     here = there.edited(history, range(len(history)))
