@@ -18,7 +18,7 @@ from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate
 from chatstack.values.usage import credible, is_modest, with_usage
 
-UsageCheck: TypeAlias = Callable[[ChatUpdate, ChatResponse], ChatUpdate]
+UsageCheck: TypeAlias = Callable[[ChatUpdate, Callable[[], ChatResponse]], ChatUpdate]
 
 
 class _ReadItFirst:
@@ -250,7 +250,7 @@ class ChatStream:
             return update
         if self.usage_check is None:
             return with_usage(update, credible)
-        return self.usage_check(update, self.so_far)
+        return self.usage_check(update, lambda: self.so_far)
 
     def _over(self) -> BaseException:
         """What to raise when there is nothing more to read."""

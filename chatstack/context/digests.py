@@ -26,7 +26,7 @@ _pack_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
 _read_json = msgspec.json.Decoder().decode
 _blake2b = hashlib.blake2b
 _LEFT_OUT_OF_ANSWERS = (Reasoning, ProviderItem)
-_BLANKS = dict.fromkeys(map(ord, "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"), " ")
+_BLANKS = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
 """What ``str.split`` parts at in ASCII, beside the space."""
 _DIGITS = re.compile(r"\d+")
 
@@ -62,9 +62,12 @@ def soft_digest(message: Message) -> bytes:
     known = message.__dict__.get("_soft")
     if known is not None:
         return cast("bytes", known)
+    parts, text = message.parts, ""
+    if len(parts) == 1 and type(parts[0]) is Text:  # most of them
+        text, parts = parts[0].text, ()
     texts: list[str] = []
     others: list[object] = []
-    for part in message.parts:
+    for part in parts:
         kind = type(part)
         if kind is Text:
             texts.append(cast("Text", part).text)
@@ -76,7 +79,7 @@ def soft_digest(message: Message) -> bytes:
             others.append(("result", result.output, result.is_error))
         elif message.role != "assistant" or kind not in _LEFT_OUT_OF_ANSWERS:
             others.append(part)
-    text = "".join(texts)
+    text = text or "".join(texts)
     if message.role == "assistant":
         text = _folded(text)
     found = _blake2b(written((message.role, message.pinned, text, others)), digest_size=_SIZE).digest()
@@ -98,7 +101,8 @@ def _folded(text: str) -> str:
     """Return the text with its white space folded: ``" ".join(text.split())``, several times as fast."""
     if not text.isascii():
         return " ".join(text.split())
-    text = text.translate(_BLANKS)
+    for blank in _BLANKS:
+        text = text.replace(blank, " ")
     while "  " in text:
         text = text.replace("  ", " ")
     return text.strip(" ")

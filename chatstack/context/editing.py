@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -71,6 +72,8 @@ class ContextEditing:
     by_original: bool = False
     binding: Binding = field(init=False)
     reports: Reports = field(init=False)
+    size_of: Callable[[Message], int] = field(init=False)
+    """The size of a message, counted once."""
 
     @classmethod
     def around(
@@ -95,6 +98,7 @@ class ContextEditing:
     def __post_init__(self) -> None:
         counter = self.counter
         check_counter(self.layer, counter, is_shared=self.memory.shared is not None)
+        object.__setattr__(self, "size_of", self.memory.sizes_by(counter))
         agreement = Agreement(self.memory, self.telemetry)
         object.__setattr__(self, "binding", Binding(self.memory, agreement, counter, self.owner, self.place))
         object.__setattr__(self, "reports", Reports(self.memory, self.calibration, counter, self.owner))
@@ -349,10 +353,6 @@ class ContextEditing:
     def _is_cold(self, last: LastAnswer) -> bool:
         """Whether the provider has hardly anything of the history in its cache that got this answer."""
         return last.missed_cache or self.memory.clock() - last.at >= CACHE_SECONDS
-
-    def size_of(self, message: Message) -> int:
-        """The size of a message, counted once."""
-        return self.memory.size_of(message, self.counter)
 
     def _carried_out(self, record: Record | None, context: Context, opened: Opened) -> Context | None:
         return carried_out(record, context, opened, owner=self.owner, counter=self.counter)

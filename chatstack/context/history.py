@@ -85,10 +85,14 @@ class History:
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Take in what was added. ``messages`` begin with those that are known, maybe in fresh objects."""
-        add, held_bytes = self.pairs.add, 0
+        pairs, held_bytes = self.pairs, 0
         for position in range(len(self.messages), len(messages)):
             message = messages[position]
-            add(position, message)
+            parts = message.parts
+            if len(parts) == 1 and type(parts[0]) is Text:  # most of them, in some conversations
+                pairs.round_at = -1
+            else:
+                pairs.add(position, message)
             held_bytes += weight_of(message)
             role = message.role
             if role == "assistant":

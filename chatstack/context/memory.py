@@ -138,9 +138,9 @@ class ContextMemory:
         raw = conversation_id.encode("utf-8", "surrogatepass")
         return f"id:{hashlib.blake2b(raw, digest_size=16, key=self._key).hexdigest()}"
 
-    def size_of(self, message: Message, counter: TokenCounter) -> int:
-        """The size of a message by that counter. See ``Sizes``."""
-        return self._sizes.size_of(message, counter)
+    def sizes_by(self, counter: TokenCounter) -> Callable[[Message], int]:
+        """Return what gives the size of a message by that counter. See ``Sizes``."""
+        return self._sizes.by(counter)
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
         """The size of instructions, tool schemas and answer schema; asked once for each distinct set."""

@@ -66,7 +66,7 @@ class Pairs:
     an id alone says nothing. ``answers``, if given, is filled with all places of answers.
     """
 
-    __slots__ = ("_answers", "_round", "displaced", "orphans", "waiting")
+    __slots__ = ("_answers", "displaced", "orphans", "round_at", "waiting")
 
     def __init__(self, answers: list[_Places] | None = None) -> None:
         self._answers = answers
@@ -75,7 +75,7 @@ class Pairs:
         self.waiting: dict[str, list[tuple[int, int, ToolCall]]] = {}
         self.displaced = 0
         """How many results do not directly follow their calls."""
-        self._round = -1
+        self.round_at = -1
         """The position of the message whose results may come next, -1 once something else has come."""
 
     def add(self, position: int, message: Message) -> None:
@@ -86,7 +86,7 @@ class Pairs:
         """
         role, parts = message.role, message.parts
         if role in _ENDING or not parts:
-            self._round = -1
+            self.round_at = -1
             if role == "system":
                 return
         has_calls = False
@@ -98,9 +98,9 @@ class Pairs:
                 self.waiting.setdefault(part.id, []).append((position, index, part))  # type: ignore[union-attr, arg-type]
                 has_calls = True
             elif kind is not ProviderItem or role != "tool":
-                self._round = -1
+                self.round_at = -1
         if has_calls:
-            self._round = position
+            self.round_at = position
 
     def _answer(self, position: int, index: int, result: ToolResult) -> None:
         asked = self.waiting.get(result.call_id)
@@ -110,7 +110,7 @@ class Pairs:
         call_position, call_part, _ = asked.pop()
         if not asked:
             del self.waiting[result.call_id]
-        is_displaced = call_position != self._round
+        is_displaced = call_position != self.round_at
         if is_displaced:
             self.displaced += 1
         if self._answers is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import cast
+from collections.abc import Callable
 
 from msgspec.structs import force_setattr
 
@@ -25,12 +25,17 @@ class Sizes:
         self._latest: tuple[ChatOptions, TokenCounter, int] | None = None
         self._by_counter: list[tuple[TokenCounter, Bounded[object, int]]] = []
 
-    def size_of(self, message: Message, counter: TokenCounter) -> int:
-        """The size of a message by that counter, which is asked once for each message; for each distinct one, if
-        asking costs more than telling whether it is."""
-        kept = message.__dict__.get("_size")
-        if kept is not None and kept[0] is counter:
-            return cast("int", kept[1])
+    def by(self, counter: TokenCounter) -> Callable[[Message], int]:
+        """Return what gives the size of a message by that counter, which is asked once for each message; for each
+        distinct one, if asking costs more than telling whether it is."""
+
+        def size_of(message: Message) -> int:
+            kept: tuple[TokenCounter, int] | None = message.__dict__.get("_size")
+            return kept[1] if kept is not None and kept[0] is counter else self._counted(message, counter)
+
+        return size_of
+
+    def _counted(self, message: Message, counter: TokenCounter) -> int:
         if counter.is_cheap:
             known = whole_count(counter, "count_message", counter.count_message(message))
         else:

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+
+from msgspec.structs import astuple
 
 from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
-from chatstack.tokens.upper_bound import most_of
+from chatstack.tokens.upper_bound import is_clearly_possible, most_of
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
-from chatstack.values.usage import credible, doubted, with_usage
+from chatstack.values.usage import LARGEST, credible, doubted, is_modest, with_usage
 
 
 def check_usage(
-    telemetry: Telemetry, request: ChatRequest, inner: ChatClient, update: ChatUpdate, so_far: ChatResponse
+    telemetry: Telemetry,
+    request: ChatRequest,
+    inner: ChatClient,
+    update: ChatUpdate,
+    so_far: Callable[[], ChatResponse],
 ) -> ChatUpdate:
     """Take out what is reported for that request and cannot be true: it counts as not told.
 
     It is warned of (``usage_implausible``) once per conversation.
     """
-    answer = so_far.messages if update.message_done is None else (*so_far.messages, update.message_done)
+    usage = update.usage
+    is_plain = is_modest(usage, LARGEST) and is_modest(update.overhead_usage)
+    if usage is not None and is_plain and is_clearly_possible(request, max(astuple(usage))):
+        return update
+    said = so_far().messages if update.message_done is None else (*so_far().messages, update.message_done)
     info = provider_info(inner)
     default = info.default_max_tokens if info is not None else 0
-    most = partial(most_of, request, answer, request.options.max_tokens or default)
+    most = partial(most_of, request, said, request.options.max_tokens or default)
 
     def believed(usage: Usage) -> Usage:
         known = credible(usage, most)

@@ -24,6 +24,8 @@ _PAGE_BYTES = 75_000
 """A page of a PDF, text and picture of it, as Anthropic's guide puts it; its bytes are a guess."""
 
 
+CALL_TOKENS = 5
+"""The frame of a call, and of a result."""
 _PIECE = 100_000
 
 
@@ -52,9 +54,9 @@ class TokenCounter(ABC):
         if isinstance(part, Text):
             return self.count_text(part.text)
         if isinstance(part, ToolCall):
-            return self.count_text(part.name) + self.count_text(part.arguments) + 5
+            return self.count_text(part.name) + self.count_text(part.arguments) + CALL_TOKENS
         if isinstance(part, ToolResult):
-            return self.count_text(part.name) + self._count_output(part) + 5
+            return self.count_text(part.name) + self._count_output(part) + CALL_TOKENS
         if isinstance(part, Reasoning):
             return self.count_text(part.item_json or part.text)
         if isinstance(part, Image):
@@ -115,6 +117,10 @@ def whole_count(counter: TokenCounter, method: str, size: object) -> int:
     )
 
 
+def _utf8_length(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
 class CharCounter(TokenCounter):
     """Characters divided by ``chars_per_token``; outside ASCII, bytes of UTF-8, or Chinese would count four times
     too low."""
@@ -129,8 +135,29 @@ class CharCounter(TokenCounter):
         self.chars_per_token = chars_per_token
 
     def count_text(self, text: str) -> int:
-        length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        return int(length / self.chars_per_token)
+        return int((len(text) if text.isascii() else _utf8_length(text)) / self.chars_per_token)
+
+    def count_message(self, message: Message) -> int:
+        if type(self) is not CharCounter:  # somebody's own may count parts in its own way
+            return super().count_message(message)
+        total, extra, per_token = self.message_tokens, message.extra_json, self.chars_per_token
+        for part in message.parts:
+            if type(part) is Text:
+                texts: tuple[str, ...] = (part.text,)
+                extra += part.extra_json
+            elif type(part) is ToolCall:
+                texts, total = (part.name, part.arguments), total + CALL_TOKENS
+                extra += part.extra_json
+            elif type(part) is ToolResult and type(part.output) is str:
+                texts, total = (part.name, part.output), total + CALL_TOKENS
+                extra += part.extra_json
+            else:
+                total += self.count_part(part)
+                extra += getattr(part, "extra_json", "")
+                continue
+            for text in texts:
+                total += int((len(text) if text.isascii() else _utf8_length(text)) / per_token)
+        return total + self.count_text(extra) if extra else total
 
     def __repr__(self) -> str:
         return f"CharCounter(chars_per_token={self.chars_per_token:g})"

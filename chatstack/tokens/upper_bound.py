@@ -16,18 +16,12 @@ _ADDED_BY_SERVER = ("previous_response_id", "conversation", "prompt", "tools", "
 def most_of(request: ChatRequest, answer: tuple[Message, ...], reserved_tokens: int, reported: int) -> int:
     """Return what a call can have used at most: ten times what it is estimated at, and 100,000.
 
-    Counted from the newest message on, and no further than ``reported`` needs to be believed; only roughly
-    at first, as nearly every report is true.
+    Counted from the newest message on, and no further than ``reported`` needs to be believed.
     """
     options, counter = request.options, char_counter(4)
     if any(options.extra.get(name) for name in _ADDED_BY_SERVER) or any(map(_is_run_by_server, options.tools)):
         return LARGEST
     needed = (reported - SLACK) / _FACTOR
-    roughly = reserved_tokens + counter.message_tokens * len(request.messages)
-    for message in reversed(request.messages):
-        roughly += _fourths_of(message)
-        if roughly >= needed:
-            return _FACTOR * roughly + SLACK
     estimate = reserved_tokens + counter.count_options(options)
     for message in reversed((*request.messages, *answer)):
         if estimate >= needed:
@@ -36,6 +30,20 @@ def most_of(request: ChatRequest, answer: tuple[Message, ...], reserved_tokens: 
             return LARGEST
         estimate += counter.count_message(message)
     return _FACTOR * estimate + SLACK
+
+
+def is_clearly_possible(request: ChatRequest, reported: int) -> bool:
+    """Tell quickly whether the messages alone let a call use that many tokens; so it is with nearly every report."""
+    needed = (reported - SLACK) / _FACTOR
+    roughly = char_counter(4).message_tokens * len(request.messages)
+    if roughly >= needed:
+        return True
+    for message in reversed(request.messages):
+        counted = message.__dict__.get("_size")  # by a context layer, with its counter
+        roughly += counted[1] if counted is not None else _fourths_of(message)
+        if roughly >= needed:
+            return True
+    return False
 
 
 def _fourths_of(message: Message) -> int:

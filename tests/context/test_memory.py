@@ -469,9 +469,9 @@ def test_a_message_is_counted_once_for_each_counter_fresh_or_not() -> None:
     memory, one, other = ContextMemory(), CountingCounter(), CountingCounter()
     message = Message.user("count me")
     for each in (message, message, *decoded_again([message, message])):
-        assert memory.size_of(each, one) == one.message_tokens + 2
-    memory.size_of(message, other)
-    memory.size_of(message, one)
+        assert memory.sizes_by(one)(each) == one.message_tokens + 2
+    memory.sizes_by(other)(message)
+    memory.sizes_by(one)(message)
     assert (one.messages, other.messages) == (1, 1)
 
 

@@ -534,13 +534,13 @@ def test_what_was_pruned_stays_pruned_across_two_builds_of_one_stack() -> None:
 
 def test_each_message_is_counted_once_by_all_layers_and_builds_of_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
-    count_text = CharCounter.count_text
+    count_message = CharCounter.count_message
 
-    def counting(self: CharCounter, text: str) -> int:
-        counted.append(text)
-        return count_text(self, text)
+    def counting(self: CharCounter, message: Message) -> int:
+        counted.append(message.text)
+        return count_message(self, message)
 
-    monkeypatch.setattr(CharCounter, "count_text", counting)
+    monkeypatch.setattr(CharCounter, "count_message", counting)
     provider, history = ScriptedClient(["ok"], counter=TableCounter()), talk(10, 10, 10)
     stack = (
         ChatStack(provider)

@@ -50,7 +50,7 @@ class Anew:
         context = Context.of(
             request,
             fixed_tokens=self._memory.options_size(request.options, self._counter),
-            size_of=lambda message: self._memory.size_of(message, self._counter),
+            size_of=self._memory.sizes_by(self._counter),
         )
         plan = self.strategy.plan(context)
         if plan is None:
