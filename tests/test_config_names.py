@@ -18,6 +18,7 @@ from chatstack.providers.sdk_provider import SdkProvider
 
 NOT_IN_A_FILE = {
     "BuiltClient": "what a recipe makes",
+    "OpenAIProvider": "the base of OpenAI's providers",
     "Strategy": "the base of strategies",
     "TokenCounter": "the base of counters",
 }
