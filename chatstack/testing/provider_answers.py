@@ -16,7 +16,7 @@ from chatstack.testing.provider_exchanges import (
     read,
     run,
 )
-from chatstack.testing.provider_server import Delivery, ReceivedRequest
+from chatstack.testing.provider_server import Delivery, ReceivedRequest, ServerReply
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
 from chatstack.values.responses import ChatResponse, FinishReason
@@ -120,6 +120,22 @@ class AnswerContract(ProviderUnderTest):
                 same((await read(stream)).response.text, "one two three four", "the text, once the rest had come")
 
         run(work())
+
+    def test_a_stream_may_arrive_in_pieces_of_any_size(self) -> None:
+        """The network cuts where it likes, in the middle of an event, of a line and of a character."""
+        for name, said in self._cases().items():
+            reply, (whole,) = self.answer(said, stream=True), self.answered(said, stream=True)
+            body = b"".join(reply.pieces)
+            for size in (7, len(body)):
+                pieces = tuple(body[at : at + size] for at in range(0, len(body), size))
+                delivery = Delivery(ServerReply(pieces, reply.status, reply.content_type, reply.headers))
+                (found,) = run(self.outcomes([delivery], stream=True))
+                if not isinstance(found, Answered):
+                    raise AssertionError(
+                        f"{name}: a stream in pieces of {size:,} bytes was an error: {found!r}"
+                    ) from found
+                what = f"{name}: a stream in pieces of {size:,} bytes: the messages"
+                same(found.response.messages, whole.response.messages, what)
 
     def test_what_the_client_does_not_know_goes_back_as_it_came(self) -> None:
         """Fields and items of a later version of the API are kept in the message, and are in the next request."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import textwrap
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
@@ -126,9 +126,12 @@ class ParleyClient(Closing, ChatFronts):
             if not body["stream"]:
                 yield json.loads(await response.aread())
                 return
-            async for line in response.aiter_lines():
+            async for line in self.lines(response):
                 if line.startswith("data: "):
                     yield json.loads(line.removeprefix("data: "))
+
+    def lines(self, response: Any) -> AsyncIterator[str]:
+        return response.aiter_lines()  # type: ignore[no-any-return]
 
     def body(self, request: ChatRequest) -> dict[str, Any]:
         options = request.options
