@@ -14,6 +14,7 @@ import chatstack.providers
 import chatstack.stores
 from chatstack import Strategy
 from chatstack.config.recipes import COUNTERS, LAYERS, PROVIDERS, STORES
+from chatstack.providers import registry
 from chatstack.providers.sdk_provider import SdkProvider
 
 NOT_IN_A_FILE = {
@@ -62,9 +63,11 @@ def test_every_public_counter_can_be_named() -> None:
 
 
 def test_every_provider_can_be_named() -> None:
-    for extra in ("openai", "anthropic"):
-        pytest.importorskip(extra)
-    kinds = in_packages("chatstack.providers.openai", "chatstack.providers.anthropic")
+    for provider in registry.PROVIDERS.values():
+        pytest.importorskip(provider.sdk)
+    home = chatstack.providers
+    packages = [each.name for each in pkgutil.iter_modules(home.__path__, f"{home.__name__}.") if each.ispkg]
+    kinds = in_packages(*packages)
     found = (kind.__name__ for kind in kinds if issubclass(kind, SdkProvider))
     assert missing(found, {name for _, name in PROVIDERS.values()}) == []
 

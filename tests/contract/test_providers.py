@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 from chatstack import ChatClient
-from chatstack.config.recipes import PROVIDERS
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+from chatstack.providers.registry import PROVIDERS, ProviderEntry
 from chatstack.testing import ProviderContract
 from chatstack.testing.provider_contract import ModelAnswer, ProviderSettings, ServerRefusal, ServerReply, event_bytes
 
@@ -244,13 +243,11 @@ class TestAnthropicChatClient(ProviderContract):
         return event_bytes(error, is_named=True)
 
 
-def not_enrolled(names: Mapping[str, tuple[str, str]]) -> list[str]:
-    """The names, in a config, of the providers that no contract in this module covers."""
+def not_enrolled(providers: Mapping[str, ProviderEntry]) -> list[str]:
+    """The names of the providers that no contract in this module covers."""
     suites = [each for each in globals().values() if isinstance(each, type) and issubclass(each, ProviderContract)]
     covered = {provider for suite in suites for provider in getattr(suite, "covers", ())}
-    return sorted(
-        name for name, (module, kind) in names.items() if getattr(importlib.import_module(module), kind) not in covered
-    )
+    return sorted(name for name, entry in providers.items() if entry.load() not in covered)
 
 
 def test_every_provider_is_enrolled() -> None:
@@ -258,8 +255,8 @@ def test_every_provider_is_enrolled() -> None:
 
 
 def test_a_provider_that_is_not_enrolled_is_named() -> None:
-    forgotten = {**PROVIDERS, "scripted": ("chatstack.testing", "ScriptedClient")}
-    assert not_enrolled(forgotten) == ["scripted"]
+    forgotten = PROVIDERS["openai"]._replace(module="chatstack.testing", class_name="ScriptedClient")
+    assert not_enrolled({**PROVIDERS, "forgotten": forgotten}) == ["forgotten"]
 
 
 def test_a_contract_without_its_adapter_says_what_is_missing() -> None:
