@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 
+from chatstack.errors import InputError
 from chatstack.testing.exchanges import same
 from chatstack.testing.provider_exchanges import (
     Answered,
@@ -149,6 +150,16 @@ class AnswerContract(ProviderUnderTest):
                 "a field or item of the answer that the client does not know is not in the next request: keep it in "
                 "extra_json or a ProviderItem",
             )
+
+    def test_half_a_character_in_an_answer_does_not_end_the_conversation(self) -> None:
+        """A model may break off within a character (a lone surrogate); what is kept of it can be sent again."""
+        for _, response in self._both(self._said("half \ud83d and more")):
+            try:
+                (request,) = run(self.arrived(a_request(Message.user("hello"), *response.messages, Message.user("on"))))
+            except InputError as error:
+                told = "an answer with half a character cannot be sent again: put U+FFFD in its place"
+                raise AssertionError(told) from error
+            expect("and more" in request.words, "the answer with half a character is not in the next request")
 
     def test_many_answers_at_once_do_not_mix(self) -> None:
         """One client serves many calls at the same time, each of which gets its own answer."""

@@ -34,6 +34,7 @@ from chatstack.errors import BrokenStreamError, ProviderError, ServerError
 from chatstack.providers.assembly import MessageAssembly
 from chatstack.providers.extras import extra_fields
 from chatstack.providers.failures import failure, transport_failure
+from chatstack.providers.received import readable
 from chatstack.providers.sending import sendable
 from chatstack.testing import ProviderContract, provider_contract
 from chatstack.values.requests import ToolDeclaration
@@ -124,11 +125,14 @@ class ParleyClient(Closing, ChatFronts):
                 await response.aread()
                 raise self.refusal(response.status_code, json.loads(response.content), dict(response.headers))
             if not body["stream"]:
-                yield json.loads(await response.aread())
+                yield self.read(await response.aread())
                 return
             async for line in self.lines(response):
                 if line.startswith("data: "):
-                    yield json.loads(line.removeprefix("data: "))
+                    yield self.read(line.removeprefix("data: "))
+
+    def read(self, text: str | bytes) -> dict[str, Any]:
+        return readable(json.loads(text))
 
     def lines(self, response: Any) -> AsyncIterator[str]:
         return response.aiter_lines()  # type: ignore[no-any-return]
