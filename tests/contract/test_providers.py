@@ -256,7 +256,7 @@ def test_every_provider_is_enrolled() -> None:
 
 def test_a_provider_that_is_not_enrolled_is_named() -> None:
     forgotten = PROVIDERS["openai"]._replace(module="chatstack.testing", class_name="ScriptedClient")
-    assert not_enrolled({**PROVIDERS, "forgotten": forgotten}) == ["forgotten"]
+    assert not_enrolled({"openai": PROVIDERS["openai"], "forgotten": forgotten}) == ["forgotten"]
 
 
 def test_a_contract_without_its_adapter_says_what_is_missing() -> None:

@@ -68,11 +68,8 @@ def test_the_wire_of_every_provider_is_documented_where_extra_fields_are() -> No
 
 
 def test_every_provider_says_its_name() -> None:
-    def named(entry: ProviderEntry) -> bool:
-        pytest.importorskip(entry.sdk)
-        return entry.load()("m", api_key="k", base_url="http://127.0.0.1:9/v1").info.name == entry.provider
-
-    assert without(named) == []
+    where = "http://127.0.0.1:9/v1"
+    assert without(lambda entry: entry.load()("m", api_key="k", base_url=where).info.name == entry.provider) == []
 
 
 def test_the_readme_names_every_provider() -> None:
