@@ -9,6 +9,7 @@ import importlib
 import inspect
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -98,21 +99,30 @@ class Sdk(Generic[C]):
                 raise
             told = f"the {self.name} SDK is missing; pip install 'chatstack-core[{self.name}]'"
             raise WiringError(f"{owner}: {told}") from error
-        kind: type[C] = getattr(sdk, f"Async{self.client_name}")
         options = {name: value for name, value in asked.items() if value is not None}
         check_key(owner, asked["api_key"])
-        if client is not None:
-            if options:
-                raise WiringError(f"{owner}: pass client, or {', '.join(options)}, not both", parameter="client")
-            wanted = f"{self.name}.Async{self.client_name}(...)"
-            if isinstance(client, getattr(sdk, self.client_name)):
-                raise WiringError(f"{owner}: client is synchronous; pass {wanted}", parameter="client")
-            if not isinstance(client, kind) and not (hasattr(client, "base_url") and hasattr(client, self.resource)):
-                told = f"client must be an {wanted}, not {type(client).__name__}"
-                raise WiringError(f"{owner}: {told}", parameter="client")
-            return self._with_key(owner, cast("C", client))
+        if client is None:
+            return self._made(owner, sdk, options)
+        if options:
+            raise WiringError(f"{owner}: pass client, or {', '.join(options)}, not both", parameter="client")
+        return self._checked(owner, sdk, client)
+
+    def _checked(self, owner: str, sdk: ModuleType, client: object) -> C:
+        """The client that was given, if it is one of the SDK's, or can stand in for it."""
+        kind: type[C] = getattr(sdk, f"Async{self.client_name}")
+        wanted = f"{self.name}.Async{self.client_name}(...)"
+        if isinstance(client, getattr(sdk, self.client_name)):
+            raise WiringError(f"{owner}: client is synchronous; pass {wanted}", parameter="client")
+        if not isinstance(client, kind) and not (hasattr(client, "base_url") and hasattr(client, self.resource)):
+            told = f"client must be an {wanted}, not {type(client).__name__}"
+            raise WiringError(f"{owner}: {told}", parameter="client")
+        return self._with_key(owner, cast("C", client))
+
+    def _made(self, owner: str, sdk: ModuleType, options: Mapping[str, object]) -> C:
+        """A new client of the SDK's, which has a key."""
+        kind: type[C] = getattr(sdk, f"Async{self.client_name}")
         prefix = self.name.upper()
-        check_base_url(owner, asked["base_url"] or os.environ.get(f"{prefix}_BASE_URL") or self.default_url)
+        check_base_url(owner, options.get("base_url") or os.environ.get(f"{prefix}_BASE_URL") or self.default_url)
         remedy = f"set {prefix}_API_KEY or pass api_key='...' (any text for a server that needs none)"
         keyless = WiringError(f"{owner}: no API key; {remedy}", parameter="api_key")
         try:
