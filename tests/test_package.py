@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import chatstack
+from chatstack.providers.registry import PROVIDERS
 
 ROOT = Path(chatstack.__file__).parent
 
 HEAVY = (
-    "openai",
-    "anthropic",
+    *sorted({provider.sdk for provider in PROVIDERS.values()}),
     "httpx",
     "httpx2",
     "pydantic",

@@ -53,6 +53,7 @@ from chatstack.config.options import (
 from chatstack.config.spellings import OPTIONS, Entry, check_choices, entry_of
 from chatstack.config.values import Config, check_keys, converted, key_shown, kind_of, nearest_to, shown, table
 from chatstack.errors import WiringError
+from chatstack.providers import registry
 from chatstack.stack.entries import LayerSource, LayerSpec
 from chatstack.stack.recipe import AT_MOST_ONE, ChatStack
 from chatstack.stack.services import SharedServices, SupportsLayer
@@ -74,9 +75,7 @@ LAYERS: Mapping[str, str] = {
 """The layers that a config can name, and the modules that they are imported from when it does."""
 
 PROVIDERS: Mapping[str, tuple[str, str]] = {
-    "anthropic": ("chatstack.providers.anthropic", "AnthropicChatClient"),
-    "openai": ("chatstack.providers.openai", "OpenAIChatClient"),
-    "openai-responses": ("chatstack.providers.openai", "OpenAIResponsesClient"),
+    name: (entry.module, entry.class_name) for name, entry in registry.PROVIDERS.items()
 }
 
 COUNTERS: Mapping[str, tuple[str, str]] = {

@@ -3,36 +3,60 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
+from typing import Any, ClassVar, Generic
 
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
+from chatstack.providers.sdk import C, Sdk
+from chatstack.providers.settings import check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
-class SdkProvider(Closing, ChatFronts):
-    """The innermost of a stack: a subclass says in ``_updates`` how a request is sent and its answer read.
+class SdkProvider(Closing, ChatFronts, Generic[C]):
+    """The innermost of a stack: a subclass names its SDK, and says in ``_updates`` how a request is sent and read."""
 
-    ``close`` closes the SDK's client; None for one that belongs to somebody else.
-    """
+    __slots__ = ("_client", "_is_ours", "info", "model", "stall_seconds")
 
-    __slots__ = ("_close", "info", "model", "stall_seconds")
+    _sdk: ClassVar[Sdk[Any]]
 
     def __init__(
         self,
         model: str,
-        info: ProviderInfo,
         *,
-        stall_seconds: float | None,
-        close: Callable[[], Awaitable[None]] | None,
+        client: object | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout_seconds: float | None = None,
+        max_retries: int | None = None,
+        stall_seconds: float | None = 120,
+        http_client: object | None = None,
+        window_tokens: int | None = None,
     ) -> None:
+        owner = type(self).__name__
+        check_settings(
+            owner,
+            model=model,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            stall_seconds=stall_seconds,
+            window_tokens=window_tokens,
+        )
+        asked = {
+            "api_key": api_key,
+            "base_url": base_url,
+            "timeout": timeout_seconds,
+            "max_retries": max_retries,
+            "http_client": http_client,
+        }
+        self._client: C = self._sdk.client(owner, client, asked)
+        # The SDK would close an HTTP client of the caller's with its own.
+        self._is_ours = client is None and http_client is None
         self.model = model
-        self.info = info
+        self.info = self._sdk.info(self._client, model, window_tokens)
         self.stall_seconds = stall_seconds
-        self._close = close
 
     @abstractmethod
     def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
@@ -46,8 +70,8 @@ class SdkProvider(Closing, ChatFronts):
 
     async def aclose(self) -> None:
         """Close the SDK's client, if it was made here."""
-        if self._close is not None:
-            await self._close()
+        if self._is_ours:
+            await self._client.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, server={self.info.server_address!r})"

@@ -23,11 +23,13 @@ is checked with a script for the model, and, where it says something, with a cap
 
 ``ScriptedClient`` plays texts, messages, errors, and lists of deltas, tool calls and errors. The contract and the
 capture need the OpenTelemetry SDK: ``pip install 'chatstack-core[otel]'``. ``StoreContract`` is the same for a store of
-decisions, ``WorkspaceContract`` for a workspace: write ``make``, which gives one.
+decisions, ``WorkspaceContract`` for a workspace: write ``make``, which gives one. ``ProviderContract`` is for a
+provider, over real HTTP: ``chatstack.testing.provider_contract`` shows what to write.
 """
 
 from chatstack.testing.capture import CapturedLog, CapturedSpan, MetricPoint, TelemetryCapture
 from chatstack.testing.contract import LayerContract
+from chatstack.testing.provider_contract import ProviderContract
 from chatstack.testing.scripted import Answer, ScriptedClient
 from chatstack.testing.store_contract import StoreContract
 from chatstack.testing.workspace_contract import WorkspaceContract
@@ -38,6 +40,7 @@ __all__ = [
     "CapturedSpan",
     "LayerContract",
     "MetricPoint",
+    "ProviderContract",
     "ScriptedClient",
     "StoreContract",
     "TelemetryCapture",

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, InputError, Message, ProviderItem, Text, ToolCall, ToolResult
-from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.anthropic.wire import request_to_wire as to_anthropic
-from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 from chatstack.providers.openai.chat_wire import request_to_wire as to_chat
 from chatstack.providers.openai.responses_options import request_to_wire as to_responses
+from chatstack.providers.registry import PROVIDERS
 
 FOREIGN = ProviderItem("elsewhere", "{}")
-PROVIDERS = [OpenAIChatClient, OpenAIResponsesClient, AnthropicChatClient]
-on_every_provider = pytest.mark.parametrize("make", PROVIDERS, ids=lambda each: each.__name__)
+on_every_provider = pytest.mark.parametrize("make", [each.load() for each in PROVIDERS.values()], ids=PROVIDERS.keys())
 on_every_wire = pytest.mark.parametrize(
     ("write", "field"), [(to_chat, "messages"), (to_responses, "input"), (to_anthropic, "messages")]
 )

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
-from chatstack.providers.anthropic.sdk import exchange, input_tokens, sdk_client, sdk_info, traced_once, window_told
+from chatstack.providers.anthropic.sdk import ANTHROPIC, created, input_tokens, traced_once, window_told
 from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS, request_to_wire
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
-from chatstack.providers.settings import check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic  # noqa: F401 - in quotes below
 
-class AnthropicChatClient(SdkProvider):
+
+class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
     """Claude, and every server that speaks Anthropic's Messages API, by ``base_url``. The innermost of a stack.
 
     The key is ``api_key`` or ``ANTHROPIC_API_KEY``; a ``client`` of yours (``AsyncAnthropic``, or its kin for other
@@ -29,48 +32,16 @@ class AnthropicChatClient(SdkProvider):
 
     The API demands a bound on every answer: 8,192 tokens where the options name none. ``options.extra`` goes into the
     body; its ``betas``, a list of names, becomes the header ``anthropic-beta``:
-    ``extra={"betas": ["context-management-2025-06-27"], "context_management": {...}}``.
+    ``extra={"betas": ["context-management-2025-06-27"], "context_management": {...}}``. It has no ``seed``: that of the
+    options is not sent.
 
     Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the ``ProviderError`` that fits
     from ``send``. A stream that ends before its ``message_stop`` is a ``BrokenStreamError``, never a short answer.
     """
 
-    __slots__ = ("_client",)
+    __slots__ = ()
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        client: object | None = None,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        timeout_seconds: float | None = None,
-        max_retries: int | None = None,
-        stall_seconds: float | None = 120,
-        http_client: object | None = None,
-        window_tokens: int | None = None,
-    ) -> None:
-        check_settings(
-            "AnthropicChatClient",
-            model=model,
-            timeout_seconds=timeout_seconds,
-            max_retries=max_retries,
-            stall_seconds=stall_seconds,
-            window_tokens=window_tokens,
-        )
-        self._client = sdk_client(
-            "AnthropicChatClient",
-            client,
-            api_key=api_key,
-            base_url=base_url,
-            timeout_seconds=timeout_seconds,
-            max_retries=max_retries,
-            http_client=http_client,
-        )
-        info = sdk_info(self._client, model, window_tokens)
-        # The SDK would close an HTTP client of the caller's with its own.
-        close = self._client.close if client is None and http_client is None else None
-        SdkProvider.__init__(self, model, info, stall_seconds=stall_seconds, close=close)
+    _sdk = ANTHROPIC
 
     async def window_tokens(self, model: str = "") -> int | None:
         """The model's window by the models endpoint (``max_input_tokens``); None where nothing is told."""
@@ -88,7 +59,10 @@ class AnthropicChatClient(SdkProvider):
         body["stream"] = is_streamed = request.stream or _must_stream(body)
         fold = AnswerFold()
         raw: object = None
-        async with aclosing(exchange(traced_once(self._client), body, stall_seconds=self.stall_seconds)) as events:
+        events = ANTHROPIC.exchange(
+            lambda: created(traced_once(self._client), body), streaming=is_streamed, stall_seconds=self.stall_seconds
+        )
+        async with aclosing(events):
             async for event, sent in events:
                 raw = sent
                 with misshapen(PROVIDER, streaming=is_streamed):

@@ -11,15 +11,13 @@ from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_options import MaxTokensField
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_wire import request_to_wire
-from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info, window_told
-from chatstack.providers.sdk_provider import SdkProvider
+from chatstack.providers.openai.sdk import Create, OpenAIProvider
 from chatstack.providers.sending import sendable
-from chatstack.providers.settings import check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
-class OpenAIChatClient(SdkProvider):
+class OpenAIChatClient(OpenAIProvider):
     """OpenAI's chat completions, and every server that speaks them, by ``base_url``. The innermost of a stack.
 
     The key is ``api_key`` or ``OPENAI_API_KEY``; a ``client`` of yours (``AsyncOpenAI``, ``AsyncAzureOpenAI``) brings
@@ -33,7 +31,7 @@ class OpenAIChatClient(SdkProvider):
     answer.
     """
 
-    __slots__ = ("_client", "_fields", "max_tokens_field")
+    __slots__ = ("max_tokens_field",)
 
     def __init__(
         self,
@@ -49,33 +47,23 @@ class OpenAIChatClient(SdkProvider):
         max_tokens_field: MaxTokensField = "max_completion_tokens",
         window_tokens: int | None = None,
     ) -> None:
-        check_settings(
-            "OpenAIChatClient",
-            model=model,
-            timeout_seconds=timeout_seconds,
-            max_retries=max_retries,
-            stall_seconds=stall_seconds,
-            window_tokens=window_tokens,
-        )
-        self._client = sdk_client(
-            "OpenAIChatClient",
-            client,
+        OpenAIProvider.__init__(
+            self,
+            model,
+            client=client,
             api_key=api_key,
             base_url=base_url,
             timeout_seconds=timeout_seconds,
             max_retries=max_retries,
+            stall_seconds=stall_seconds,
             http_client=http_client,
+            window_tokens=window_tokens,
         )
-        self._fields = body_fields(self._client.chat.completions.create)
         self.max_tokens_field: MaxTokensField = max_tokens_field
-        info = sdk_info(self._client, model, window_tokens)
-        # The SDK would close an HTTP client of the caller's with its own.
-        close = self._client.close if client is None and http_client is None else None
-        SdkProvider.__init__(self, model, info, stall_seconds=stall_seconds, close=close)
 
-    async def window_tokens(self, model: str = "") -> int | None:
-        """The model's window, where the server tells it among its models (vLLM, llama.cpp, OpenRouter); else None."""
-        return await window_told(self._client, model or self.model)
+    @property
+    def _create(self) -> Create:
+        return self._client.chat.completions.create
 
     async def count_tokens(self, request: ChatRequest, /) -> int | None:
         """Always None: chat completions have no endpoint that counts."""
@@ -87,8 +75,7 @@ class OpenAIChatClient(SdkProvider):
         )
         answer = ChatAnswer()
         raw: object = None
-        events = exchange(self._client.chat.completions.create, body, self._fields, stall_seconds=self.stall_seconds)
-        async with aclosing(events):
+        async with aclosing(self._exchange(body)) as events:
             try:
                 async for chunk, sdk_chunk in events:
                     with misshapen(PROVIDER, streaming=request.stream):

@@ -11,16 +11,14 @@ from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_options import request_to_wire
-from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info, translated, window_told
-from chatstack.providers.sdk_provider import SdkProvider
+from chatstack.providers.openai.sdk import OPENAI, Create, OpenAIProvider, body_fields
 from chatstack.providers.sending import sendable
-from chatstack.providers.settings import check_settings
 from chatstack.telemetry.propagation import trace_headers
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
 
-class OpenAIResponsesClient(SdkProvider):
+class OpenAIResponsesClient(OpenAIProvider):
     """OpenAI's Responses API. The innermost of a stack.
 
     Takes what ``OpenAIChatClient`` takes. Reasoning items, server-side tools and compactions are kept in the answer's
@@ -31,47 +29,11 @@ class OpenAIResponsesClient(SdkProvider):
     from ``send``. A stream without its last event is a ``BrokenStreamError``, never a short answer.
     """
 
-    __slots__ = ("_client", "_fields")
+    __slots__ = ()
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        client: object | None = None,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        timeout_seconds: float | None = None,
-        max_retries: int | None = None,
-        stall_seconds: float | None = 120,
-        http_client: object | None = None,
-        window_tokens: int | None = None,
-    ) -> None:
-        check_settings(
-            "OpenAIResponsesClient",
-            model=model,
-            timeout_seconds=timeout_seconds,
-            max_retries=max_retries,
-            stall_seconds=stall_seconds,
-            window_tokens=window_tokens,
-        )
-        self._client = sdk_client(
-            "OpenAIResponsesClient",
-            client,
-            api_key=api_key,
-            base_url=base_url,
-            timeout_seconds=timeout_seconds,
-            max_retries=max_retries,
-            http_client=http_client,
-        )
-        self._fields = body_fields(self._client.responses.create)
-        info = sdk_info(self._client, model, window_tokens)
-        # The SDK would close an HTTP client of the caller's with its own.
-        close = self._client.close if client is None and http_client is None else None
-        SdkProvider.__init__(self, model, info, stall_seconds=stall_seconds, close=close)
-
-    async def window_tokens(self, model: str = "") -> int | None:
-        """The model's window, where the server tells it among its models (vLLM, llama.cpp, OpenRouter); else None."""
-        return await window_told(self._client, model or self.model)
+    @property
+    def _create(self) -> Create:
+        return self._client.responses.create
 
     async def count_tokens(self, request: ChatRequest, /) -> int | None:
         """The input of that request in tokens, by the count endpoint of this API; None if the SDK has none."""
@@ -81,7 +43,7 @@ class OpenAIResponsesClient(SdkProvider):
         body = sendable(request, lambda: request_to_wire(request, model=self.model))
         fields = body_fields(inputs.count)
         taken = {name: value for name, value in body.items() if fields is None or name in fields}
-        with translating(lambda error: translated(error, streaming=False)):
+        with translating(OPENAI.translated):
             found: object = await inputs.count(**taken, extra_headers=trace_headers() or None)
         return counted(getattr(found, "input_tokens", None), PROVIDER)
 
@@ -89,8 +51,7 @@ class OpenAIResponsesClient(SdkProvider):
         body = sendable(request, lambda: request_to_wire(request, model=self.model))
         answer = ResponsesAnswer()
         raw: object = None
-        events = exchange(self._client.responses.create, body, self._fields, stall_seconds=self.stall_seconds)
-        async with aclosing(events):
+        async with aclosing(self._exchange(body)) as events:
             try:
                 async for event, sdk_event in events:
                     with misshapen(PROVIDER, streaming=request.stream):

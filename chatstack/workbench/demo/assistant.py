@@ -16,6 +16,7 @@ from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.layers.progress import ProgressReporter
 from chatstack.layers.summarizer import Summarizer
+from chatstack.providers.registry import PROVIDERS
 from chatstack.stack.entries import named
 from chatstack.stack.recipe import BuiltClient, ChatStack
 from chatstack.telemetry.emission import Telemetry
@@ -30,11 +31,12 @@ from chatstack.workbench.demo.stand_in import StandIn
 from chatstack.workbench.demo.travel import CITIES, INSTRUCTIONS, LOOKING_BACK, TOOLS, question
 
 if TYPE_CHECKING:
-    from chatstack.providers.anthropic import AnthropicChatClient
-    from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+    from chatstack.providers.openai import OpenAIChatClient
+    from chatstack.providers.sdk import SdkClient
+    from chatstack.providers.sdk_provider import SdkProvider
 
     Progress: TypeAlias = TurnProgress | LiveTurns
-    Provider: TypeAlias = OpenAIChatClient | OpenAIResponsesClient | AnthropicChatClient
+    Provider: TypeAlias = OpenAIChatClient | SdkProvider[SdkClient]
 
 CLEAR_TOKENS = 1_000
 """From here on old tool results are cleared. All limits are tight, so that a dozen cities do not fit."""
@@ -80,7 +82,7 @@ async def run_demo(
             provider, window = await closing.enter_async_context(stand_in.client()), STAND_IN_TOKENS
             whose = f"a stand-in that answers by rules, not a model; this command runs it at {stand_in.base_url}"
         else:
-            provider, window = _real_client(provider_name or "openai", model, base_url), None
+            provider, window = PROVIDERS[provider_name or "openai"].load()(model, base_url=base_url), None
             closing.push_async_callback(provider.aclose)
             # The server's name, never the base_url as it was given: an address can hold a key.
             whose = f"{model} of {provider.info.name} at {provider.info.server_address}:{provider.info.server_port}"
@@ -99,17 +101,6 @@ async def run_demo(
         _show_spans(console, recorder, every_turn=every_turn)
         _show_tokens(console, ledger, window)
     return 0
-
-
-def _real_client(provider_name: str, model: str, base_url: str | None) -> Provider:
-    if provider_name == "anthropic":
-        from chatstack.providers.anthropic import AnthropicChatClient
-
-        return AnthropicChatClient(model, base_url=base_url)
-    from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
-
-    kind = OpenAIResponsesClient if provider_name == "openai-responses" else OpenAIChatClient
-    return kind(model, base_url=base_url)
 
 
 def _stack(provider: Provider, ledger: Ledger, progress: Progress, reserved: int) -> ChatStack:

@@ -11,12 +11,12 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from chatstack.errors import ChatStackError
+from chatstack.providers.registry import PROVIDERS
 
 if TYPE_CHECKING:
     from chatstack.cli import Subparsers
 
-PROVIDERS = ("openai", "openai-responses", "anthropic")
-_EXTRAS = {"openai": "demo", "anthropic": "demo,anthropic"}
+_DEFAULT = "openai"
 _DESCRIPTION = """\
 A travel assistant plans a dozen cities in one conversation, until the conversation is longer than the model's context
 window. Old tool results are cleared, the oldest turns are summarized, and a guard warns. Shown are the conversation
@@ -38,7 +38,9 @@ def register(subparsers: Subparsers) -> None:
         metavar="NAME",
         help="a real model instead of the stand-in; its provider's key is taken from the environment",
     )
-    parser.add_argument("--provider", choices=PROVIDERS, help="whose model it is (default: openai); needs --model")
+    parser.add_argument(
+        "--provider", choices=PROVIDERS.keys(), help="whose model it is (default: openai); needs --model"
+    )
     parser.add_argument(
         "--base-url", metavar="URL", help="another server with the same API as the provider's; needs --model"
     )
@@ -55,20 +57,18 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo; 0 if all went well. Raises ``ChatStackError`` for what is missing and for what a model refuses."""
     if args.model is None and (args.provider or args.base_url):
         raise ChatStackError("demo: --provider and --base-url are for a real model; name it with --model")
-    _check_extras(args.provider or "openai")
+    _check_extras(args.provider or _DEFAULT)
     from chatstack.workbench.demo.assistant import run_demo
 
     return asyncio.run(run_demo(args.provider, args.model, args.base_url, every_turn=args.all_spans, live=args.live))
 
 
 def _check_extras(provider: str) -> None:
-    sdk = "anthropic" if provider == "anthropic" else "openai"
+    sdk = PROVIDERS[provider].sdk
     missing = [name for name in ("rich", sdk, "opentelemetry.sdk") if not _is_installed(name)]
     if missing:
-        verb = "is" if len(missing) == 1 else "are"
-        raise ChatStackError(
-            f"demo: {', '.join(missing)} {verb} not installed: pip install 'chatstack-core[{_EXTRAS[sdk]}]'"
-        )
+        verb, extras = "is" if len(missing) == 1 else "are", "demo" if sdk == _DEFAULT else f"demo,{sdk}"
+        raise ChatStackError(f"demo: {', '.join(missing)} {verb} not installed: pip install 'chatstack-core[{extras}]'")
 
 
 def _is_installed(name: str) -> bool:

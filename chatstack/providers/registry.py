@@ -1,0 +1,65 @@
+"""The providers of this package, in one table that configs, the demo and the tests read.
+
+Nothing is imported for it; ``load`` imports the client. The SDK is imported when a client is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from chatstack.providers.sdk import SdkClient
+    from chatstack.providers.sdk_provider import SdkProvider
+
+
+class ProviderEntry(NamedTuple):
+    """Where a provider's client lies, and by which names it goes.
+
+    ``sdk`` is the module of its SDK and our extra, ``provider`` its GenAI name, which is on spans, errors and items.
+    ``wire`` is the key of its fields in ``extra_json``; ``converters`` is how ``from_...`` and ``to_...`` go on.
+    """
+
+    module: str
+    class_name: str
+    sdk: str
+    provider: str
+    wire: str
+    converters: str
+
+    def load(self) -> type[SdkProvider[SdkClient]]:
+        """The class of the client. Imports its module, and not the SDK."""
+        return cast("type[SdkProvider[SdkClient]]", getattr(importlib.import_module(self.module), self.class_name))
+
+
+PROVIDERS: Final[Mapping[str, ProviderEntry]] = MappingProxyType(
+    {
+        "anthropic": ProviderEntry(
+            module="chatstack.providers.anthropic",
+            class_name="AnthropicChatClient",
+            sdk="anthropic",
+            provider="anthropic",
+            wire="anthropic",
+            converters="anthropic",
+        ),
+        "openai": ProviderEntry(
+            module="chatstack.providers.openai",
+            class_name="OpenAIChatClient",
+            sdk="openai",
+            provider="openai",
+            wire="openai-chat",
+            converters="openai_chat",
+        ),
+        "openai-responses": ProviderEntry(
+            module="chatstack.providers.openai",
+            class_name="OpenAIResponsesClient",
+            sdk="openai",
+            provider="openai",
+            wire="openai-responses",
+            converters="openai_responses",
+        ),
+    }
+)
+"""The providers by the names that a config has for them."""

@@ -1,0 +1,241 @@
+"""What is done with every official SDK in the same way: making a client, calling it, and reading its errors.
+
+An SDK is imported when a client is made, and no HTTP library is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, cast
+from urllib.parse import urlsplit
+
+from chatstack.client.protocol import ProviderInfo
+from chatstack.errors import BrokenStreamError, ChatStackError, ServerError, WiringError
+from chatstack.providers.asking import translating
+from chatstack.providers.assembly import StallGuard
+from chatstack.providers.extras import WireObject
+from chatstack.providers.failures import failure, misshapen, transport_failure
+from chatstack.providers.received import readable
+from chatstack.providers.settings import check_base_url, check_key
+
+if TYPE_CHECKING:
+
+    class _ApiError(Exception):
+        message: str
+        body: object
+
+    class _StatusError(_ApiError):
+        status_code: int
+        response: _Response
+
+    class _Response(Protocol):
+        @property
+        def headers(self) -> Mapping[str, str]: ...
+
+    class _Errors(Protocol):
+        """The errors of an SDK: both have them under the same names."""
+
+        APIError: type[_ApiError]
+        APIStatusError: type[_StatusError]
+        APIConnectionError: type[Exception]
+        APITimeoutError: type[Exception]
+        APIResponseValidationError: type[Exception]
+
+
+class SdkClient(Protocol):
+    """What the clients of all SDKs have."""
+
+    @property
+    def base_url(self) -> object: ...
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=SdkClient)
+
+
+class _SdkStream(Protocol):
+    async def __anext__(self) -> object: ...
+
+    def __aiter__(self) -> AsyncIterator[object]: ...
+
+    async def close(self) -> None: ...
+
+
+class _Counted(Protocol):
+    num_bytes_downloaded: int
+
+
+class _SdkModel(Protocol):
+    def to_dict(self, **options: object) -> WireObject: ...
+
+
+class Sdk(Generic[C]):
+    """One SDK: its names, and what is its own in the methods that a subclass overrides.
+
+    ``name`` is the SDK's module, our extra, and the GenAI name of the provider. ``resource`` is what a client of
+    another make has, besides ``base_url``, that can stand in for the SDK's.
+    """
+
+    name: ClassVar[str]
+    client_name: ClassVar[str]
+    key_error: ClassVar[str]
+    keys: ClassVar[tuple[str, ...]]
+    resource: ClassVar[str]
+    default_url: ClassVar[str]
+    default_max_tokens: ClassVar[int] = 0
+    dict_options: ClassVar[Mapping[str, object]]
+
+    def client(self, owner: str, client: object | None, asked: Mapping[str, object]) -> C:
+        """The client that was given, or a new one. Raises ``WiringError``, naming ``owner`` and the remedy."""
+        try:
+            sdk = importlib.import_module(self.name)
+        except ModuleNotFoundError as error:
+            if error.name != self.name:
+                raise
+            told = f"the {self.name} SDK is missing; pip install 'chatstack-core[{self.name}]'"
+            raise WiringError(f"{owner}: {told}") from error
+        options = {name: value for name, value in asked.items() if value is not None}
+        check_key(owner, asked["api_key"])
+        if client is None:
+            return self._made(owner, sdk, options)
+        if options:
+            raise WiringError(f"{owner}: pass client, or {', '.join(options)}, not both", parameter="client")
+        return self._checked(owner, sdk, client)
+
+    def _checked(self, owner: str, sdk: ModuleType, client: object) -> C:
+        """The client that was given, if it is one of the SDK's, or can stand in for it."""
+        kind: type[C] = getattr(sdk, f"Async{self.client_name}")
+        wanted = f"{self.name}.Async{self.client_name}(...)"
+        if isinstance(client, getattr(sdk, self.client_name)):
+            raise WiringError(f"{owner}: client is synchronous; pass {wanted}", parameter="client")
+        if not isinstance(client, kind) and not (hasattr(client, "base_url") and hasattr(client, self.resource)):
+            told = f"client must be an {wanted}, not {type(client).__name__}"
+            raise WiringError(f"{owner}: {told}", parameter="client")
+        return self._with_key(owner, cast("C", client))
+
+    def _made(self, owner: str, sdk: ModuleType, options: Mapping[str, object]) -> C:
+        """A new client of the SDK's, which has a key."""
+        kind: type[C] = getattr(sdk, f"Async{self.client_name}")
+        prefix = self.name.upper()
+        check_base_url(owner, options.get("base_url") or os.environ.get(f"{prefix}_BASE_URL") or self.default_url)
+        remedy = f"set {prefix}_API_KEY or pass api_key='...' (any text for a server that needs none)"
+        keyless = WiringError(f"{owner}: no API key; {remedy}", parameter="api_key")
+        try:
+            made = kind(**options)
+        except getattr(sdk, self.key_error) as error:
+            raise keyless from error
+        if not self.has_key(self._with_key(owner, made)):
+            raise keyless
+        return made
+
+    def has_key(self, client: C) -> bool:
+        """Whether a client that was made has a key; the SDK itself may say so only with the first request."""
+        return True
+
+    def _with_key(self, owner: str, client: C) -> C:
+        """The client, if its key, which may come from the environment, can go into a header."""
+        for name in self.keys:
+            check_key(owner, getattr(client, name, None) or None)
+        return client
+
+    def info(self, client: C, model: str, window_tokens: int | None) -> ProviderInfo:
+        """Who answers: name, model, and the server from the client's ``base_url``."""
+        address = urlsplit(str(client.base_url))
+        return ProviderInfo(
+            name=self.name,
+            model=model,
+            server_address=address.hostname or "",
+            server_port=address.port or {"https": 443, "http": 80}.get(address.scheme),
+            window_tokens=window_tokens,
+            default_max_tokens=self.default_max_tokens,
+        )
+
+    async def exchange(
+        self, create: Callable[[], Awaitable[object]], *, streaming: bool, stall_seconds: float | None
+    ) -> AsyncGenerator[tuple[WireObject, object], None]:
+        """One call: what ``whole`` makes of a whole answer, or every event of the stream, each with the SDK's object.
+
+        What the SDK raises comes out as the error of the tree, with the SDK's as its cause. The stream is closed at
+        the end, whatever the end is.
+        """
+        stream: _SdkStream | None = None
+        try:
+            with translating(lambda error: self.translated(error, streaming=stream is not None)):
+                answer = await create()
+                if not streaming:
+                    for event in self.whole(answer):
+                        yield event, answer
+                    return
+                stream = cast("_SdkStream", answer)
+                async for each in self._guarded(stream, stall_seconds):
+                    yield self.fields_of(each, streaming=True), each
+        finally:
+            if stream is not None:
+                await _close(stream)
+
+    def whole(self, answer: object) -> Iterable[WireObject]:
+        """The events of a whole answer."""
+        return (self.fields_of(answer, streaming=False),)
+
+    def fields_of(self, event: object, *, streaming: bool) -> WireObject:
+        """The JSON object of an answer, or of an event, in the SDK's own form."""
+        if isinstance(event, Mapping):
+            return readable(dict(cast("Mapping[str, object]", event)))
+        if hasattr(event, "to_dict"):
+            with misshapen(self.name, streaming=streaming):
+                return readable(cast("_SdkModel", event).to_dict(**self.dict_options))
+        if streaming:
+            told = "an event of the stream is not a JSON object"
+            raise BrokenStreamError(f"{self.name}: {told}", provider=self.name)
+        # The SDK hands on as text whatever was not sent as JSON.
+        raise ServerError(f"{self.name}: the answer is not a JSON object: check base_url", provider=self.name)
+
+    def translated(self, error: Exception, *, streaming: bool = False) -> ChatStackError | None:
+        """The error of the tree for what the SDK, or what is below it, raised; None for anything else."""
+        if isinstance(error, ChatStackError):
+            return error
+        errors = cast("_Errors", importlib.import_module(self.name))
+        if isinstance(error, errors.APIStatusError):
+            return failure(
+                self.name,
+                status=error.status_code,
+                body=error.body,
+                code=getattr(error, "code", None) or "",
+                text=error.message,
+                headers=dict(error.response.headers),
+                streaming=error.status_code < 400,  # some send an error within a stream as a status
+            )
+        if isinstance(error, errors.APIConnectionError):
+            unsaid = TimeoutError() if isinstance(error, errors.APITimeoutError) else ConnectionError()
+            return transport_failure(self.name, error.__cause__ or unsaid, streaming=streaming)
+        if isinstance(error, errors.APIResponseValidationError):
+            told = "the answer is not what the API promises: check base_url"
+            return ServerError(f"{self.name}: {told}", provider=self.name)
+        if isinstance(error, errors.APIError):
+            code = getattr(error, "code", None) or ""
+            return failure(self.name, body=error.body, code=code, text=error.message, streaming=streaming)
+        return transport_failure(self.name, error, streaming=streaming)
+
+    def _guarded(self, stream: _SdkStream, stall_seconds: float | None) -> StallGuard[object]:
+        response = getattr(stream, "response", None)
+        counts_bytes = isinstance(getattr(response, "num_bytes_downloaded", None), int)
+        return StallGuard(
+            stream,
+            stall_seconds=stall_seconds,
+            provider=self.name,
+            # Routers send comments while a model thinks; the SDK hides them, the number of bytes does not.
+            received=(lambda: cast("_Counted", response).num_bytes_downloaded) if counts_bytes else None,
+        )
+
+
+async def _close(stream: _SdkStream) -> None:
+    # An SDK may close the response but leave its generator to the collector, which ends it in a task of its own.
+    iterator = getattr(stream, "_iterator", None)
+    if inspect.isasyncgen(iterator):
+        await iterator.aclose()
+    await stream.close()

@@ -1,0 +1,75 @@
+"""The contract that every provider keeps, as a suite to subclass.
+
+The client under test asks a scripted server on 127.0.0.1, over real HTTP. Its author writes how the client is made, and
+how that server says three things in the form of the API: an answer, a refusal, and a failure in the middle of a stream.
+What the client sends is not to be described: the contract looks for what it asked in the bytes that arrive.
+
+For a made-up API that answers ``{"says": ..., "uses": [...], "end": ..., "tokens": {...}}``, or streams the same fields
+bit by bit, this is all::
+
+    from chatstack.testing import ProviderContract
+    from chatstack.testing.provider_contract import ServerReply, event_bytes
+
+    STATUS = {"authentication": 401, "rate_limit": 429, "overflow": 413, "bad_request": 400, "server": 503}
+
+    class TestParleyClient(ProviderContract):
+        def make(self, settings):
+            return ParleyClient(
+                settings.model,
+                base_url=settings.base_url,
+                api_key=settings.api_key,
+                timeout_seconds=settings.timeout_seconds,
+                window_tokens=settings.window_tokens,
+            )
+
+        def answer(self, said, *, stream):
+            usage = said.usage
+            uses = [{"id": call.id, "tool": call.name, "with": call.arguments} for call in said.calls]
+            tokens = {"in": usage.input_tokens, "out": usage.output_tokens, "cached": usage.cache_read_tokens}
+            end = {"end": said.finish_reason, "tokens": tokens}
+            if said.unknown:
+                end["later_field"] = said.unknown
+            if not stream:
+                return ServerReply.json({"says": said.text, "uses": uses, **end})
+            half = len(said.text) // 2
+            pieces = [{"says": said.text[:half]}, {"says": said.text[half:]}, *({"uses": [use]} for use in uses)]
+            return ServerReply.events(*pieces, end)
+
+        def refusal(self, said):
+            body = {"error": said.message, "tokens": said.actual_tokens, "most": said.limit_tokens}
+            seconds = said.retry_after_seconds
+            headers = {} if seconds is None else {"retry-after": f"{seconds:g}"}
+            return ServerReply.json(body, status=STATUS[said.kind], headers=headers)
+
+        def failure_in_stream(self):
+            return event_bytes({"error": "we are down"})
+
+A client is told what to do by what fails: each check is a promise, in the first line of its docstring.
+"""
+
+from __future__ import annotations
+
+from chatstack.testing.provider_answers import AnswerContract
+from chatstack.testing.provider_exchanges import ModelAnswer, ProviderSettings, ServerRefusal
+from chatstack.testing.provider_failures import FailureContract
+from chatstack.testing.provider_requests import RequestContract
+from chatstack.testing.provider_server import ServerReply, event_bytes
+
+__all__ = ["ModelAnswer", "ProviderContract", "ProviderSettings", "ServerRefusal", "ServerReply", "event_bytes"]
+
+
+class ProviderContract(AnswerContract, RequestContract, FailureContract):
+    """Promises of every provider. Subclass it as ``Test...``, write ``make``, ``answer`` and ``refusal``, run pytest.
+
+    It asks that an answer is the same streamed and not, comes as it is made, whole, and once; that calls keep ids and
+    arguments; that usage and finish reason are told; that history, tools, instructions and every option arrive, as the
+    same bytes each time, or are refused by name; that what the client does not know goes back as it came; that every
+    refusal is the error that fits, raised by ``send``; that a stream that is cut is no short answer; that cancelled and
+    closed calls let go of their connections; and that neither key nor prompt is in an error or a repr.
+
+    What an API does not have is said by class attributes: ``usage`` are the tokens that it reports, ``finish_reasons``
+    and ``refusals`` those that it knows, ``has_call_ids = False`` says that calls have none, ``keeps_unknown = False``
+    that nothing may be sent back to it that it has not announced. ``left_out`` names options that the client does not
+    send and whose documentation says so. ``failure_in_stream`` may be left out. ``patience_seconds`` is how long a
+    check waits for what should happen at once. Every check is a plain method that raises ``AssertionError``.
+    """
