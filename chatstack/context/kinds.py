@@ -10,7 +10,7 @@ from chatstack.values.messages import Message
 from chatstack.values.parts import Part, Reasoning, ToolCall, ToolResult
 from chatstack.values.requests import ChatOptions
 
-KINDS: Final = ("system", "tools", "text", "reasoning", "calls", "results")
+KINDS: Final[tuple[str, ...]] = ("system", "tools", "text", "reasoning", "calls", "results")
 
 
 def tokens_by_kind(context: Context) -> dict[str, int]:
@@ -19,7 +19,7 @@ def tokens_by_kind(context: Context) -> dict[str, int]:
     No message is counted for it: where one is of several kinds, its known size is shared out by their characters.
     Pictures and files are text, the shape of an answer is a tool.
     """
-    found = dict.fromkeys(KINDS, 0)
+    found: dict[str, int] = dict.fromkeys(KINDS, 0)
     _share_out(found, context.fixed_tokens, _of_options(context.request.options))
     for message, size in zip(context.messages, context.sizes, strict=True):
         kind = _only_kind(message)
