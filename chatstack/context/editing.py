@@ -1,4 +1,4 @@
-"""Editing: how a request is repaired, what was decided for it replayed, and a strategy's plan checked and applied."""
+"""Editing: what was decided for a request is replayed, and a strategy's plan checked and applied."""
 
 from __future__ import annotations
 
@@ -15,42 +15,29 @@ from chatstack.context.binding import Binding, ThenShared
 from chatstack.context.carrying import carried_out, keep_carried
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
-from chatstack.context.conversations import NOTHING_KNOWN, LastAnswer, Wait
-from chatstack.context.history import Recognised
+from chatstack.context.conversations import NOTHING_KNOWN, Wait
 from chatstack.context.limits import check_counter
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
+from chatstack.context.opening import Opening
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
 from chatstack.context.records import Made, Record, record_of
-from chatstack.context.repairing import has_answer_since, repair_plan
 from chatstack.context.reports import Reports
-from chatstack.context.reserves import reserve_asked
 from chatstack.context.saying import (
-    say_bypassed,
     say_edited,
     say_ineffective,
     say_rejected,
-    say_repaired,
     say_unstable,
 )
 from chatstack.context.verifier import problems
-from chatstack.errors import InputError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.shortening import compacted, is_compacted
 from chatstack.telemetry.turns import attached, ineffective, is_ineffective
-from chatstack.tokens.caching import CACHE_SECONDS
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
-from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse
-
-SERVER_HELD = ("previous_response_id", "conversation")
-"""Options by which the history lies at the provider: what is sent is not what the model sees, so nothing is edited."""
-
-_ANSWERED = "repair:answered"
-"""How many messages a history had when one of its calls was answered for want of a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +57,7 @@ class ContextEditing:
     calibration: Calibration = field(default_factory=Calibration)
     model: str = ""
     by_original: bool = False
+    opening: Opening = field(init=False)
     binding: Binding = field(init=False)
     reports: Reports = field(init=False)
     size_of: Callable[[Message], int] = field(init=False)
@@ -99,47 +87,20 @@ class ContextEditing:
         counter = self.counter
         check_counter(self.layer, counter, is_shared=self.memory.shared is not None)
         object.__setattr__(self, "size_of", self.memory.sizes_by(counter))
+        opening = Opening(
+            self.memory,
+            self.telemetry,
+            counter,
+            self.size_of,
+            self.owner,
+            self.model,
+            self.default_reserve,
+            self.by_original,
+        )
+        object.__setattr__(self, "opening", opening)
         agreement = Agreement(self.memory, self.telemetry)
         object.__setattr__(self, "binding", Binding(self.memory, agreement, counter, self.owner, self.place))
         object.__setattr__(self, "reports", Reports(self.memory, self.calibration, counter, self.owner))
-
-    def open(self, request: ChatRequest) -> Opened:
-        """Repair a request first, then weigh it. Raises ``InputError`` where nothing is left to send."""
-        opened = self._opened(request)
-        context, seen = opened.context, opened.seen
-        levels = seen.conversation.levels
-        answered = levels.get(_ANSWERED, 0)
-        if not (seen.needs_repair or answered):
-            return opened
-        plan = repair_plan(request.messages) or Plan(strategy="repair", reason="no result of a call, and has it now")
-        is_news = bool(answered) and has_answer_since(request.messages, answered)
-        if not plan.is_empty:
-            wrong = problems(plan, context, is_repair=True)
-            if wrong:
-                say_rejected(self.telemetry, plan, wrong)
-                return opened
-            if not context.after(plan).messages:
-                raise InputError(
-                    "messages: nothing but tool results; keep the messages with the calls that they answer"
-                )
-            opened = self._opened(context.after(plan).to_send())
-            is_news |= self.is_news("repair", opened, 1 + len(plan.drop) + len(plan.replace) + len(plan.insert))
-        if is_news:
-            say_repaired(self.telemetry, plan, context, opened.context)
-        if seen.history is opened.seen.history and not plan.is_empty:
-            # An answer at the end made that history grow.
-            levels = self._opened(request).seen.conversation.levels
-        levels[_ANSWERED] = len(request.messages) if any(each.mark == "repair" for _, each in plan.insert) else 0
-        return opened
-
-    def stands_aside(self, request: ChatRequest) -> bool:
-        """Whether the history lies at the provider, so that nothing may be edited; said once for each conversation."""
-        extra = request.options.extra
-        if not extra or not any(extra.get(name) for name in SERVER_HELD):
-            return False
-        if self.is_news("bypass", self._opened(request)):
-            say_bypassed(self.telemetry)
-        return True
 
     async def replay(self, opened: Opened) -> Context:
         """The context with what was decided for its history, or for a beginning of it."""
@@ -315,44 +276,6 @@ class ContextEditing:
     def was_said(self, what: str, opened: Opened) -> bool:
         """Whether that was news once."""
         return self.memory.level(f"{self.owner}:{what}", opened.who) > 0
-
-    def _opened(self, request: ChatRequest) -> Opened:
-        by_original = self.by_original and is_compacted()
-        messages = tuple([each.original for each in request.messages]) if by_original else request.messages
-        seen = self.memory.recognise(messages, request.conversation_id, request.options.instructions)
-        evicted = self.memory.take_evicted()
-        if evicted:
-            self.telemetry.evicted(evicted)
-        self.memory.past.recall(seen)
-        last = seen.conversation.last_answer(seen.length)
-        context = self._weighed(request, seen, by_original, last)
-        model = request.options.model or self.model
-        return Opened(context, seen, model, is_by_original=by_original, last_answer=last)
-
-    def _weighed(self, request: ChatRequest, seen: Recognised, by_original: bool, last: LastAnswer | None) -> Context:
-        """The context as it came in: only what is new of the conversation is counted."""
-        messages = request.messages
-        if by_original:  # each of them was counted once, but their sums are those of other messages
-            tokens = sum(map(self.size_of, messages))
-        else:
-            tokens = seen.history.sums(seen.length, self.counter, self.size_of)[seen.length]
-            if seen.length < len(messages):
-                tokens += sum(map(self.size_of, seen.systems_in(messages)))
-        asked = reserve_asked(request.options)
-        return Context(
-            request=request,
-            messages=messages,
-            messages_tokens=tokens,
-            fixed_tokens=self.memory.options_size(request.options, self.counter),
-            size_of=self.size_of,
-            reserved_tokens=asked or 0,
-            default_reserve_tokens=self.default_reserve if asked is None else 0,
-            is_cold=last is not None and self._is_cold(last),
-        )
-
-    def _is_cold(self, last: LastAnswer) -> bool:
-        """Whether the provider has hardly anything of the history in its cache that got this answer."""
-        return last.missed_cache or self.memory.clock() - last.at >= CACHE_SECONDS
 
     def _carried_out(self, record: Record | None, context: Context, opened: Opened) -> Context | None:
         return carried_out(record, context, opened, owner=self.owner, counter=self.counter)

@@ -130,10 +130,10 @@ class StrategyApplier(ChatFronts):
         object.__setattr__(self, "_editing", editing)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        if self._editing.stands_aside(request):
+        if self._editing.opening.stands_aside(request):
             return await self.inner.send(request)
         await self._editing.counter.prepare()
-        opened = self._editing.open(request)
+        opened = self._editing.opening.open(request)
         window = await self.windows.of(self.inner, request.options.model) if self.strategy.needs_window else None
         if window is not None:
             opened.limit, opened.context = window, opened.context.against_window(window)

@@ -115,10 +115,10 @@ class ToolResultClearer(ChatFronts):
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         editing = self._editing
-        if editing.stands_aside(request):
+        if editing.opening.stands_aside(request):
             return await self.inner.send(request)
         await editing.counter.prepare()
-        opened = editing.open(request)
+        opened = editing.opening.open(request)
         window = await self._window(request, opened)
         context = await editing.replay(opened)
         if window is not None:

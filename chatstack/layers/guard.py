@@ -111,10 +111,10 @@ class ContextWindowGuard(ChatFronts):
         return self.memory.shared is not None or (self.max_context_tokens == "auto" and is_asked_for(self.inner))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        if self._editing.stands_aside(request):
+        if self._editing.opening.stands_aside(request):
             return await self.inner.send(request)
         await self._editing.counter.prepare()
-        opened = self._editing.open(request)
+        opened = self._editing.opening.open(request)
         limit = await self._limit(opened)
         if limit is None:
             self._say_unknown(opened)

@@ -122,10 +122,10 @@ class Summarizer(ChatFronts):
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         editing, spent = self._editing, Spent()
-        if editing.stands_aside(request):
+        if editing.opening.stands_aside(request):
             return await self.inner.send(request)
         await editing.counter.prepare()
-        opened = editing.open(request)
+        opened = editing.opening.open(request)
         context = await editing.replay(opened)
         if self._strategy.is_due(context) and not self._waits(context, opened):
             shaped = self._without_what_cannot_fit(opened)
