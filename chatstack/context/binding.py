@@ -32,13 +32,16 @@ class Binding:
     async def in_force(self, opened: Opened) -> Reached:
         """The edits in force for this history, and for how many of its messages these are known to be all."""
         seen, place = opened.seen, self.place_of(opened)
+        reached = seen.conversation.reached.get(self.terms(opened))
+        if reached is not None and reached.length > seen.length:
+            reached = None
         if self.memory.shared is None:
-            chosen = self.memory.chosen(place, seen, lambda: self._other_names(opened))
+            beyond = 0 if reached is None else reached.length
+            chosen = self.memory.chosen(place, seen, lambda: self._other_names(opened), beyond=beyond)
         else:
             chosen = await self.agreement.recalled(place, seen, opened.context, lambda: self._other_names(opened))
         known = Reached(max(0, chosen.covers - 1), chosen.record)
-        reached = seen.conversation.reached.get(self.terms(opened))
-        if reached is not None and reached.length <= seen.length:
+        if reached is not None:
             # The answer to that very request binds what came of it: then nothing is newer, and what it waits on holds.
             is_its_own = chosen.record is reached.record and chosen.covers == reached.length + 1
             if chosen.covers <= reached.length or is_its_own:

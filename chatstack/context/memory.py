@@ -148,9 +148,11 @@ class ContextMemory:
 
     # Choices
 
-    def chosen(self, place: str, seen: Recognised, others: Callable[[], tuple[str, ...]] = tuple) -> Chosen:
+    def chosen(
+        self, place: str, seen: Recognised, others: Callable[[], tuple[str, ...]] = tuple, *, beyond: int = 0
+    ) -> Chosen:
         """The choice of the newest answer in this history that has one; ``others`` are further names of the same
-        conversation."""
+        conversation. Only answers to requests of at least ``beyond`` messages are looked at."""
         if place not in self._deciders:  # whoever never decided anything has nothing digested for it
             return NOTHING_CHOSEN
         history, length, choices = seen.history, seen.length, seen.conversation.choices
@@ -158,6 +160,8 @@ class ContextMemory:
         edition = self._editions.get(history.links(1)[0]) or 0
         if known is not None and known.edition == edition and known.length == length:
             return known
+        if beyond:
+            return self._looked_up(place, (seen.who, *others()), seen, Chosen(None, 0, beyond, edition), edition)
         known = known if known is not None and known.length <= length else None
         chosen = self._looked_up(place, (seen.who, *others()), seen, known, edition)
         put_term(choices, place, chosen)
