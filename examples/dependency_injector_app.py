@@ -8,7 +8,7 @@ the tracer provider. The HTTP clients are resources. It runs against a stand-in 
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dependency_injector import containers, providers
 from opentelemetry.sdk.trace import TracerProvider
@@ -81,7 +81,11 @@ class App(containers.DeclarativeContainer):
     provider = providers.Resource(opened, stand_in)
     summaries = providers.Resource(opened, stand_in)
     stack = providers.ThreadSafeSingleton(make_stack, provider, config.max_context_tokens)
-    services: ClassVar = {TokenCounter: counter, SummaryClient: summaries, Telemetry: telemetry}
+    services: ClassVar[dict[type, providers.Provider[Any]]] = {
+        TokenCounter: counter,
+        SummaryClient: summaries,
+        Telemetry: telemetry,
+    }
     chat = chat_client(stack, services, per_app=True)
     talk = conversation(stack, services)
 

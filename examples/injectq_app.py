@@ -64,7 +64,7 @@ def make_container(provider: ChatClient, summaries: ChatClient, spans: TracerPro
 
 
 @inject
-async def ask_once(city: str, client: ChatFronts = Inject[ChatFronts]) -> str:
+async def ask_once(city: str, client: ChatFronts = Inject[ChatFronts]) -> str:  # type: ignore[assignment]  # as injectq has it
     """A node: it shares the client of the app."""
     return (await client.get_response(f"What is the weather in {city}?")).text
 

@@ -2,7 +2,7 @@
 
 ``server`` marks what needs a real model, a browser or a server program, ``slow`` what reads all recordings, starts many
 processes or goes through thousands of cases. Property tests try fewer examples in a plain run; ``tests/histories.py``
-has the numbers.
+has the numbers, ``--hypothesis-profile=fast`` asks for the few with ``--full``, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("full" if config.getoption("full") else "fast")
+    asked: str | None = config.getoption("--hypothesis-profile")
+    settings.load_profile(asked or ("full" if config.getoption("full") else "fast"))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

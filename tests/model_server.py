@@ -77,7 +77,7 @@ def _weights() -> str:
 
 def _serve() -> None:
     """Serve until standard input is closed."""
-    import xllamacpp  # type: ignore[import-untyped]
+    import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = _weights()

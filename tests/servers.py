@@ -93,14 +93,22 @@ def stopped_at_the_end(process: subprocess.Popen[bytes], seconds: float = 10) ->
             process.wait()
 
 
-def answering_with(
-    body: bytes | AsyncIterator[bytes], content_type: str = "application/json", *, status: int = 200
-) -> Any:
-    """An HTTP client for the openai SDK, on no network, that answers every request with these bytes or pieces."""
+def http_library(*, of_openai: bool = True) -> Any:
+    """The HTTP library that an SDK takes a client of: for openai, its major version decides; Anthropic has one only."""
     import openai
 
-    # The SDK's major version decides which HTTP library it takes a client of.
-    http = importlib.import_module("httpx" if openai.__version__.startswith("2.") else "httpx2")
+    return importlib.import_module("httpx" if of_openai and openai.__version__.startswith("2.") else "httpx2")
+
+
+def answering_with(
+    body: bytes | AsyncIterator[bytes],
+    content_type: str = "application/json",
+    *,
+    status: int = 200,
+    of_openai: bool = True,
+) -> Any:
+    """An HTTP client for an SDK, on no network, that answers every request with these bytes or pieces."""
+    http = http_library(of_openai=of_openai)
 
     def answer(request: object) -> object:
         return http.Response(status, content=body, headers={"content-type": content_type})

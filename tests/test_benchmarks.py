@@ -77,7 +77,8 @@ def result(values: dict[str, list[float]], *, interleaved: str | None = "1", exa
 
 
 def compared(*sides: dict[str, Any]) -> int:
-    return importlib.import_module("compare").tell(*sides, tolerance=0.05)
+    code: int = importlib.import_module("compare").tell(*sides, tolerance=0.05)
+    return code
 
 
 def noisy(seconds: float, seed: int, rounds: int = 12) -> list[float]:

@@ -227,7 +227,7 @@ def test_the_name_of_a_class_is_told_what_it_is_called_here(section: dict[str, o
 def test_every_layer_that_can_be_named_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     others = [{"use": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}]
-    needed = {
+    needed: dict[str, dict[str, object]] = {
         "Budget": {"max_tokens": 10},
         "ContextWindowGuard": {"max_context_tokens": 10},
         "Fallback": {"clients": others},

@@ -47,20 +47,20 @@ STACK = ChatStack(ScriptedClient())
         ),
         (lambda: ModelTracer(), ".use(ModelTracer)"),  # type: ignore[call-arg]
         (
-            lambda: STACK.use(FunctionInvoker(ScriptedClient())),  # type: ignore[arg-type]
+            lambda: STACK.use(FunctionInvoker(ScriptedClient())),  # type: ignore[call-overload]
             "use: a FunctionInvoker that is made already .* .use(FunctionInvoker, ...)",
         ),
         (
             lambda: STACK.use(ProgressReporter).override("ProgressReporter", ProgressReporter(ScriptedClient())),  # type: ignore[arg-type]
             "override: a ProgressReporter that is made already",
         ),
-        (lambda: STACK.use("ProgressReporter"), "'ProgressReporter' is not a layer: pass its class"),  # type: ignore[arg-type]
+        (lambda: STACK.use("ProgressReporter"), "'ProgressReporter' is not a layer: pass its class"),  # type: ignore[call-overload]
         (
-            lambda: STACK.use(ContextWindowGuard, max_context_tokens=5, counter=CharCounter).build(),
+            lambda: STACK.use(ContextWindowGuard, max_context_tokens=5, counter=CharCounter).build(),  # type: ignore[call-overload]
             "counter is the class CharCounter itself; pass an instance: CharCounter(...)",
         ),
         (
-            lambda: STACK.use(Truncate, max_tokens=5, counter=CharCounter).build(),
+            lambda: STACK.use(Truncate, max_tokens=5, counter=CharCounter).build(),  # type: ignore[call-overload]
             "layer 'Truncate': counter is the class CharCounter itself",
         ),
         (
@@ -72,12 +72,12 @@ STACK = ChatStack(ScriptedClient())
             "ContextWindowGuard: counter is the class CharCounter itself; pass an instance",
         ),
         (
-            lambda: STACK.use(ContextWindowGuard, max_context_tokens=5, telemetry=Telemetry).build(),
+            lambda: STACK.use(ContextWindowGuard, max_context_tokens=5, telemetry=Telemetry).build(),  # type: ignore[call-overload]
             "telemetry is the class Telemetry itself; pass an instance: Telemetry(...)",
         ),
         (lambda: ChatStack(ScriptedClient(), memory=ContextMemory), "memory is the class ContextMemory; pass a"),  # type: ignore[arg-type]
         (
-            lambda: STACK.use(ContextWindowGuard, max_context_token=5).build(),
+            lambda: STACK.use(ContextWindowGuard, max_context_token=5).build(),  # type: ignore[call-overload]
             "unknown option 'max_context_token'; did you mean 'max_context_tokens'?",
         ),
     ],

@@ -231,8 +231,8 @@ RECIPE: dict[str, object] = {
 
 
 def from_code() -> ChatStack:
-    return (
-        ChatStack(OpenAIChatClient("gpt-5-mini"))
+    return (  # type: ignore[no-any-return]
+        ChatStack(OpenAIChatClient("gpt-5-mini"))  # type: ignore[call-overload]
         .use(ProgressReporter, agent_name="travel")
         .use(Budget, max_tokens=200_000, max_cost=0.5, per="conversation")
         .use(FunctionInvoker, max_tool_calls_per_turn=20, tool_timeout_seconds=2.5)

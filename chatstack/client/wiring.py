@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.errors import WiringError
 
-Resolver: TypeAlias = Callable[[type], object]
+Resolver: TypeAlias = Callable[[type[Any]], object]
 """From a type to an instance: all that a container has to offer. What it has not, it says by a ``LookupError`` whose
 argument is the type itself, as ``{...}.__getitem__`` does, or by None; other errors surface."""
 

@@ -31,7 +31,7 @@ from chatstack.di.kept import Provider, Watch, derived, effective
 from chatstack.errors import WiringError
 from chatstack.stack.recipe import BuiltClient, ChatStack
 
-Services: TypeAlias = "Mapping[type, providers.Provider[Any]]"
+Services: TypeAlias = "Mapping[type[Any], providers.Provider[Any]]"
 """What layers may ask for by their type hints, and what provides it."""
 
 

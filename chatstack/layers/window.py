@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
@@ -18,7 +18,7 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.records import Record
-from chatstack.context.strategy import AppliesStrategy, Strategy, StrategyApplier
+from chatstack.context.strategy import Strategy, StrategyApplier
 from chatstack.context.summaries import SUMMARY_PROMPT
 from chatstack.context.truncating import Truncate
 from chatstack.context.units import is_users
@@ -96,8 +96,16 @@ class ContextWindow(Strategy):
     def for_messages_alone(self) -> ContextWindow:
         return replace(self, max_tool_calls_per_turn=None)
 
-    def as_layer(self) -> AppliesStrategy:
+    def as_layer(self) -> KeepsWindow:
         return functools.partial(WindowKeeper, strategy=self)
+
+
+class KeepsWindow(Protocol):
+    """The layer of a window, with the options that ``.use(window, ...)`` takes for it."""
+
+    def __call__(
+        self, inner: ChatClient, /, *, summary_client: SummaryClient | None = None, counter: TokenCounter | None = None
+    ) -> ChatClient: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -163,7 +163,7 @@ async def our_growing(sample: Sample, limits: tuple[Any, Any] | None, *, fresh: 
     return seconds
 
 
-async def seconds_of_call(client: chatstack.ChatClient, model: FakeModel, messages: Ours) -> float:
+async def seconds_of_call(client: chatstack.ChatFronts, model: FakeModel, messages: Ours) -> float:
     off = model.seconds
     started = time.process_time()
     await client.get_response(messages)
@@ -346,7 +346,7 @@ def size_of(message: chatstack.Message) -> int:
     return counter.count_message(message) if kept is None else kept[1]
 
 
-def stack(model: FakeModel, clearer: dict[str, Any], guard: dict[str, Any]) -> chatstack.ChatClient:
+def stack(model: FakeModel, clearer: dict[str, Any], guard: dict[str, Any]) -> chatstack.BuiltClient:
     return (
         chatstack.ChatStack(model)
         .use(chatstack.ToolResultClearer, keep={"messages": KEEP}, **clearer)

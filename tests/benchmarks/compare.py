@@ -100,7 +100,7 @@ def run(
 def run_one(checkout: Path, name: str, *arguments: str, json: Path) -> dict[str, Any]:
     """Run a benchmark of ours with the package of that checkout."""
     root = checkout.resolve()
-    command = [sys.executable, HERE / f"{name}.py", *arguments, "--json", json]
+    command = [sys.executable, str(HERE / f"{name}.py"), *arguments, "--json", str(json)]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     ran = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     if ran.returncode:

@@ -186,7 +186,8 @@ def theirs(length: int) -> Call:
     options = {"tools": [agent_framework.tool(add_one)]}
 
     def call() -> Awaitable[object]:
-        return client.get_response(messages, options=options)
+        answer: Awaitable[object] = client.get_response(messages, options=options)
+        return answer
 
     return call
 

@@ -128,7 +128,7 @@ OF_APIS = (
 def test_what_is_no_conversation_is_refused_by_position_and_type_never_by_text(messages: object, said: str) -> None:
     client = ScriptedClient(["fine"])
     with pytest.raises(InputError) as caught:
-        asyncio.run(client.get_response(messages))  # type: ignore[arg-type]
+        asyncio.run(client.get_response(messages))  # type: ignore[call-overload]
     assert str(caught.value) == said
     with pytest.raises(InputError) as at_once:
         client.get_streaming_response(messages)  # type: ignore[arg-type]
@@ -163,7 +163,7 @@ def test_bad_options_are_refused_with_type_or_value(options: dict[str, object], 
         client.get_streaming_response("a", **options)  # type: ignore[arg-type]
     assert str(caught.value) == said
     with pytest.raises(InputError) as also:
-        asyncio.run(client.get_response("a", **options))  # type: ignore[arg-type]
+        asyncio.run(client.get_response("a", **options))  # type: ignore[call-overload]
     assert str(also.value) == said
     assert client.requests == []
 

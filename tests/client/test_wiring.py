@@ -221,7 +221,8 @@ def test_only_classes_that_are_no_plain_values_are_asked_for(hint: object, kind:
 
 def test_asking_tells_unbound_from_bound_also_by_the_get_of_a_mapping() -> None:
     assert not is_bound(ask(nothing, Clock))
-    assert not is_bound(ask({}.get, Clock))
+    nobody: dict[type, object] = {}
+    assert not is_bound(ask(nobody.get, Clock))
     assert is_bound(ask({Clock: Clock()}.get, Clock))
 
 
@@ -252,7 +253,7 @@ def test_a_factory_that_gives_no_client_fails_at_build() -> None:
 
     for factory, kind in ((lambda inner: None, "NoneType"), (forgets, "coroutine")):
         with pytest.raises(WiringError, match=f"layer 'made': its factory gave a {kind}, which is no client"):
-            ChatStack(ScriptedClient()).use(named("made", factory)).build()  # type: ignore[arg-type]
+            ChatStack(ScriptedClient()).use(named("made", factory)).build()  # type: ignore[arg-type,call-overload]
 
 
 def test_the_repr_of_a_recipe_shows_no_text_that_a_factory_was_given() -> None:

@@ -23,10 +23,11 @@ class Says(Strategy):
     name = "says"
 
     def plan(self, context: Context) -> Plan | None:
-        return self.what(context) if callable(self.what) else self.what
+        plan: Plan | None = self.what(context) if callable(self.what) else self.what
+        return plan
 
 
-def edited(**changes: object) -> Any:
+def edited(**changes: Any) -> Any:
     def plan(context: Context) -> Plan | None:
         if len(context.messages) < 2:  # the request that the history's first answer was given to
             return None

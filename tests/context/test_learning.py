@@ -221,7 +221,8 @@ def test_a_pruning_guard_tells_that_a_request_may_not_fit_by_what_others_taught(
     )
     for number in range(5):
         asyncio.run(weighed.client.get_response(talk(31, f"{number} ")))
-    assert weighed.capture.warnings == ()
+    before = weighed.capture.warnings
+    assert before == ()
     asyncio.run(weighed.client.get_response(talk(61, "new ")))
     assert weighed.capture.warnings == ("context_window_near_limit",)
     assert len(weighed.provider.requests[-1].messages) == 61

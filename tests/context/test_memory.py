@@ -509,7 +509,7 @@ def test_decisions_outlive_a_built_client() -> None:
 
 def test_a_memory_can_be_shared_by_two_stacks() -> None:
     memory = ContextMemory()
-    guard = {"max_context_tokens": 100, "prune_on_overflow": True}
+    guard: dict[str, Any] = {"max_context_tokens": 100, "prune_on_overflow": True}
     one, other = (ChatStack(ScriptedClient(), memory=memory).use(ContextWindowGuard, **guard) for _ in range(2))
     first = sent(one, LONG)
     assert sent(other, [*LONG, Message.user("more")]) == (*first, Message.user("more"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatstack import Message, Text, ToolCall, ToolResult
 from chatstack.context import stored as module
-from chatstack.context.records import Edit, Insertion, Record, edit_of, record_of
+from chatstack.context.records import MAX_ENTRIES, Edit, Insertion, Record, edit_of, record_of
 from chatstack.context.stored import RecordError, restored, stored
 from chatstack.context.summaries import OPENING
 from chatstack.values.messages import Annotation
@@ -133,7 +133,7 @@ def test_whatever_is_decided_comes_back(messages: list[Message], data: st.DataOb
         (Record(drop=(2,), replace=edited(2, CLEARED)), "drops and edits the same"),
         (Record(replace=edited(3, HISTORY[3].edited(parts=(Text("caf\udce9"),)))), "half a character"),
         (Record(replace=edited(3, HISTORY[3].edited(parts=(Text("a" * module.MAX_BYTES),)))), "at most 1,000,000"),
-        (Record(drop=tuple(range(module.MAX_ENTRIES + 1))), "more than 20,000 messages"),
+        (Record(drop=tuple(range(MAX_ENTRIES + 1))), "more than 20,000 messages"),
         (Record(insert=inserted((0, Message.assistant("not marked")))), "not marked"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from chatstack import Message, Plan, Text, ToolCall, ToolResult
@@ -28,7 +30,7 @@ def wrong(**changes: object) -> tuple[str, ...]:
     return problems(plan, context_of(HISTORY))
 
 
-def edited(position: int, **changes: object) -> tuple[tuple[int, Message], ...]:
+def edited(position: int, **changes: Any) -> tuple[tuple[int, Message], ...]:
     return ((position, HISTORY[position].edited(**changes)),)
 
 

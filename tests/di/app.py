@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 
 from chatstack import (
+    FROM_CONTAINER,
     ChatClient,
     ChatFronts,
     ChatRequest,
@@ -47,7 +48,7 @@ class Journalled(ChatFronts):
 
     inner: ChatClient
     _: KW_ONLY
-    journal: Journal = field(repr=False)
+    journal: Journal = field(default=FROM_CONTAINER, repr=False)
     note: str = ""
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def container_of(stack: ChatStack | None = None, **options: bool) -> InjectQ:
-    container = InjectQ(**options)
+    container = InjectQ(None, **options)
     container.bind_instance(Journal, Journal())
     container.bind(TokenCounter, Words)
     install(container, stack or recipe())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from dependency_injector import containers, providers
@@ -39,7 +39,7 @@ class App(containers.DeclarativeContainer):
     cheap = providers.ThreadSafeSingleton(ScriptedClient)
     capture = providers.ThreadSafeSingleton(TelemetryCapture)
     stack = providers.ThreadSafeSingleton(recipe, provider)
-    services = {  # noqa: RUF012
+    services: ClassVar[dict[type, providers.Provider[Any]]] = {
         TokenCounter: counter,
         Journal: journal,
         SummaryClient: cheap,
@@ -191,7 +191,8 @@ def test_a_test_overrides_the_client_and_the_conversation_themselves() -> None:
             return (await client.get_response("hello")).text
 
     with app.chat.override(providers.Object(scripted)), app.talk.override(providers.Object(other)):
-        assert app.chat() is scripted
+        canned: object = app.chat()
+        assert canned is scripted
         assert asyncio.run(run()) == "canned"
     assert isinstance(app.chat(), BuiltClient)
 
@@ -219,7 +220,7 @@ def test_a_handler_that_is_wired_gets_the_client() -> None:
 def test_a_container_of_its_own_for_chat_depends_on_a_recipe_from_outside() -> None:
     class Chats(containers.DeclarativeContainer):
         stack = providers.Dependency(instance_of=ChatStack)
-        counter = providers.Dependency(instance_of=TokenCounter)
+        counter = providers.Dependency(instance_of=TokenCounter)  # type: ignore[type-abstract]
         chat = chat_client(stack, {TokenCounter: counter}, per_app=True)
 
     class Outer(containers.DeclarativeContainer):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any, ClassVar, cast
 
 import pytest
 from dependency_injector import containers, providers
@@ -41,7 +41,7 @@ def app_of(opened: Opened) -> Any:
         journal = providers.ThreadSafeSingleton(Journal)
         http = providers.Resource(opened.open)
         stack = providers.ThreadSafeSingleton(recipe, http)
-        services = {Journal: journal, SummaryClient: http}  # noqa: RUF012
+        services: ClassVar[dict[type, providers.Provider[Any]]] = {Journal: journal, SummaryClient: http}
         each = chat_client(stack, services)
         chat = chat_client(stack, services, per_app=True)
         talk = conversation(stack, services)
@@ -73,7 +73,7 @@ def test_an_async_resource_does_not_change_how_a_conversation_is_opened() -> Non
 
     async def run() -> str:
         async with app.talk() as client:
-            text = (await client.get_response("hello")).text
+            text: str = (await client.get_response("hello")).text
         await app.shutdown_resources()
         return text
 
@@ -83,7 +83,8 @@ def test_an_async_resource_does_not_change_how_a_conversation_is_opened() -> Non
 
         async def again() -> str:
             async with app.talk() as client:
-                return (await client.get_response("hello")).text
+                text: str = (await client.get_response("hello")).text
+                return text
 
         assert asyncio.run(again()) == "canned"
 
@@ -124,10 +125,10 @@ def test_a_provider_called_first_while_all_was_synchronous_passes_tasks_on_but_n
         assert [summary_client(app.each()), summary_client(app.chat()), asyncio.run(talk())] == [fake] * 3
 
     async def run() -> None:
-        made = app.each(), app.chat()
+        made: tuple[Any, Any] = app.each(), app.chat()  # each is a future now
         assert [summary_client(await each) for each in made] == opened.providers * 2
         assert await talk() is opened.providers[0]
-        await app.http.shutdown()
+        await cast("Awaitable[None]", app.http.shutdown())
 
     asyncio.run(run())
 
@@ -175,7 +176,10 @@ def test_what_was_asked_for_before_an_error_is_not_left_waiting() -> None:
     def broken() -> Journal:
         raise OSError("no disk")
 
-    services = {SummaryClient: providers.Factory(slow), Journal: providers.Factory(broken)}
+    services: dict[type, providers.Provider[Any]] = {
+        SummaryClient: providers.Factory(slow),
+        Journal: providers.Factory(broken),
+    }
     with pytest.raises(OSError, match="no disk"):
         chat_client(providers.Object(recipe()), services)()
 
@@ -188,7 +192,10 @@ def test_a_call_that_fails_has_waited_for_everything_and_leaves_no_task() -> Non
         await asyncio.sleep(0.01)
         return Journal()
 
-    services = {SummaryClient: providers.Factory(broken), Journal: providers.Factory(slow)}
+    services: dict[type, providers.Provider[Any]] = {
+        SummaryClient: providers.Factory(broken),
+        Journal: providers.Factory(slow),
+    }
     chat: Any = chat_client(providers.Object(recipe()), services)
 
     async def run() -> None:

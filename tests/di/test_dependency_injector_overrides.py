@@ -13,6 +13,7 @@ from dependency_injector import containers, providers
 from chatstack import (
     BuiltClient,
     ChatClient,
+    ChatResponse,
     ChatStack,
     ContextMemory,
     ContextWindowGuard,
@@ -47,6 +48,7 @@ class App(containers.DeclarativeContainer):
 def of_a_conversation(app: Any) -> BuiltClient:
     async def run() -> BuiltClient:
         async with app.talk() as client:
+            assert isinstance(client, BuiltClient)
             return client
 
     return asyncio.run(run())
@@ -180,7 +182,7 @@ def test_what_is_overridden_when_the_container_is_made_is_no_change() -> None:
 
 def test_an_override_below_a_dependency_of_a_container_within_reaches_its_clients() -> None:
     class Chats(containers.DeclarativeContainer):
-        model = providers.Dependency()
+        model: providers.Dependency[ChatClient] = providers.Dependency()
         stack = providers.ThreadSafeSingleton(guarded, model, App.counter)
         chat = chat_client(stack, per_app=True)
 
@@ -190,7 +192,8 @@ def test_an_override_below_a_dependency_of_a_container_within_reaches_its_client
         chats = providers.Container(Chats, model=model)
 
     def said(chats: Any) -> str:
-        return asyncio.run(chats.chat().get_response("who?")).text
+        answer: ChatResponse = asyncio.run(chats.chat().get_response("who?"))
+        return answer.text
 
     outer: Any = Outer()
     stack = outer.chats.stack()
@@ -267,9 +270,17 @@ def test_as_long_as_nothing_changes_each_provider_is_looked_at_once_for_a_client
     per_app: bool,
 ) -> None:
     made: list[str] = []
-    provider = Counted(lambda: made.append("provider") or Provider())
-    counter = Counted(lambda: made.append("counter") or Words())
-    stack = Counted(lambda *those: made.append("stack") or guarded(*those), provider, counter)
+
+    def making(name: str, make: Callable[..., object]) -> Callable[..., object]:
+        def maker(*those: object) -> object:
+            made.append(name)
+            return make(*those)
+
+        return maker
+
+    provider = Counted(making("provider", Provider))
+    counter = Counted(making("counter", Words))
+    stack = Counted(making("stack", guarded), provider, counter)
     chat = chat_client(stack, {TokenCounter: counter}, per_app=per_app)
     for _ in range(2):
         chat()

@@ -104,7 +104,7 @@ def test_what_always_gives_the_same_stack_is_taken() -> None:
 
 def test_what_makes_a_stack_again_is_refused_also_when_it_overrides_or_is_given_later() -> None:
     class Chats(containers.DeclarativeContainer):
-        stack = providers.Dependency()
+        stack: providers.Dependency[ChatStack] = providers.Dependency()
         memory = providers.ThreadSafeSingleton(ContextMemory)
         each = chat_client(stack, {ContextMemory: memory})
         chat = chat_client(stack, {ContextMemory: memory}, per_app=True)
@@ -188,7 +188,8 @@ def test_a_thread_that_has_a_singleton_made_does_not_lock_out_one_that_has_the_c
         handler = providers.ThreadSafeSingleton(Handler, chat)
 
     for _ in range(50):
-        app, start, got = App(), threading.Barrier(2), []
+        app, start = App(), threading.Barrier(2)
+        got: list[object] = []
 
         def ask(ask: Any, start: threading.Barrier = start, got: list[object] = got) -> None:
             start.wait()
@@ -252,7 +253,7 @@ def test_a_missing_configuration_key_is_none_and_the_layer_says_so() -> None:
 def test_a_provider_in_the_place_of_what_it_provides_is_said() -> None:
     with pytest.raises(WiringError, match="provider is a Factory, which has no send"):
         ChatStack(providers.Factory(Provider))  # type: ignore[arg-type]
-    stack = ChatStack(Provider()).use(Summarizer, max_tokens=100, summary_client=providers.Factory(Provider))
+    stack = ChatStack(Provider()).use(Summarizer, max_tokens=100, summary_client=providers.Factory(Provider))  # type: ignore[call-overload]
     with pytest.raises(WiringError, match="summary_client='Factory' must be a chat client"):
         chat_client(providers.Object(stack))()
 

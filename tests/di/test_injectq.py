@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from injectq import Inject, InjectionError, InjectQ, inject
@@ -66,11 +66,11 @@ def test_everybody_gets_the_client_of_the_app() -> None:
     container = container_of()
     client = container.get(ChatClient)
 
-    def node(proxy: ChatClient = Inject[ChatClient], fronts: ChatFronts = Inject[ChatFronts]) -> bool:
+    def node(proxy: ChatClient = Inject[ChatClient], fronts: ChatFronts = Inject[ChatFronts]) -> bool:  # type: ignore[assignment]
         return bool(proxy) and proxy.send == client.send and fronts.send == client.send
 
     @inject
-    async def injected(given: ChatClient = Inject[ChatClient], fronts: ChatFronts = Inject[ChatFronts]) -> bool:
+    async def injected(given: ChatClient = Inject[ChatClient], fronts: ChatFronts = Inject[ChatFronts]) -> bool:  # type: ignore[assignment]
         return given is client and fronts is client
 
     with container.context():
@@ -205,7 +205,7 @@ def test_a_fake_under_either_type_reaches_everybody_until_the_override_ends(kind
         assert container.get(ChatClient) is container.get(ChatFronts) is fake
         assert asyncio.run(container.aget(ChatClient)) is asyncio.run(container.aget(ChatFronts)) is fake
         assert resolve(ChatClient) is resolve(ChatFronts) is fake
-        assert in_conversation(container, lambda client: client) is fake
+        assert in_conversation(container, lambda client: cast("object", client)) is fake
     assert isinstance(container.get(ChatClient), BuiltClient)
     assert container.get(ChatFronts) is container.get(ChatClient)
     assert find(in_conversation(container, lambda client: client), Journalled) is not None

@@ -36,7 +36,8 @@ def trimmed_by(container: InjectQ, state: AgentState) -> AgentState:
 
     @inject
     async def node(
-        state: AgentState, manager: BaseContextManager[AgentState] | None = Inject[BaseContextManager]
+        state: AgentState,
+        manager: BaseContextManager[AgentState] | None = Inject[BaseContextManager],  # type: ignore[assignment,type-arg]
     ) -> AgentState:
         return await manager.atrim_context(state) if manager else state
 

@@ -11,6 +11,7 @@ import pytest
 from injectq import CircularDependencyError, DependencyNotFoundError, Inject, InjectionError, InjectQ, inject
 
 from chatstack import (
+    FROM_CONTAINER,
     BuiltClient,
     ChatClient,
     ChatFronts,
@@ -42,7 +43,8 @@ def test_agets_at_once_take_one_another_for_a_cycle_but_not_those_of_the_client(
     container = container_of()
 
     async def run() -> list[ChatClient]:
-        return await asyncio.gather(*(container.aget(ChatClient) for _ in range(1_000)))
+        clients: list[ChatClient] = await asyncio.gather(*(container.aget(ChatClient) for _ in range(1_000)))
+        return clients
 
     assert set(asyncio.run(run())) == {container.get(ChatClient)}
     assert len(container.get(Journal).made) == 1
@@ -57,7 +59,7 @@ class Box(Generic[T]):
 class Boxed(ChatFronts):
     inner: ChatClient
     _: KW_ONLY
-    box: Box[int]
+    box: Box[int] = FROM_CONTAINER
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         return await self.inner.send(request)
@@ -90,7 +92,7 @@ class WithFallback(ChatFronts):
         return await self.inner.send(request)
 
 
-def with_other(inner: ChatClient, other: ChatClient) -> ChatClient:
+def with_other(inner: ChatClient, other: ChatClient = FROM_CONTAINER) -> ChatClient:
     return WithFallback(inner, fallback=ScriptedClient() if other is None else None)
 
 
@@ -181,7 +183,7 @@ def test_siblings_do_not_share_what_is_first_resolved_inside_them_but_they_do_sh
         async with container.async_scope("request"):
             return container.get(ChatClient)
 
-    async def run() -> list[object]:
+    async def run() -> tuple[object, object]:
         return await asyncio.gather(sibling(), sibling())
 
     one, other = asyncio.run(run())
@@ -190,7 +192,7 @@ def test_siblings_do_not_share_what_is_first_resolved_inside_them_but_they_do_sh
 
 def test_an_inject_default_keeps_the_first_client_of_the_process_unless_inject_decorates_the_node() -> None:
     @inject
-    async def node(client: ChatClient = Inject[ChatClient]) -> ChatClient:
+    async def node(client: ChatClient = Inject[ChatClient]) -> ChatClient:  # type: ignore[assignment]
         return client
 
     one, other = container_of(), container_of()

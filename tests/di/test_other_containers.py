@@ -36,11 +36,12 @@ def svcs_registry(stack: ChatStack) -> svcs.Registry:
 
 async def asked_in_svcs(registry: svcs.Registry) -> BuiltClient:
     async with svcs.Container(registry) as container:
-        client = await container.aget_abstract(ChatClient)
+        client: object = await container.aget_abstract(ChatClient)
         assert isinstance(client, BuiltClient)
         assert (await client.get_response("hello")).text == "hello"
         assert container.get(Journal).closed == []
-        assert await container.aget_abstract(ChatClient) is client
+        again: object = await container.aget_abstract(ChatClient)
+        assert again is client
         return client
 
 
@@ -79,7 +80,7 @@ class Services(dishka.Provider):
     @dishka.provide(scope=dishka.Scope.REQUEST)
     async def conversation(self, stack: ChatStack, container: dishka.AsyncContainer) -> AsyncIterator[ChatClient]:
         # What a sync resolver cannot wait for is asked for first.
-        ready = {kind: await container.get(kind) for kind in (TokenCounter, Journal)}
+        ready: dict[type, object] = {kind: await container.get(kind) for kind in (TokenCounter, Journal)}
         async with stack.open(ready.get) as client:
             yield client
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -53,7 +53,9 @@ def talk(*sizes: int, start: str = "") -> list[Message]:
 class Guarded:
     """A guard of 100 tokens around a script, and all that it said."""
 
-    def __init__(self, limit: int | str = 100, *, provider: ScriptedClient | None = None, **options: Any) -> None:
+    def __init__(
+        self, limit: int | Literal["auto"] = 100, *, provider: ScriptedClient | None = None, **options: Any
+    ) -> None:
         self.provider = provider or ScriptedClient(["ok"], counter=options.get("counter"))
         self.stack = ChatStack(self.provider).use(ContextWindowGuard, max_context_tokens=limit, **options)
         self.capture = TelemetryCapture()
@@ -117,7 +119,7 @@ def test_the_ends_of_the_allowed_values_are_allowed(options: dict[str, Any]) -> 
 
 def test_options_are_keyword_only_behind_inner() -> None:
     with pytest.raises(TypeError):
-        ContextWindowGuard(ScriptedClient(), 100)  # type: ignore[misc,call-arg]
+        ContextWindowGuard(ScriptedClient(), 100)  # type: ignore[call-arg]
 
 
 def test_it_wraps_any_client_by_hand_too() -> None:
@@ -151,7 +153,8 @@ def test_the_threshold_is_met_exactly_whatever_floating_point_makes_of_it(percen
 def test_a_threshold_of_one_warns_at_the_limit_itself() -> None:
     guarded = Guarded(warning_threshold=1)
     guarded.send(99)
-    assert guarded.warnings == ()
+    before = guarded.warnings
+    assert before == ()
     guarded.send(100, conversation_id="other")
     assert guarded.warnings == (NEAR,)
 
@@ -280,7 +283,8 @@ def test_how_full_every_request_is_goes_into_a_metric_warned_or_not() -> None:
     for size in (10, 50):
         guarded.send(size)
     (point,) = guarded.capture.metric("chatstack.context.utilization")
-    assert (point.count, point.total) == (2, pytest.approx(0.6))
+    assert point.count == 2
+    assert point.total == pytest.approx(0.6)
 
 
 # G2: what is weighed
@@ -607,7 +611,7 @@ def test_the_largest_parts_are_named_by_role_position_and_size_never_by_text() -
         caught.value
     )
     assert "instructions and tools (74 tokens)" in str(caught.value)
-    said = [str(caught.value), *(f"{log.body} {dict(log.attributes)}" for log in guarded.capture.logs)]
+    said = [str(caught.value), *(f"{log.body!r} {dict(log.attributes)}" for log in guarded.capture.logs)]
     said += [f"{dict(s.attributes)} {s.events} {s.status_text}" for s in guarded.capture.spans]
     assert [each for each in said if secret in each] == []
 

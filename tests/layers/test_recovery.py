@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pytest
 
@@ -91,7 +91,7 @@ class Picky(ScriptedClient):
 class Guarded:
     """A pruning guard with a window that is far too large around a provider, and all that it said."""
 
-    def __init__(self, provider: ScriptedClient, limit: int | str = 1_000_000, **options: Any) -> None:
+    def __init__(self, provider: ScriptedClient, limit: int | Literal["auto"] = 1_000_000, **options: Any) -> None:
         self.provider = provider
         self.capture, self.windows = TelemetryCapture(), Windows()
         options = {"prune_on_overflow": True, **options}

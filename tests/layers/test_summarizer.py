@@ -86,7 +86,8 @@ class Summarized:
         self.client = stack.build(self.capture.resolve)
 
     def ask(self, messages: Sequence[Message], **options: Any) -> ChatResponse:
-        return asyncio.run(self.client.get_response(messages, **options))
+        answer: ChatResponse = asyncio.run(self.client.get_response(messages, **options))
+        return answer
 
     def send(self, messages: Sequence[Message], **options: Any) -> list[Message]:
         self.ask(messages, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -41,13 +42,14 @@ class Talk:
         self.attempts = SummaryAttempts()
         self.model = ScriptedClient(answers)
         stack = ChatStack(self.model, memory=ContextMemory(clock=self.clock))
-        options = {"max_tokens": 1_000, "keep_recent_turns": 3, "summary_client": writer}
+        options: dict[str, Any] = {"max_tokens": 1_000, "keep_recent_turns": 3, "summary_client": writer}
         stack = stack.use(ContextWindow, **options) if windowed else stack.use(Summarizer, **options)
         services = {Telemetry: self.capture.telemetry, SummaryAttempts: self.attempts}
         self.client: BuiltClient = stack.build(services.__getitem__)
 
-    def ask(self, history: Sequence[Message], **options: object) -> ChatResponse:
-        return asyncio.run(self.client.get_response(list(history), **options))  # type: ignore[arg-type]
+    def ask(self, history: Sequence[Message], **options: Any) -> ChatResponse:
+        answer: ChatResponse = asyncio.run(self.client.get_response(list(history), **options))
+        return answer
 
     def marks(self) -> list[str]:
         return [message.mark for message in self.model.requests[-1].messages if message.mark]

@@ -220,7 +220,7 @@ def test_a_summary_that_is_paid_for_is_used_also_where_another_one_stands_furthe
 def counted(counter: CountingCounter, **options: Any) -> tuple[ScriptedClient, Any]:
     """A stack whose layers all have that counter."""
     provider = ScriptedClient(["ok"])
-    stack = ChatStack(provider, trace_model_calls=False).use(ContextWindow, counter=counter, **options)
+    stack = ChatStack(provider, trace_model_calls=False).use(ContextWindow, counter=counter, **options)  # type: ignore[call-overload]
     return provider, stack.use(ContextWindowGuard, max_context_tokens=50_000, counter=counter).build()
 
 

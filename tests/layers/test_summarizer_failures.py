@@ -120,7 +120,8 @@ class Summarized:
         self.client = stack.build(self.capture.resolve)
 
     def send(self, messages: Sequence[Message], **options: Any) -> ChatResponse:
-        return asyncio.run(self.client.get_response(messages, **options))
+        answer: ChatResponse = asyncio.run(self.client.get_response(messages, **options))
+        return answer
 
     @property
     def sent(self) -> tuple[Message, ...]:

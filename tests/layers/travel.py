@@ -246,7 +246,8 @@ class Trip:
     async def _answer(self, given: Sequence[Message]) -> ChatResponse:
         named: dict[str, Any] = {"options": INSTRUCTIONS, "conversation_id": self._conversation_id}
         if not self._streamed:
-            return await self._client.get_response(given, **named)
+            answer: ChatResponse = await self._client.get_response(given, **named)
+            return answer
         async with self._client.get_streaming_response(given, **named) as stream:
             self.streamed_text.append("".join([update.text async for update in stream]))
             return await stream.response()

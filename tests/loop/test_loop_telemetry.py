@@ -170,7 +170,7 @@ def test_the_calls_of_a_bare_provider_are_traced_and_measured_once(is_traced_alr
     capture, provider = TelemetryCapture(), ScriptedClient([[call("look", "1", what="a")], "done"])
     client = ModelTracer(provider, telemetry=capture.telemetry) if is_traced_already else provider
     run(looped(client, numbered, (look,), telemetry=capture.telemetry))
-    inside = [("chat script", []), ("execute_tool look", []), ("chat script", [])]
+    inside: list[tuple[str, list[object]]] = [("chat script", []), ("execute_tool look", []), ("chat script", [])]
     assert capture.tree() == [("invoke_workflow loop", [("invoke_agent loop", inside)])]
     assert [point.count for point in capture.metric("gen_ai.client.operation.duration")] == [2]
 

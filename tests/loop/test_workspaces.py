@@ -32,7 +32,7 @@ CHECKS = [name for name in dir(WorkspaceContract) if name.startswith("test_")]
 
 class TestMemoryWorkspace(WorkspaceContract):
     def make(self, **quotas: int) -> Workspace:
-        return MemoryWorkspace(**quotas)
+        return MemoryWorkspace(None, **quotas)
 
 
 class TestFolderWorkspace(WorkspaceContract):
@@ -90,7 +90,7 @@ class LetsExistAnything(Broken):
 class LeavesOneFileMore(Broken):
     def __init__(self, **quotas: int) -> None:
         quotas["max_files"] = quotas.get("max_files", 1_000) + 1
-        super().__init__(**quotas)
+        super().__init__(None, **quotas)
 
 
 class CountsCharacters(Broken):
@@ -212,7 +212,7 @@ STEPS = st.one_of(
 def test_in_memory_and_in_a_folder_the_same_steps_come_to_the_same(steps: list[tuple[Any, ...]]) -> None:
     quotas = {"max_files": 3, "max_file_bytes": 6, "max_bytes": 9}
     with tempfile.TemporaryDirectory() as place:
-        both = MemoryWorkspace(**quotas), FolderWorkspace(place, **quotas)
+        both = MemoryWorkspace(None, **quotas), FolderWorkspace(place, **quotas)
         for name, *arguments in steps:
             outcomes = [outcome(getattr(each, name), *arguments) for each in both]
             assert outcomes[0] == outcomes[1], (name, arguments)

@@ -282,7 +282,7 @@ def test_a_lazy_default_that_nothing_has_filled_in_is_refused_and_finds_nothing_
     lazy: Any = Inject[ScriptedClient]
     for given in (lazy, ChatStack(lazy).build()) if parameter == "client" else (lazy,):
         with first.context(), pytest.raises(WiringError, match=r"Inject\[...\] default") as caught:
-            ChatNode(**{"client": ScriptedClient(), parameter: given})
+            ChatNode(**cast("dict[str, Any]", {"client": ScriptedClient(), parameter: given}))
         assert caught.value.parameter == parameter
     fresh: Any = Inject[ScriptedClient]
     with first.context(), pytest.raises(WiringError):

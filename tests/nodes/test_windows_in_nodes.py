@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -273,9 +274,8 @@ class TellingClient(ScriptedClient):
 
 
 def clearing(provider: ScriptedClient, **options: object) -> ChatStack:
-    return ChatStack(provider).use(
-        ToolResultClearer, **{"trigger": {"tokens": 200}, "keep": {"messages": 1}, **options}
-    )
+    given: dict[str, Any] = {"trigger": {"tokens": 200}, "keep": {"messages": 1}, **options}
+    return ChatStack(provider).use(ToolResultClearer, **given)
 
 
 def test_a_stack_that_has_nothing_to_wait_for_trims_at_once() -> None:

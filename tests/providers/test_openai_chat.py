@@ -150,7 +150,7 @@ def test_calls_and_results_go_out_again(server: MockServer) -> None:
 
     assert asyncio.run(turn()).text
     sent = server.bodies()[1]["messages"]
-    assert [each["role"] for each in sent] == ["user", "assistant", "tool"]  # type: ignore[index,attr-defined]
+    assert [each["role"] for each in sent] == ["user", "assistant", "tool"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.server
@@ -404,7 +404,8 @@ def test_cancelling_a_stalled_stream_is_a_cancellation(server: MockServer) -> No
 
 @pytest.mark.server
 def test_many_streams_at_once_stay_apart(server: MockServer) -> None:
-    server.script(*({"type": "reply", "text": f"answer {number}"} for number in range(10)))
+    replies: list[dict[str, object]] = [{"type": "reply", "text": f"answer {number}"} for number in range(10)]
+    server.script(*replies)
 
     async def read() -> list[str]:
         async with client_of(server) as client:

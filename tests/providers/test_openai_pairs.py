@@ -46,7 +46,8 @@ def rows(*, streamed: bool | None = None) -> list[dict[str, Any]]:
 
 def answer_of(row: dict[str, Any]) -> dict[str, Any]:
     found = row["response"]
-    return json.loads(found) if isinstance(found, str) else found
+    answer: dict[str, Any] = json.loads(found) if isinstance(found, str) else found
+    return answer
 
 
 def normal(value: Any) -> Any:

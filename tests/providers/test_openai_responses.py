@@ -455,7 +455,7 @@ def test_usage_is_read_with_its_details() -> None:
 
 def test_a_whole_answer_and_a_streamed_one_are_the_same() -> None:
     final = response_of(ITEMS)
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {**final, "status": "in_progress", "output": [], "usage": None}},
         {
             "type": "response.reasoning_summary_text.delta",

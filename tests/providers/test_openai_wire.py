@@ -332,7 +332,13 @@ def test_usage_is_read_with_its_details() -> None:
 
 
 def test_the_empty_fields_of_an_answer_are_dropped() -> None:
-    fields = {"role": "assistant", "content": "x", "refusal": None, "annotations": [], "tool_calls": None}
+    fields: dict[str, Any] = {
+        "role": "assistant",
+        "content": "x",
+        "refusal": None,
+        "annotations": [],
+        "tool_calls": None,
+    }
     assert message_from_wire(fields) == Message.assistant("x")
 
 

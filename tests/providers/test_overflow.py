@@ -87,7 +87,8 @@ def text_events(kind: type[Client]) -> list[Event]:
 
 
 def message_start() -> Event:
-    message = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None}
+    message: Event = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": []}
+    message["stop_reason"] = None
     return {"type": "message_start", "message": {**message, "usage": {"input_tokens": 7, "output_tokens": 1}}}
 
 

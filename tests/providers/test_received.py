@@ -34,7 +34,8 @@ def answer(kind: type[Any], body: object, *, stream: bool = False) -> ChatRespon
         data = json.dumps(body).encode()
 
     async def asked() -> ChatResponse:
-        async with answering_with(data, "text/event-stream" if stream else "application/json") as http_client:
+        form = "text/event-stream" if stream else "application/json"
+        async with answering_with(data, form, of_openai=kind is not AnthropicChatClient) as http_client:
             client = kind("m", api_key="k", http_client=http_client, max_retries=0)
             sent: ChatStream = await client.send(ChatRequest((Message.user("hi"),), stream=stream))
             return await sent.response()

@@ -92,7 +92,7 @@ def expected(make: Maker, kind: Any) -> dict[str, object]:
 def without_types_of_choices(schema: Any) -> Any:
     """Anthropic's SDK leaves out the type where a choice already says it; both mean the same."""
     if isinstance(schema, list):
-        return [without_types_of_choices(each) for each in cast("list[Any]", schema)]
+        return [without_types_of_choices(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     fields = cast("dict[str, Any]", schema)

@@ -163,14 +163,14 @@ def test_a_provider_that_was_never_made_is_refused() -> None:
 
 def test_a_layer_that_is_none_is_refused() -> None:
     with pytest.raises(WiringError, match="use: 'guard' is not a layer: pass its class, a factory, or a strategy"):
-        ChatStack(ScriptedClient()).use("guard")  # type: ignore[arg-type]
+        ChatStack(ScriptedClient()).use("guard")  # type: ignore[call-overload]
 
 
 # Building
 
 
 def test_an_unknown_option_fails_at_build_by_layer_and_name() -> None:
-    stack = ChatStack(ScriptedClient()).use(named("guard", ContextWindowGuard), max_context_token=5)
+    stack = ChatStack(ScriptedClient()).use(named("guard", ContextWindowGuard), max_context_token=5)  # type: ignore[call-overload]
     with pytest.raises(WiringError) as caught:
         stack.build()
     assert str(caught.value) == (
@@ -180,7 +180,7 @@ def test_an_unknown_option_fails_at_build_by_layer_and_name() -> None:
 
 def test_a_required_option_that_is_missing_fails_at_build_by_name() -> None:
     with pytest.raises(WiringError, match="nothing to give for max_context_tokens; pass max_context_tokens="):
-        ChatStack(ScriptedClient()).use(ContextWindowGuard).build()
+        ChatStack(ScriptedClient()).use(ContextWindowGuard).build()  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_two_loops_or_two_reporters_are_refused(layer: Callable[..., ChatClient]
 
 def test_a_name_as_an_option_is_deprecated_and_still_taken() -> None:
     with pytest.warns(DeprecationWarning, match=r"\.use\(named\('again', ContextWindowGuard\)\)"):
-        stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, name="again", max_context_tokens=9)
+        stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, name="again", max_context_tokens=9)  # type: ignore[call-overload]
     assert [spec.name for spec in stack.layers] == ["again"]
 
 
@@ -370,7 +370,7 @@ def test_a_plan_that_holds_all_promises_is_sent() -> None:
 
 def test_a_strategys_unknown_option_fails_at_build_by_layer() -> None:
     with pytest.raises(WiringError, match=r"layer 'Nothing': .*'tims'"):
-        ChatStack(ScriptedClient()).use(Nothing, tims=3).build()
+        ChatStack(ScriptedClient()).use(Nothing, tims=3).build()  # type: ignore[call-overload]
 
 
 def test_a_strategys_own_refusal_surfaces() -> None:
@@ -477,7 +477,7 @@ def test_the_repr_of_a_recipe_shows_no_secret_either() -> None:
 def test_the_class_of_a_strategy_takes_its_own_options_and_those_of_its_layer() -> None:
     provider = ScriptedClient()
     counter = CharCounter(chars_per_token=1)
-    stack = ChatStack(provider).use(OldestFirst, max_tokens=50, target_tokens=40, counter=counter)
+    stack = ChatStack(provider).use(OldestFirst, max_tokens=50, target_tokens=40, counter=counter)  # type: ignore[call-overload]
     long = [Message.user("x" * 20), Message.assistant("y" * 20), Message.user("z" * 20)]
     asyncio.run(stack.build().get_response(long))
     assert len(provider.requests[0].messages) == 2

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from chatstack import FROM_CONTAINER, Budget, CharCounter, ChatClient, ChatFronts, ChatRequest, ChatStack, ChatStream
 from chatstack import ClearThenDrop, ContextWindow, ContextWindowGuard, Fallback, FunctionInvoker, OldestFirst
-from chatstack import ProgressReporter, Summarizer, ToolResultClearer, named
+from chatstack import ProgressReporter, Summarizer, Telemetry, ToolResultClearer, named
 from chatstack.testing import ScriptedClient
 
 class Forecasts:
@@ -41,6 +41,9 @@ stack.use(Budget, max_tokens=4).use(Fallback, clients=[ScriptedClient(["x"])]).u
 stack.use(ContextWindow, max_tokens=100).use(ClearThenDrop, max_tokens=100).use(ClearThenDrop(9), counter=CharCounter())
 stack.use(named("x", ContextWindowGuard), max_context_tokens=8_000).use(named("y", ClearThenDrop), max_tokens=3)
 stack.use(named("z", ClearThenDrop(3)), counter=CharCounter()).use(OldestFirst, max_tokens=5, target_tokens=2)
+stack.use(ContextWindow(max_tokens=5), summary_client=ScriptedClient(["x"]), counter=CharCounter())
+stack.build({Telemetry: Telemetry()}.get)
+stack.build({Telemetry: Telemetry()}.__getitem__)
 stack.use(Weather, place="Oslo").use(weather, place="Rome").use(lambda inner: Weather(inner, place="Bonn"))
 stack.use(ContextWindowGuard, max_context_token=8_000)  # refused
 stack.use(ContextWindowGuard, max_context_tokens="8000")  # refused

@@ -102,7 +102,7 @@ def test_thousands_of_links_are_asked_for_in_few_statements(
     connect = sqlite3.connect
 
     def traced(*given: Any, **options: Any) -> sqlite3.Connection:
-        connection = connect(*given, **options)
+        connection: sqlite3.Connection = connect(*given, **options)
         connection.set_trace_callback(statements.append)
         return connection
 
@@ -351,7 +351,7 @@ def test_a_file_that_may_not_be_written_to_is_told() -> None:
 
 def limited_to(pages: int, connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:
     def connect_limited(*given: Any, **options: Any) -> sqlite3.Connection:
-        connection = connect(*given, **options)
+        connection: sqlite3.Connection = connect(*given, **options)
         connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
@@ -470,7 +470,8 @@ def test_after_an_error_the_file_is_opened_anew(path: Path, monkeypatch: pytest.
 
     def counted(*given: Any, **options: Any) -> sqlite3.Connection:
         opened.append(given)
-        return connect(*given, **options)
+        connection: sqlite3.Connection = connect(*given, **options)
+        return connection
 
     def fails(*_: Any) -> None:
         raise sqlite3.OperationalError("disk I/O error")

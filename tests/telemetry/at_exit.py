@@ -29,7 +29,7 @@ from chatstack import (
     Telemetry,
     ToolCall,
 )
-from chatstack.testing import ScriptedClient
+from chatstack.testing import Answer, ScriptedClient
 
 kept: list[ChatStream] = []
 """What nobody closes."""
@@ -68,7 +68,9 @@ def lines() -> TracerProvider:
 
 def client(tool: Callable[..., object] | None = None, *, provider: TracerProvider | None = None) -> BuiltClient:
     tools = [] if tool is None else [tool]
-    first = ["a long story"] if tool is None else [Message.assistant(ToolCall("1", tool.__name__)), "done"]
+    first: list[Answer] = (
+        ["a long story"] if tool is None else [Message.assistant(ToolCall("1", tool.__name__)), "done"]
+    )
     stack = ChatStack(ScriptedClient(first, delay_seconds=0.001)).use(ProgressReporter)
     telemetry = Telemetry(tracer_provider=provider or lines())
     return stack.use(FunctionInvoker, tools=tools).build(lambda kind: given(kind, telemetry))
@@ -105,7 +107,7 @@ def ends_with_an_open_stream() -> None:
 
 def ends_with_an_open_loop() -> None:
     kept.append(client().get_streaming_response("hello"))
-    asyncio.new_event_loop().run_until_complete(anext(kept[0]))  # type: ignore[arg-type]
+    asyncio.new_event_loop().run_until_complete(anext(kept[0]))
 
 
 def ends_with_streams_of_two_providers() -> None:

@@ -109,10 +109,12 @@ def test_the_thread_ends_when_idle_and_comes_back_when_needed() -> None:
 def test_many_threads_may_put_at_once() -> None:
     heard: list[str] = []
     delivery = ProgressDelivery(lambda each: heard.append(each.name))
-    threads = [
-        threading.Thread(target=lambda n=number: [delivery.put(event(f"{n}-{k}")) for k in range(50)])
-        for number in range(4)
-    ]
+
+    def put(number: int) -> None:
+        for k in range(50):
+            delivery.put(event(f"{number}-{k}"))
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -71,8 +71,9 @@ def client(telemetry: Telemetry, *answers: Any, limit: int = 1) -> BuiltClient:
             return telemetry
         raise LookupError(kind)
 
+    script: Sequence[Any] = answers or (Message.assistant(ToolCall("1", "look")), "it is sunny")
     return (
-        ChatStack(ScriptedClient(answers or [Message.assistant(ToolCall("1", "look")), "it is sunny"]))
+        ChatStack(ScriptedClient(script))
         .use(ProgressReporter)
         .use(FunctionInvoker, tools=[look])
         .use(ContextWindowGuard, max_context_tokens=limit)

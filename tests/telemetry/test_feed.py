@@ -322,7 +322,7 @@ def test_a_listener_that_raises_exits_or_blocks_costs_followers_nothing(does: st
         client = stack(on_progress=listen).build()
         events = feed_of(client).events()
         await client.get_response("hello")
-        heard = [each.kind for each in await rest(events)]
+        heard: list[str] = [each.kind for each in await rest(events)]
         go.set()
         await client.aclose()
         return heard

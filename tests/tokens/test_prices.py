@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from genai_prices.types import ModelPrice, Tier, TieredPrices
@@ -51,7 +52,7 @@ def test_a_published_price_of_writing_counts_before_ours() -> None:
 
 
 def test_a_price_of_writing_that_is_not_published_is_ours() -> None:
-    published = {"input_mtok": Decimal(4), "cache_read_mtok": Decimal("0.4")}
+    published: dict[str, Any] = {"input_mtok": Decimal(4), "cache_read_mtok": Decimal("0.4")}
 
     writes = [converted(provider, **published) for provider in ("anthropic", "openai", "nobody")]
 
@@ -59,7 +60,11 @@ def test_a_price_of_writing_that_is_not_published_is_ours() -> None:
 
 
 def test_a_cache_that_lives_an_hour_is_written_at_its_own_price() -> None:
-    published = {"input_mtok": Decimal(4), "cache_read_mtok": Decimal("0.4"), "cache_write_mtok": Decimal(5)}
+    published: dict[str, Any] = {
+        "input_mtok": Decimal(4),
+        "cache_read_mtok": Decimal("0.4"),
+        "cache_write_mtok": Decimal(5),
+    }
     told = converted("anthropic", **published, cache_write_1h_mtok=Decimal(9))
     prices = [told, converted("anthropic", **published), converted("openai", **published)]
 

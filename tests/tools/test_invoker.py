@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -70,7 +70,8 @@ class Loop:
         self.client: BuiltClient = stack.build(bound.__getitem__)
 
     def ask(self, **options: Any) -> ChatResponse:
-        return asyncio.run(self.client.get_response("go", **options))
+        answer: ChatResponse = asyncio.run(self.client.get_response("go", **options))
+        return answer
 
     def results(self, round_number: int = -1) -> list[ToolResult]:
         """The results that a request carried."""
@@ -426,7 +427,7 @@ def test_what_is_no_failure_comes_out_bare_and_stops_the_other_tools(error: Base
         time.sleep(0.01)
         raise error
 
-    tools = [tool(name="leave")(leave_later if is_async else leave), slow]
+    tools: list[Callable[..., object]] = [tool(name="leave")(leave_later if is_async else leave), slow]
     loop = Loop(Message.assistant(ToolCall("1", "slow"), ToolCall("2", "leave")), "done", tools=tools)
 
     async def run() -> BaseException | None:
@@ -552,7 +553,7 @@ def test_an_error_from_inside_a_service_keeps_its_own_cause() -> None:
 
 @pytest.mark.parametrize("name", ["max_tool_calls_per_turn", "max_concurrency", "max_consecutive_failures"])
 @pytest.mark.parametrize("bad", [0, -1, 1.5, "10", True])
-def test_a_count_that_is_none_fails_at_build(name: str, bad: object) -> None:
+def test_a_count_that_is_none_fails_at_build(name: str, bad: Any) -> None:
     with pytest.raises(WiringError) as caught:
         Loop("x", **{name: bad})
     assert str(caught.value) == f"FunctionInvoker: {name}={bad!r} must be a whole number greater than 0"
@@ -563,7 +564,7 @@ def test_only_the_concurrency_may_be_unbounded() -> None:
     assert Loop("x", max_concurrency=None).ask().text == "x"
     for name in ("max_tool_calls_per_turn", "max_consecutive_failures"):
         with pytest.raises(WiringError, match=f"{name}=None must be a whole number"):
-            Loop("x", **{name: None})
+            Loop("x", **{name: cast("Any", None)})
 
 
 @pytest.mark.parametrize("bad", [0, -1, "5", float("nan")])

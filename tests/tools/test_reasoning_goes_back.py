@@ -208,7 +208,7 @@ def test_where_the_server_keeps_nothing_every_round_asks_for_what_is_encrypted(s
 
 SECRETS = ("S-", "First", "Then", "openly")  # begin whatever was reasoned, signed or encrypted
 OVERLOADED = Played('{"error": {"type": "overloaded_error", "message": "busy"}}', status=529)
-VALID = {
+VALID: dict[str, TypeAdapter[Any]] = {
     "anthropic": TypeAdapter(list[BetaMessageParam]),
     "responses": TypeAdapter(list[ResponseInputItemParam]),
     "chat": TypeAdapter(list[ChatCompletionMessageParam]),

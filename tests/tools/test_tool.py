@@ -361,7 +361,7 @@ def test_a_timeout_must_be_positive(seconds: float) -> None:
     assert caught.value.parameter == "timeout_seconds"
 
 
-def broken_hint(city: "1 +") -> None: ...  # noqa: F722
+def broken_hint(city: "1 +") -> None: ...  # type: ignore[valid-type]  # noqa: F722
 
 
 def with_bytes(data: bytearray = bytearray(b"a")) -> None: ...  # noqa: B008
@@ -385,13 +385,13 @@ def test_a_parameter_with_a_name_of_pythons_own_is_refused(name: str) -> None:
     [
         (lambda: tool(int), "tool: expected a function, got the class int"),
         (lambda: tool(CallableThing), "tool: expected a function, got the class CallableThing"),
-        (lambda: tool(name=5)(starless), "tool 'starless': name must be text, not int"),
+        (lambda: tool(name=5)(starless), "tool 'starless': name must be text, not int"),  # type: ignore[call-overload]
         (
             lambda: tool(name="")(starless),
             "tool '': a name is 1 to 128 letters, digits, _ and -; pass @tool(name='...')",
         ),
-        (lambda: tool(description=5)(starless), "tool 'starless': description must be text, not int"),
-        (lambda: tool(timeout_seconds="5")(starless), "tool 'starless': timeout_seconds must be a number, not str"),
+        (lambda: tool(description=5)(starless), "tool 'starless': description must be text, not int"),  # type: ignore[call-overload]
+        (lambda: tool(timeout_seconds="5")(starless), "tool 'starless': timeout_seconds must be a number, not str"),  # type: ignore[call-overload]
         (lambda: tool(timeout_seconds=True)(starless), "tool 'starless': timeout_seconds must be a number, not bool"),
         (lambda: tool(tool(starless)), "tool: 'starless' is a tool already; pass it on as it is"),
         (

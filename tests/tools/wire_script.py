@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import openai
 import openai.types.responses as sdk
 from openai.types.responses.response_output_item import ImageGenerationCall, McpCall
 
 from chatstack import ChatClient
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+from tests.servers import http_library
 
 Item: TypeAlias = dict[str, Any]
 Round: TypeAlias = list[Item]
@@ -37,10 +36,9 @@ class PlayedServer:
         self.answers = answers
         self.bodies: list[Item] = []
 
-    def http_client(self) -> Any:
-        """An HTTP client for the SDKs, on no network."""
-        # The SDK's major version decides which HTTP library it takes a client of.
-        http = importlib.import_module("httpx" if openai.__version__.startswith("2.") else "httpx2")
+    def http_client(self, *, of_openai: bool) -> Any:
+        """An HTTP client for an SDK, on no network."""
+        http = http_library(of_openai=of_openai)
 
         def answer(request: Any) -> object:
             self.bodies.append(json.loads(request.content))
@@ -323,7 +321,7 @@ class Wire:
         return [(self.streamed if stream else self.whole)(each) for each in rounds]
 
     def client(self, server: PlayedServer) -> ChatClient:
-        return self.connected(server.http_client())
+        return self.connected(server.http_client(of_openai=self is not ANTHROPIC))
 
 
 ANTHROPIC = Wire(

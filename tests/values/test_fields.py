@@ -36,57 +36,57 @@ def look() -> str:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Text(None), "Text: text must be text, not NoneType"),
+        (lambda: Text(None), "Text: text must be text, not NoneType"),  # type: ignore[arg-type]
         (lambda: Text("a", SECRET), "Text: extra_json must be JSON text, not dict"),
         (lambda: Reasoning(SECRET), "Reasoning: text must be text, not dict"),
         (lambda: ProviderItem("openai", SECRET), "ProviderItem: json must be JSON text, not dict"),
         (lambda: ToolCall("c", "f", SECRET), "ToolCall: arguments must be JSON text, not dict"),
-        (lambda: ToolCall(None, "f"), "ToolCall: id must be text, not NoneType"),
-        (lambda: ToolCall("c", 5), "ToolCall: name must be text, not int"),
-        (lambda: ToolResult("c", None), "ToolResult: name must be text, not NoneType"),
+        (lambda: ToolCall(None, "f"), "ToolCall: id must be text, not NoneType"),  # type: ignore[arg-type]
+        (lambda: ToolCall("c", 5), "ToolCall: name must be text, not int"),  # type: ignore[arg-type]
+        (lambda: ToolResult("c", None), "ToolResult: name must be text, not NoneType"),  # type: ignore[arg-type]
         (lambda: Message.tool("c", SECRET), "ToolResult: output must be text or a tuple of parts, not dict"),
-        (lambda: Message.tool("c", None), "ToolResult: output must be text or a tuple of parts, not NoneType"),
-        (lambda: Message.tool("c", [Text("a")]), "ToolResult: output must be text or a tuple of parts, not list"),
+        (lambda: Message.tool("c", None), "ToolResult: output must be text or a tuple of parts, not NoneType"),  # type: ignore[arg-type]
+        (lambda: Message.tool("c", [Text("a")]), "ToolResult: output must be text or a tuple of parts, not list"),  # type: ignore[arg-type]
         (
-            lambda: Message.tool("c", (Text("a"), "hunter2")),
+            lambda: Message.tool("c", (Text("a"), "hunter2")),  # type: ignore[arg-type]
             "ToolResult: output[1] must be a Text, Image, File or ProviderItem, not str",
         ),
-        (lambda: Message.tool(7, "a"), "ToolResult: call_id must be text, not int"),
-        (lambda: Image(data=b"hunter2"), "Image: data must be base64 text (Image.from_bytes takes bytes), not bytes"),
-        (lambda: File(data=b"hunter2"), "File: data must be base64 text (File.from_bytes takes bytes), not bytes"),
-        (lambda: File(name=None), "File: name must be text, not NoneType"),
+        (lambda: Message.tool(7, "a"), "ToolResult: call_id must be text, not int"),  # type: ignore[arg-type]
+        (lambda: Image(data=b"hunter2"), "Image: data must be base64 text (Image.from_bytes takes bytes), not bytes"),  # type: ignore[arg-type]
+        (lambda: File(data=b"hunter2"), "File: data must be base64 text (File.from_bytes takes bytes), not bytes"),  # type: ignore[arg-type]
+        (lambda: File(name=None), "File: name must be text, not NoneType"),  # type: ignore[arg-type]
         (
             lambda: ToolDeclaration("f", "", SECRET),
             "ToolDeclaration: parameters must be a JSON schema as text, not dict",
         ),
         (lambda: OutputSchema("f", SECRET), "OutputSchema: schema must be a JSON schema as text, not dict"),
         (
-            lambda: ChatOptions(tools=(look,)),
+            lambda: ChatOptions(tools=(look,)),  # type: ignore[arg-type]
             "ChatOptions: tools[0] is a Tool, not a ToolDeclaration; pass functions to FunctionInvoker, or their "
             "tool(...).declaration() here",
         ),
         (
-            lambda: ChatOptions(tools=(look.declaration(), look.function)),
+            lambda: ChatOptions(tools=(look.declaration(), look.function)),  # type: ignore[arg-type]
             "ChatOptions: tools[1] is a function, not a ToolDeclaration; pass functions to FunctionInvoker, or their "
             "tool(...).declaration() here",
         ),
         (lambda: ChatOptions(tools=(SECRET,)), "ChatOptions: tools[0] is a dict, not a ToolDeclaration"),
-        (lambda: ChatOptions(stop=("END", 5)), "ChatOptions: stop[1] must be text, not int"),
-        (lambda: ChatOptions(model=5), "ChatOptions: model must be text, not int"),
-        (lambda: ChatOptions(instructions=None), "ChatOptions: instructions must be text, not NoneType"),
+        (lambda: ChatOptions(stop=("END", 5)), "ChatOptions: stop[1] must be text, not int"),  # type: ignore[arg-type]
+        (lambda: ChatOptions(model=5), "ChatOptions: model must be text, not int"),  # type: ignore[arg-type]
+        (lambda: ChatOptions(instructions=None), "ChatOptions: instructions must be text, not NoneType"),  # type: ignore[arg-type]
         (lambda: ChatOptions(tool_choice=SECRET), "ChatOptions: tool_choice must be text, not dict"),
-        (lambda: ChatOptions(parallel_tool_calls=1), "ChatOptions: parallel_tool_calls must be True or False, not int"),
-        (lambda: ChatOptions(max_tokens="5"), "ChatOptions: max_tokens must be a whole number, not str"),
+        (lambda: ChatOptions(parallel_tool_calls=1), "ChatOptions: parallel_tool_calls must be True or False, not int"),  # type: ignore[arg-type]
+        (lambda: ChatOptions(max_tokens="5"), "ChatOptions: max_tokens must be a whole number, not str"),  # type: ignore[arg-type]
         (lambda: ChatOptions(max_tokens=True), "ChatOptions: max_tokens must be a whole number, not bool"),
-        (lambda: ChatOptions(temperature="0.5"), "ChatOptions: temperature must be a number, not str"),
-        (lambda: ChatOptions(seed=0.5), "ChatOptions: seed must be a whole number, not float"),
+        (lambda: ChatOptions(temperature="0.5"), "ChatOptions: temperature must be a number, not str"),  # type: ignore[arg-type]
+        (lambda: ChatOptions(seed=0.5), "ChatOptions: seed must be a whole number, not float"),  # type: ignore[arg-type]
         (lambda: ChatOptions(output_schema=SECRET), "ChatOptions: output_schema must be an OutputSchema, not dict"),
-        (lambda: ChatOptions(extra=None), "ChatOptions: extra must be a mapping, not NoneType"),
-        (lambda: ChatOptions(extra=[SECRET]), "ChatOptions: extra must be a mapping, not list"),
-        (lambda: ChatRequest([Message.user("hunter2")]), "ChatRequest: messages must be a tuple of messages, not list"),
-        (lambda: ChatRequest("hunter2"), "ChatRequest: messages must be a tuple of messages, not str"),
-        (lambda: ChatRequest((), None), "ChatRequest: options must be ChatOptions, not NoneType"),
-        (lambda: ChatRequest((), ChatOptions(), 5), "ChatRequest: conversation_id must be text, not int"),
+        (lambda: ChatOptions(extra=None), "ChatOptions: extra must be a mapping, not NoneType"),  # type: ignore[arg-type]
+        (lambda: ChatOptions(extra=[SECRET]), "ChatOptions: extra must be a mapping, not list"),  # type: ignore[arg-type]
+        (lambda: ChatRequest([Message.user("hunter2")]), "ChatRequest: messages must be a tuple of messages, not list"),  # type: ignore[arg-type]
+        (lambda: ChatRequest("hunter2"), "ChatRequest: messages must be a tuple of messages, not str"),  # type: ignore[arg-type]
+        (lambda: ChatRequest((), None), "ChatRequest: options must be ChatOptions, not NoneType"),  # type: ignore[arg-type]
+        (lambda: ChatRequest((), ChatOptions(), 5), "ChatRequest: conversation_id must be text, not int"),  # type: ignore[arg-type]
     ],
 )
 def test_a_field_of_the_wrong_type_is_refused_by_class_field_and_type(make: Callable[[], object], said: str) -> None:

@@ -51,23 +51,23 @@ def test_text_joins_the_text_parts_only() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Message("robot", ()), "Message: role='robot' is not one of assistant, system, tool, user"),
-        (lambda: Message(5, ()), "Message: role=5 is not one of assistant, system, tool, user"),
+        (lambda: Message("robot", ()), "Message: role='robot' is not one of assistant, system, tool, user"),  # type: ignore[arg-type]
+        (lambda: Message(5, ()), "Message: role=5 is not one of assistant, system, tool, user"),  # type: ignore[arg-type]
         (
-            lambda: Message("user", "secret"),
+            lambda: Message("user", "secret"),  # type: ignore[arg-type]
             "Message: parts must be a tuple of parts, not str; try Message.user('...')",
         ),
         (
-            lambda: Message("user", [Text("secret")]),
+            lambda: Message("user", [Text("secret")]),  # type: ignore[arg-type]
             "Message: parts must be a tuple of parts, not list; try Message.user('...')",
         ),
         (
-            lambda: Message("user", (Text("a"), "secret")),
+            lambda: Message("user", (Text("a"), "secret")),  # type: ignore[arg-type]
             "Message: parts[1] is a str, not a part; write Text(text), or Message.user(text)",
         ),
-        (lambda: Message.system(b"secret"), "Message.system: expected text, got bytes"),
-        (lambda: Message.user("a", 7), "Message.user: argument 1 is a int, not text or a part"),
-        (lambda: Message.assistant(None), "Message.assistant: argument 0 is a NoneType, not text or a part"),
+        (lambda: Message.system(b"secret"), "Message.system: expected text, got bytes"),  # type: ignore[arg-type]
+        (lambda: Message.user("a", 7), "Message.user: argument 1 is a int, not text or a part"),  # type: ignore[arg-type]
+        (lambda: Message.assistant(None), "Message.assistant: argument 0 is a NoneType, not text or a part"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_message_is_refused_by_position_and_type_never_by_text(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletionChunk
 
 from chatstack.workbench.demo.notes import city_in
 from chatstack.workbench.demo.rules import BadRequestError, Reply, count_tokens, reply_to
@@ -150,12 +151,17 @@ def test_the_sdk_reads_a_tool_call_with_its_usage(sdk: openai.OpenAI) -> None:
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
 
 
+def streamed(sdk: openai.OpenAI, asked: Wire) -> Iterable[ChatCompletionChunk]:
+    create: Callable[..., Iterable[ChatCompletionChunk]] = sdk.chat.completions.create
+    return create(**asked)
+
+
 @pytest.mark.parametrize("messages", [ASKED, ALL_KNOWN], ids=["call", "text"])
 def test_a_streamed_answer_is_the_whole_one_in_pieces(sdk: openai.OpenAI, messages: list[Wire]) -> None:
     whole = sdk.chat.completions.create(**body(*messages))
     text, arguments, finish, usage = "", "", None, None
     options = {"include_usage": True}
-    for chunk in sdk.chat.completions.create(**body(*messages, stream=True, stream_options=options)):
+    for chunk in streamed(sdk, body(*messages, stream=True, stream_options=options)):
         usage = chunk.usage or usage
         for choice in chunk.choices:
             text += choice.delta.content or ""
@@ -169,7 +175,7 @@ def test_a_streamed_answer_is_the_whole_one_in_pieces(sdk: openai.OpenAI, messag
 
 
 def test_usage_is_streamed_only_when_it_is_asked_for(sdk: openai.OpenAI) -> None:
-    chunks = list(sdk.chat.completions.create(**body(*ASKED, stream=True)))
+    chunks = list(streamed(sdk, body(*ASKED, stream=True)))
     assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
 
 

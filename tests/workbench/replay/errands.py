@@ -12,7 +12,7 @@ WINDOW = 1_000
 
 def errand(name: str, *calls: str, words: int = 60) -> dict[str, object]:
     """A task, a call with each of these arguments, and an answer; result n holds ``name-code-n``."""
-    messages = [{"role": "system", "content": "Be brief."}, user(f"{name}: fetch them")]
+    messages: list[dict[str, object]] = [{"role": "system", "content": "Be brief."}, user(f"{name}: fetch them")]
     for number, argument in enumerate(calls):
         call = assistant(None, f"call_{number}")
         call["tool_calls"][0]["function"] = {"name": "fetch", "arguments": f'{{"at": "{argument}"}}'}  # type: ignore[index]

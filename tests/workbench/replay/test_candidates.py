@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def some_candidates() -> list[Candidate]:
 
 def test_the_search_begins_with_what_each_kind_does_by_default() -> None:
     model = ScriptedClient(["fine"])
-    guard = {"max_context_tokens": WINDOW, "prune_on_overflow": True}
+    guard: dict[str, Any] = {"max_context_tokens": WINDOW, "prune_on_overflow": True}
     ours = ChatStack(model).use(ClearThenDrop(WINDOW)).use(ContextWindowGuard, **guard)
     clearer = ChatStack(model).use(ToolResultClearer, trigger={"tokens": WINDOW}, max_context_tokens=WINDOW)
     alone = ChatStack(model).use(ContextWindowGuard, **guard)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
 
-def report_of(path: Path) -> dict[str, object]:
+def report_of(path: Path) -> dict[str, Any]:
     report = json.loads(path.read_text())
     assert isinstance(report, dict)
     return report
@@ -64,7 +65,7 @@ def test_a_replay_shows_a_table_and_writes_the_figures(capsys: pytest.CaptureFix
         "files": [str(path)],
         "errors": [],
     }
-    nothing, guard, *_ = report["policies"]  # type: ignore[misc]
+    nothing, guard, *_ = report["policies"]
     assert nothing.keys() >= FIELDS
     assert (nothing["name"], guard["name"]) == ("nothing", "guard")
     assert nothing["conversations"] == guard["conversations"] == 2
@@ -100,7 +101,7 @@ def test_broken_lines_are_told_with_their_places_and_the_exit_code_is_one(
     assert "21 could not be read:" in told
     assert f"{path}:2: not valid JSON" in told
     assert "and 11 more" in told
-    assert [error["line"] for error in errors] == list(range(2, 23))  # type: ignore[attr-defined]
+    assert [error["line"] for error in errors] == list(range(2, 23))
     assert report_of(target)["error_count"] == 21
 
 
@@ -130,7 +131,7 @@ def test_tools_are_sent_along_and_named_in_the_figures(tmp_path: Path) -> None:
     sent = []
     for more in ([], ["--tools", str(tools)]):
         assert main(["replay", str(path), "--window", "100", "--json", str(target), *more]) == 0
-        sent.append(report_of(target)["policies"][0]["tokens_sent"])  # type: ignore[index]
+        sent.append(report_of(target)["policies"][0]["tokens_sent"])
 
     named = report_of(target)["tools"]
     assert named == {"file": str(tools), "count": 1, "tokens": sent[1] - sent[0]}
@@ -168,7 +169,7 @@ def test_a_pipeline_is_one_more_policy(tmp_path: Path) -> None:
 
     assert main(["replay", str(path), "--window", "1000", *names, "--json", str(target)]) == 0
 
-    sent = {each["name"]: each["tokens_sent"] for each in report_of(target)["policies"]}  # type: ignore[attr-defined]
+    sent = {each["name"]: each["tokens_sent"] for each in report_of(target)["policies"]}
     assert list(sent) == [*BUILT_IN, "loose", "tight"]
     assert sent["tight"] < sent["loose"] < sent["nothing"]
 
@@ -191,7 +192,7 @@ def test_a_policy_is_chosen_by_name(capsys: pytest.CaptureFixture[str], tmp_path
 
     assert main(["replay", str(path), "--window", "1000", "--json", str(target), *chosen]) == 0
 
-    assert [each["name"] for each in report_of(target)["policies"]] == ["guard", "nothing", "mine"]  # type: ignore[attr-defined]
+    assert [each["name"] for each in report_of(target)["policies"]] == ["guard", "nothing", "mine"]
     assert "sliding" not in capsys.readouterr().out
 
 
@@ -200,7 +201,7 @@ def test_what_the_layers_warned_of_is_not_told_line_by_line(caplog: pytest.LogCa
 
     assert main(["replay", str(path), "--window", "500", "--json", str(target), "--policy", "guard"]) == 0
 
-    assert report_of(target)["policies"][0]["edits"] > 0  # type: ignore[index]
+    assert report_of(target)["policies"][0]["edits"] > 0
     assert caplog.records == []
 
 
@@ -298,9 +299,9 @@ def test_the_airline_conversations_are_replayed_from_the_command_line(
     assert main(["replay", str(path), "--window", "8000", "--tools", str(tools), "--json", str(target), *chosen]) == 0
 
     policies = report_of(target)["policies"]
-    assert [each["conversations"] for each in policies] == [100, 100]  # type: ignore[attr-defined]
-    assert [each["invalid_requests"] for each in policies] == [0, 0]  # type: ignore[attr-defined]
-    assert policies[1]["over_limit"] == 0 < policies[0]["over_limit"]  # type: ignore[index]
+    assert [each["conversations"] for each in policies] == [100, 100]
+    assert [each["invalid_requests"] for each in policies] == [0, 0]
+    assert policies[1]["over_limit"] == 0 < policies[0]["over_limit"]
     assert "100 conversations" in capsys.readouterr().err
 
 

@@ -77,7 +77,7 @@ def test_a_folder_is_all_that_is_in_it(tmp_path: Path) -> None:
 
 def test_what_is_paid_for_is_told_and_counts(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", conversation(*long_talk(), model="claude-sonnet-4-5"))
-    few = [path, *FEW, "--pause", "600"]
+    few: list[str | Path] = [path, *FEW, "--pause", "600"]
 
     short = reported(tmp_path / "short.json", *few)
     long = reported(tmp_path / "long.json", *few, "--long-cache")
@@ -210,7 +210,7 @@ def test_nothing_that_is_read_is_written_over(capsys: pytest.CaptureFixture[str]
     pipeline.write_text("{}")
     link.symlink_to(path)
     before = {each: each.read_bytes() for each in (path, alone, tools, pipeline)}
-    given = [folder, alone, *FEW, "--tools", tools, "--pipeline", pipeline]
+    given: list[str | Path] = [folder, alone, *FEW, "--tools", tools, "--pipeline", pipeline]
 
     for target in (*before, link):
         told = error_of(capsys, "replay", *given, option, target)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def tune(path: Path, *more: str | Path) -> list[str]:
     return ["tune", str(path), "--window", "1000", "--trials", "9", *chosen, *(str(each) for each in more)]
 
 
-def json_of(path: Path) -> dict[str, object]:
+def json_of(path: Path) -> dict[str, Any]:
     found = json.loads(path.read_text())
     assert isinstance(found, dict)
     return found
@@ -71,7 +72,7 @@ def replayed(path: Path, pipeline: Path, window: str, *more: str) -> dict[str, o
     target = path.with_suffix(".replayed.json")
     chosen = ["--policy", "nothing", "--pipeline", str(pipeline)]
     assert main(["replay", str(path), "--window", window, "--json", str(target), *chosen, *more]) == 0
-    _, mine = json_of(target)["policies"]  # type: ignore[misc]
+    _, mine = json_of(target)["policies"]
     assert isinstance(mine, dict)
     return mine
 
@@ -173,7 +174,7 @@ def test_a_half_that_does_not_keep_what_is_wanted_is_said_to_with_exit_code_0(
     assert main(tune(path, "--write", mine, "--json", target, "--grounding", "100")) == 0
 
     report = json_of(target)
-    (told,) = report["misses"]  # type: ignore[misc]
+    (told,) = report["misses"]
     assert half(report, "other")["tuned"]["grounding"] < 1  # type: ignore[operator]
     assert told.startswith("In the other half ")
     assert told.endswith("% of the values are found, less than the 100 % that are wanted.")

@@ -82,7 +82,10 @@ def figures_with(scale: int) -> PolicyFigures:
     )
     return PolicyFigures(
         "mine",
-        *(prime * scale for prime in (23, 29, 31, 37)),
+        conversations=23 * scale,
+        calls=29 * scale,
+        requests=31 * scale,
+        tokens_sent=37 * scale,
         peak_tokens=41 * scale,
         over_limit=43 * scale,
         invalid_requests=47 * scale,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,12 @@ def test_copies_continuations_and_other_runs_of_a_task_fall_into_one_half() -> N
 def test_what_cannot_be_read_or_asked_again_is_in_no_half_and_told() -> None:
     broken = recording(conversation({"role": "tool", "content": 3}), line=7)
     silent = recording(conversation(user("hello")))
-    items = [BrokenLine("a.jsonl", 1, "no"), broken, silent, recording(conversation(user("a"), assistant("b")))]
+    items: list[Recording | BrokenLine] = [
+        BrokenLine("a.jsonl", 1, "no"),
+        broken,
+        silent,
+        recording(conversation(user("a"), assistant("b"))),
+    ]
 
     halves = halves_of(items, WINDOW)
 
@@ -73,7 +79,7 @@ def test_a_sample_is_of_the_large_conversations_alone_and_where_there_is_none_it
 
 @pytest.mark.parametrize("half", ["tuning", "other"])
 def test_a_half_that_is_too_small_is_refused_with_the_reason(half: str) -> None:
-    numbers = {"tuning": frozenset(range(9)), "other": frozenset(range(9, 18))}
+    numbers: dict[str, Any] = {"tuning": frozenset(range(9)), "other": frozenset(range(9, 18))}
     numbers[half] = frozenset(sorted(numbers[half])[: FEWEST - 1])
     with pytest.raises(
         InputError, match=r"12 conversations with an answer fall into halves of .* each needs 4 at least"

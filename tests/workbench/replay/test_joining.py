@@ -114,9 +114,10 @@ def test_other_instructions_make_it_another_conversation(tmp_path: Path) -> None
 def test_an_answer_is_the_same_however_the_caller_sends_it_back(tmp_path: Path) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": "it", "n": 1}'}}
     again = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"n":1,"at":"it"}'}}
-    said = {"role": "assistant", "content": " I look.\n", "tool_calls": [call], "refusal": None}
-    sent = {"role": "assistant", "content": [{"type": "text", "text": "I look."}], "tool_calls": [again]}
-    before, after = [user("q"), said, result("c")], [user("q"), sent, result("c"), assistant("a"), user("and?")]
+    said: Wire = {"role": "assistant", "content": " I look.\n", "tool_calls": [call], "refusal": None}
+    sent: Wire = {"role": "assistant", "content": [{"type": "text", "text": "I look."}], "tool_calls": [again]}
+    before: list[Wire] = [user("q"), said, result("c")]
+    after: list[Wire] = [user("q"), sent, result("c"), assistant("a"), user("and?")]
 
     assert lengths(conversation(*before), conversation(*after), folder=tmp_path) == [5]
 
@@ -124,7 +125,9 @@ def test_an_answer_is_the_same_however_the_caller_sends_it_back(tmp_path: Path) 
 def test_a_cache_mark_that_moves_with_the_conversation_changes_nothing(tmp_path: Path) -> None:
     def asked(*texts: str) -> Wire:
         blocks = [{"type": "text", "text": text} for text in texts]
-        messages = [{"role": ("user", "assistant")[at % 2], "content": [block]} for at, block in enumerate(blocks)]
+        messages: list[Wire] = [
+            {"role": ("user", "assistant")[at % 2], "content": [block]} for at, block in enumerate(blocks)
+        ]
         messages[-1]["content"] = [{**blocks[-1], "cache_control": {"type": "ephemeral"}}]
         return {"model": "claude-sonnet-4-5", "system": "Be brief.", "messages": messages}
 
@@ -193,7 +196,8 @@ def test_the_next_request_goes_on_from_the_answer_of_a_row(
     name = "input" if form == "responses" else "messages"
     items: Any = first.body[name]
     more = {**request_body, name: [*(item for item in items if item.get("type") != "reasoning"), user("and?")]}
-    write_lines(path, *({"request": each, "response": response_body} for each in (request_body, more)))
+    pairs: list[Wire] = [{"request": each, "response": response_body} for each in (request_body, more)]
+    write_lines(path, *pairs)
 
     (recording,), joined = read(path)
 

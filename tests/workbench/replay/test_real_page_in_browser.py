@@ -124,7 +124,7 @@ def fields_of(value: Any, at: str = "") -> set[str]:
     """The paths of all fields; ``changed`` has numbers for names, and ``faults`` whatever happened."""
     named: list[tuple[str, Any]] = []
     if isinstance(value, list):
-        named = [(f"{at}[]", each) for each in cast("list[Any]", value)]
+        named = [(f"{at}[]", each) for each in value]
     elif isinstance(value, dict) and not at.endswith(".faults"):
         pairs = cast("dict[str, Any]", value).items()
         named = [(f"{at}.{'*' if at.endswith('.changed') else name}", each) for name, each in pairs]

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -143,7 +144,7 @@ def test_the_figures_of_leaving_out_the_first_round_by_hand() -> None:
 
 
 def test_where_everything_fits_all_policies_cost_exactly_the_same() -> None:
-    ruled = ({"role": "system", "content": "rule " * 400}, *big_talk())
+    ruled: tuple[dict[str, object], ...] = ({"role": "system", "content": "rule " * 400}, *big_talk())
     replay = replayed(policies_for([]), ruled, ruled, window=100_000)
 
     costs = {each.name: policy_in(replay, each.name)["cost_relative"] for each in replay.figures}
@@ -184,7 +185,8 @@ def test_what_was_not_measured_or_is_not_known_is_null_and_a_dash() -> None:
 
 
 def test_the_prices_that_were_used_are_told_with_their_source() -> None:
-    (price,) = replayed(policies_for([]), MESSAGES).report["prices"]  # type: ignore[misc]
+    prices: Any = replayed(policies_for([]), MESSAGES).report["prices"]
+    (price,) = prices
 
     assert price.pop("source").startswith("genai-prices ")
     assert price == {
@@ -309,7 +311,8 @@ def test_the_page_gets_the_stories_and_the_json_does_not() -> None:
     outcome = outcome_of(setup, *(recording(conversation(*MESSAGES, id=name)) for name in ("one", "two")))
     report = report_of(outcome, setup)
 
-    (story,) = with_stories(report, outcome)["stories"]  # type: ignore[misc]
+    stories: Any = with_stories(report, outcome)["stories"]
+    (story,) = stories
 
     assert "stories" not in report
     assert (story["id"], story["calls"], len(story["messages"])) == ("one", [1, 3, 5, 7], 8)

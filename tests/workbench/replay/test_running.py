@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ContextOverflowError, Message, Telemetry
+from chatstack import (
+    FROM_CONTAINER,
+    ChatClient,
+    ChatRequest,
+    ChatStack,
+    ChatStream,
+    ContextOverflowError,
+    Message,
+    Telemetry,
+)
 from chatstack.layers.progress import ProgressReporter
 from chatstack.providers.openai.chat_wire import messages_from_wire
 from chatstack.values.requests import ToolDeclaration
@@ -54,7 +64,7 @@ class Cutter:
 
     inner: ChatClient
     keep: int
-    telemetry: Telemetry
+    telemetry: Telemetry = FROM_CONTAINER
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         self.telemetry.edit("cutter", "cut", {}, tokens_before=2, tokens_after=1)
@@ -94,8 +104,8 @@ def figures_of(policy: Policy, *items: Recording | BrokenLine, window: int = 1_0
     return through(policy, *items, window=window).figures[0]
 
 
-def using(layer: object, **options: object) -> Policy:
-    return Policy("mine", lambda ceiling, model: ChatStack(model).use(layer, **options))  # type: ignore[arg-type]
+def using(layer: Callable[..., ChatClient], **options: Any) -> Policy:
+    return Policy("mine", lambda ceiling, model: ChatStack(model).use(layer, **options))
 
 
 THREE_CALLS = conversation(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ class MadeUp:
         return outcome
 
 
-def figures_of(name: str, cost: int, found: int, values: int = 1_000, **others: int) -> PolicyFigures:
+def figures_of(name: str, cost: int, found: int, values: int = 1_000, **others: Any) -> PolicyFigures:
     figures = PolicyFigures(name, **others)
     figures.spending.tokens_plain, figures.spending.usd = cost, None
     figures.grounding = Grounding(values, found, values, found)
