@@ -6,11 +6,11 @@ import difflib
 import functools
 import inspect
 import types
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
+from chatstack.client.hints import hints_of, kinds
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.errors import WiringError
 
@@ -68,16 +68,8 @@ def _blueprint(factory: Layer) -> _Blueprint:
             f"{name_of(factory)}: takes no inner client; a layer's first parameter is what it wraps",
             layer=name_of(factory),
         )
-    bound: Mapping[str, object] = {}
-    made_by: object = factory
-    if isinstance(factory, functools.partial):
-        made_by, bound = factory.func, factory.keywords
-    source: object = made_by.__init__ if isinstance(made_by, type) else made_by  # type: ignore[misc]
-    try:
-        hints = typing.get_type_hints(source)
-    except (NameError, TypeError):  # a hint that cannot be evaluated cannot be resolved either
-        hints = {}
-    rest = parameters[1:]
+    bound: Mapping[str, object] = factory.keywords if isinstance(factory, functools.partial) else {}
+    hints, rest = hints_of(cast("object", factory)), parameters[1:]
     return _Blueprint(
         tuple(
             _Parameter(each.name, hints.get(each.name), not _is_missing(each.default))
@@ -168,12 +160,9 @@ def _check_instance(name: str, parameter: str, given: object, kind: type | None)
 
 def service_type(hint: object) -> type | None:
     """The class that a hint asks a container for; None for plain values such as ``int`` or ``Literal``."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
-        return service_type(kinds[0]) if len(kinds) == 1 else None
-    if isinstance(hint, type) and hint.__module__ != "builtins":
-        return hint
-    return None
+    choices = [kind for kind in kinds(hint) if kind is not types.NoneType]
+    kind = choices[0] if len(choices) == 1 else None
+    return kind if isinstance(kind, type) and kind.__module__ != "builtins" else None
 
 
 _UNBOUND = object()
@@ -213,9 +202,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _is_resolver(hint: object) -> bool:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(kind == Resolver for kind in typing.get_args(hint))
-    return hint == Resolver
+    return any(kind == Resolver for kind in kinds(hint))
 
 
 def option_names(factory: Layer) -> list[str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from chatstack import (
-    CharCounter,
     ChatStack,
     ContextMemory,
     ContextWindowGuard,
@@ -454,19 +453,6 @@ def test_a_file_that_is_removed_is_made_anew(tmp_path: Path) -> None:
         await second.memory.aclose()
 
     asyncio.run(run())
-
-
-class Nameless(CharCounter):
-    __repr__ = object.__repr__
-
-
-def test_a_counter_that_says_nothing_of_itself_cannot_share(tmp_path: Path) -> None:
-    memory = ContextMemory(store=SQLiteStore(tmp_path / "d.sqlite"), scope=SCOPE)
-    stack = ChatStack(ScriptedClient(["ok"]), memory=memory).use(
-        ContextWindowGuard, max_context_tokens=900, counter=Nameless()
-    )
-    with pytest.raises(WiringError, match="ContextWindowGuard: counter Nameless has no repr"):
-        stack.build()
 
 
 @pytest.mark.parametrize("given", [{"store": Slow()}, {"scope": "tenant"}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from chatstack.client.options import Above0, AtLeast0, AtLeast1
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
 from chatstack.providers.anthropic.sdk import exchange, input_tokens, sdk_client, sdk_info, traced_once, window_told
@@ -13,7 +14,7 @@ from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
-from chatstack.providers.settings import check_settings
+from chatstack.providers.settings import BaseUrl, check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -43,12 +44,12 @@ class AnthropicChatClient(SdkProvider):
         *,
         client: object | None = None,
         api_key: str | None = None,
-        base_url: str | None = None,
-        timeout_seconds: float | None = None,
-        max_retries: int | None = None,
-        stall_seconds: float | None = 120,
+        base_url: BaseUrl | None = None,
+        timeout_seconds: Above0 | None = None,
+        max_retries: AtLeast0 | None = None,
+        stall_seconds: Above0 | None = 120,
         http_client: object | None = None,
-        window_tokens: int | None = None,
+        window_tokens: AtLeast1 | None = None,
     ) -> None:
         check_settings(
             "AnthropicChatClient",

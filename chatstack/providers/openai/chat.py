@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from chatstack.client.options import Above0, AtLeast0, AtLeast1
 from chatstack.errors import BrokenStreamError, ServerError
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_answers import ChatAnswer
@@ -14,7 +15,7 @@ from chatstack.providers.openai.chat_wire import request_to_wire
 from chatstack.providers.openai.sdk import body_fields, exchange, sdk_client, sdk_info, window_told
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
-from chatstack.providers.settings import check_settings
+from chatstack.providers.settings import BaseUrl, check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -41,13 +42,13 @@ class OpenAIChatClient(SdkProvider):
         *,
         client: object | None = None,
         api_key: str | None = None,
-        base_url: str | None = None,
-        timeout_seconds: float | None = None,
-        max_retries: int | None = None,
-        stall_seconds: float | None = 120,
+        base_url: BaseUrl | None = None,
+        timeout_seconds: Above0 | None = None,
+        max_retries: AtLeast0 | None = None,
+        stall_seconds: Above0 | None = 120,
         http_client: object | None = None,
         max_tokens_field: MaxTokensField = "max_completion_tokens",
-        window_tokens: int | None = None,
+        window_tokens: AtLeast1 | None = None,
     ) -> None:
         check_settings(
             "OpenAIChatClient",
