@@ -72,6 +72,7 @@ class ToolResultClearer(ChatFronts):
     _editing: ContextEditing = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "context"
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -79,6 +79,7 @@ class ContextWindowGuard(ChatFronts):
     _editing: ContextEditing = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "context"
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -9,7 +9,7 @@ from opentelemetry.trace import Span
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.options import Above0, AtLeast1, Share
+from chatstack.client.options import Above0, AtLeast1, Share, versioned
 from chatstack.client.protocol import ChatClient, LayerKind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
@@ -28,16 +28,10 @@ from chatstack.context.records import Record
 from chatstack.context.saying import say_shortened
 from chatstack.context.shortening import never_whole, new_handles
 from chatstack.context.sizes import sized
-from chatstack.context.summaries import SUMMARY_PROMPT, summary_message, version_of
+from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt, summary_message, version_of
 from chatstack.context.writing import NotWrittenError, Spent, SummaryWriter, Written
 from chatstack.layers.overhead import ToldFirst
-from chatstack.layers.summarizing import (
-    SummaryClient,
-    SummaryPrompt,
-    check_summarizing,
-    client_that_writes,
-    summary_tokens,
-)
+from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached, beside
@@ -93,6 +87,7 @@ class Summarizer(ChatFronts):
     _kept: KeptSummaries = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "context"
+    version: ClassVar[int] = 1
     needs_one_of: ClassVar[tuple[str, ...]] = ("max_tokens", "max_context_items")
 
     def __post_init__(self) -> None:
@@ -100,7 +95,6 @@ class Summarizer(ChatFronts):
         most = self.max_summary_tokens or summary_tokens(self.max_tokens)
         limits = Limits(self.max_tokens, self.max_context_items)
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
-        version = version_of(self.summary_prompt)
         counter = self.counter or char_counter(4)
         editing = ContextEditing.around(
             self.inner,
@@ -111,6 +105,7 @@ class Summarizer(ChatFronts):
             calibration=self.calibration,
             by_original=True,
         )
+        writes = f"{versioned(self)}:{version_of(self.summary_prompt)}"
         client = client_that_writes(self.summary_client, self.inner, self.telemetry)
         seconds = self.summary_timeout_seconds
         object.__setattr__(self, "_strategy", strategy)
@@ -118,7 +113,7 @@ class Summarizer(ChatFronts):
         object.__setattr__(
             self, "_writer", SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
         )
-        object.__setattr__(self, "_kept", KeptSummaries(Agreement(self.memory, self.telemetry), version))
+        object.__setattr__(self, "_kept", KeptSummaries(Agreement(self.memory, self.telemetry), writes))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         editing, spent = self._editing, Spent()

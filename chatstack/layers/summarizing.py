@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol, TypeAlias, cast
-
-from msgspec import Meta
+from typing import Protocol, cast
 
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
@@ -21,11 +19,6 @@ _NOT_FOR_SUMMARIES = ("context", "tool_loop", "reporter")
 class SummaryClient(ChatClient, Protocol):
     """A chat client that writes summaries: any client will do. In a container it has a name of its own with this one,
     so that a summarizer is never given the very client that it is part of."""
-
-
-SummaryPrompt: TypeAlias = Annotated[
-    str, Meta(pattern=r"\S", description="text: what is asked of the model that summarizes")
-]
 
 
 class Summarizing(Protocol):

@@ -19,11 +19,11 @@ from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.records import Record
 from chatstack.context.strategy import AppliesStrategy, Strategy, StrategyApplier
-from chatstack.context.summaries import SUMMARY_PROMPT
+from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt
 from chatstack.context.truncating import Truncate
 from chatstack.context.units import is_users
 from chatstack.layers.summarizer import Summarizer
-from chatstack.layers.summarizing import SummaryClient, SummaryPrompt, check_summarizing
+from chatstack.layers.summarizing import SummaryClient, check_summarizing
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter

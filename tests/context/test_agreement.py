@@ -415,17 +415,21 @@ def test_a_file_of_an_older_version_costs_a_warning_and_stays_as_it_was(tmp_path
     assert path.read_bytes() == content
 
 
-def test_a_record_of_another_version_costs_a_warning_and_stays_as_it_was() -> None:
+@pytest.mark.parametrize("version", [1, 3], ids=["older", "newer"])
+def test_a_record_of_another_version_costs_a_warning_and_stays_as_it_was(version: int) -> None:
     async def run() -> None:
         store, messages = DictStore(), talk(40)
         first = Process(store)
         sent = await first.goes_through(messages)
         for key, data in store.kept.items():
-            store.kept[key] = data.replace(b"\x95\x02", b"\x95\x01", 1)
+            store.kept[key] = data.replace(b"\x95\x02", bytes([0x95, version]), 1)
         before, second = dict(store.kept), Process(store)
         assert await second.ask(messages) == sent[-1]
         assert "store_unavailable" in second.capture.warnings
-        assert any("another version of the format" in str(span.attributes) for span in second.capture.spans)
+        assert any(
+            f"of version {version} of the format, and this release knows version 2" in str(span.attributes)
+            for span in second.capture.spans
+        )
         assert {key: store.kept[key] for key in before} == before
 
     asyncio.run(run())
