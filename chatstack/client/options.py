@@ -59,7 +59,10 @@ def needs_one_of(kind: object) -> tuple[str, ...]:
 class _Field(NamedTuple):
     name: str
     hint: object
+    data: object
+    """What data has to be to fit; None where there is more to it than msgspec can check at once."""
     is_plain: bool
+    is_float: bool
     is_shown: bool
     default: object
     default_factory: Callable[[], object] | None
@@ -80,8 +83,10 @@ def _fields_of_class(kind: type) -> tuple[_Field, ...]:
         if each.init and each.name != "inner":
             hint, factory = hints.get(each.name), each.default_factory
             made = None if factory is dataclasses.MISSING else factory
-            is_data = each.name in hints and is_plain(hint)
-            found.append(_Field(each.name, hint, is_data, each.repr, each.default, made))
+            is_data, wanted_kinds = each.name in hints and is_plain(hint), kinds(hint)
+            is_float = float in wanted_kinds and int not in wanted_kinds
+            data = as_data(hint) if is_data and one_of(hint) is None else None
+            found.append(_Field(each.name, hint, data, is_data, is_float, each.repr, each.default, made))
     return tuple(found)
 
 
@@ -94,7 +99,7 @@ def check_options(options: object, owner: str = "") -> None:
     kind = type(options)
     for field in _fields_of(options):
         value = getattr(options, field.name)
-        if field.is_plain and value is not field.default:
+        if field.is_plain and value is not field.default and not (field.data and _is_data(value, field.data)):
             check_value(owner or kind.__name__, field.name, value, field.hint, is_shown=field.is_shown)
     needed = needs_one_of(kind)
     if needed and all(getattr(options, name) is None for name in needed):
@@ -102,11 +107,17 @@ def check_options(options: object, owner: str = "") -> None:
         raise wrong(owner or kind.__name__, needed[0], None, f"given, or {others}: without any, there is no limit")
 
 
-def check_arguments(made_by: Callable[..., object], **given: object) -> None:
+def check_arguments(made_by: type, **given: object) -> None:
     """Check what the constructor of a class without fields was given, by its type hints. Raises ``WiringError``."""
-    hints, owner = hints_of(made_by), getattr(made_by, "__name__", "")
+    hints = _as_data(made_by)
     for name, value in given.items():
-        check_value(owner, name, value, hints[name])
+        if not _is_data(value, hints[name]):
+            check_value(made_by.__name__, name, value, hints_of(made_by)[name])
+
+
+@functools.lru_cache(maxsize=512)
+def _as_data(made_by: type) -> Mapping[str, object]:
+    return {name: as_data(hint) for name, hint in hints_of(made_by).items()}
 
 
 def check_value(owner: str, name: str, value: object, hint: object, *, is_shown: bool = True) -> None:
@@ -128,10 +139,15 @@ def _as_table(value: object) -> dict[str, object] | None:
 
 def _fits(value: object, hint: object) -> bool:
     try:
-        if isinstance(value, Decimal) and Decimal in kinds(hint):
-            value = float(value)
-        msgspec.convert(value, as_data(hint))
-    except (msgspec.ValidationError, ValueError):
+        return _is_data(float(value) if isinstance(value, Decimal) and Decimal in kinds(hint) else value, as_data(hint))
+    except ValueError:  # a signalling NaN
+        return False
+
+
+def _is_data(value: object, hint: object) -> bool:
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
         return False
     except (TypeError, NotImplementedError):  # a hint that msgspec has no rule for
         return True
@@ -199,17 +215,19 @@ def options_key(options: object) -> str:
     for field in _fields_of(options):
         if is_layer and not field.is_plain:
             continue
-        said = _canonical(getattr(options, field.name), field.hint)
-        if said != _canonical(field.or_default(), field.hint):
+        value = getattr(options, field.name)
+        if value is field.default:
+            continue
+        said = _canonical(value, field)
+        if said != _canonical(field.or_default(), field):
             found[field.name] = msgspec.Raw(said)
     return f"{name}:{msgspec.json.encode(found, order='deterministic').decode()}"
 
 
-def _canonical(value: object, hint: object) -> bytes:
+def _canonical(value: object, field: _Field) -> bytes:
     """A value as JSON: sorted, and a number as its hint has it."""
-    if type(value) is int and float in kinds(hint) and int not in kinds(hint):
-        value = float(value)
     try:
+        value = float(value) if field.is_float and type(value) is int else value
         return msgspec.json.encode(value, order="deterministic", enc_hook=repr)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return msgspec.json.encode(ascii(value))

@@ -49,7 +49,9 @@ still refuses a stack that nobody gives one."""
 @dataclass(frozen=True, slots=True)
 class _Parameter:
     name: str
-    hint: object
+    kind: type | None
+    """The class that a container is asked for."""
+    takes_resolver: bool
     has_default: bool
 
 
@@ -72,8 +74,8 @@ def _blueprint(factory: Layer) -> _Blueprint:
     hints, rest = hints_of(cast("object", factory)), parameters[1:]
     return _Blueprint(
         tuple(
-            _Parameter(each.name, hints.get(each.name), not _is_missing(each.default))
-            for each in rest
+            _Parameter(each.name, service_type(hint), _is_resolver(hint), not _is_missing(each.default))
+            for each, hint in ((each, hints.get(each.name)) for each in rest)
             if each.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
             and each.name not in bound
         ),
@@ -120,17 +122,17 @@ def wire(
         check_options(options, option_names(factory), name)
     given = dict(options)
     for parameter in blueprint.parameters:
-        kind = service_type(parameter.hint)
+        kind = parameter.kind
         if parameter.name in given:
             _check_instance(name, parameter.name, given[parameter.name], kind)
             continue
-        if parameter.hint is not None and _is_resolver(parameter.hint):
+        if parameter.takes_resolver:
             if has_resolver or not parameter.has_default:  # without a container, a layer should know that there is none
                 given[parameter.name] = resolve
         elif kind is not None and (found := ask(resolve, kind)) is not _UNBOUND:
             given[parameter.name] = found
         elif not parameter.has_default:
-            raise _nothing_for(name, parameter, kind, has_resolver)
+            raise _nothing_for(name, parameter, has_resolver)
     try:
         made = cast("object", factory(inner, **given))
     except TypeError as error:
@@ -218,8 +220,8 @@ def check_options(options: Iterable[str], known: list[str], name: str, *, also: 
             raise WiringError(f"layer {name!r}: unknown option {option!r}; {hint}", layer=name, parameter=option)
 
 
-def _nothing_for(name: str, parameter: _Parameter, kind: type | None, has_resolver: bool) -> WiringError:
-    remedy = f"pass {parameter.name}=... to .use()"
+def _nothing_for(name: str, parameter: _Parameter, has_resolver: bool) -> WiringError:
+    remedy, kind = f"pass {parameter.name}=... to .use()", parameter.kind
     if kind is not None:
         where = "bind it in the container" if has_resolver else "build with a resolver that has it"
         remedy = f"{remedy}, or {where}"
