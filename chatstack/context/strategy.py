@@ -33,9 +33,10 @@ class Strategy(ABC):
     A strategy is a value: a dataclass whose fields are all its options. It keeps nothing between calls, and for the
     same context it makes the same plan. What it plans is verified before it is sent.
 
-    What it decided is kept under its class's name, its ``version`` and its options: raise the version when its
-    algorithm changes so much that earlier decisions, those in a store included, should not stand any more. A new option
-    with a default changes nothing. Options that JSON cannot hold (functions, objects) count by their repr.
+    What it decided is kept under its class's name and its ``version``, in a store, too: raise that when its algorithm
+    changes so much that earlier decisions should not stand any more. Options, new ones and changed ones, leave them
+    standing. Within a process, strategies are told apart by their options; those that JSON cannot hold (functions,
+    objects) count by their repr.
 
     Spans, logs and metrics know its edits by ``name``. The words of its plans and of ``excess`` are shown there if it
     says ``quotes_nothing = True``, that the text of messages is never in them, or if that text is captured anyway.
