@@ -2,7 +2,7 @@
 
     @dataclass(frozen=True)
     class Newest(Strategy):
-        most: AtLeast1 = 20
+        most: PositiveInt = 20
 
         def __post_init__(self) -> None:
             check_options(self)
@@ -27,11 +27,11 @@ from msgspec import Meta
 from chatstack.client.hints import as_data, bare, hints_of, is_plain, kinds, members
 from chatstack.client.wiring import wrong
 
-AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
-AtLeast1: TypeAlias = Annotated[int, Meta(ge=1)]
-Above0: TypeAlias = Annotated[float, Meta(gt=0)]
+NonNegativeInt: TypeAlias = Annotated[int, Meta(ge=0)]
+PositiveInt: TypeAlias = Annotated[int, Meta(ge=1)]
+PositiveFloat: TypeAlias = Annotated[float, Meta(gt=0)]
 Share: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
-ShareOrNone: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+ShareOrZero: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 """A share that may be 0."""
 
 
@@ -59,6 +59,7 @@ def needs_one_of(kind: object) -> tuple[str, ...]:
 class _Field(NamedTuple):
     name: str
     hint: object
+    """None where it cannot be evaluated."""
     data: object
     """What data has to be to fit; None where there is more to it than msgspec can check at once."""
     is_plain: bool
@@ -204,8 +205,9 @@ def options_key(options: object) -> str:
     """Return the name, the ``version`` and the options that differ from their defaults, in the one form that equal
     options have: ``ClearThenDrop/1:{"max_tokens":8000}``. A new option with a default does not change it.
 
-    Of a layer, what comes from elsewhere (clients, counters, services) is left out. A value that JSON cannot hold, a
-    function or an object, counts by its repr, and so does whatever is no dataclass: such a key holds in its process.
+    Of a layer, what comes from elsewhere (clients, counters, services) is left out. A value that no file could
+    hold, a function or an object, counts by its repr, and so does whatever is no dataclass: such a key holds in its
+    process.
     """
     kind, name = type(options), versioned(options)
     if not dataclasses.is_dataclass(kind):
@@ -226,6 +228,8 @@ def options_key(options: object) -> str:
 
 def _canonical(value: object, field: _Field) -> bytes:
     """A value as JSON: sorted, and a number as its hint has it."""
+    if field.hint is not None and not field.is_plain:  # an object, whatever is in it
+        value = repr(value)
     try:
         value = float(value) if field.is_float and type(value) is int else value
         return msgspec.json.encode(value, order="deterministic", enc_hook=repr)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from chatstack.client.options import AtLeast0, check_options
+from chatstack.client.options import NonNegativeInt, check_options
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
 from chatstack.context.pairing import Answered, alone, answered_calls, as_it_came
@@ -66,7 +66,7 @@ class ClearToolResults(Strategy):
     exclude_tools: tuple[str, ...] = ()
     placeholder: str = "[cleared]"
     clear_tool_inputs: bool | tuple[str, ...] = False
-    clear_at_least: AtLeast0 | Literal["pays"] = 0
+    clear_at_least: NonNegativeInt | Literal["pays"] = 0
     name = "clear_tool_results"
     quotes_nothing = True
 

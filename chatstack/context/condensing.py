@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from chatstack.client.options import AtLeast1, Share, ShareOrNone, check_options
+from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
@@ -43,11 +43,11 @@ class ClearThenDrop(Strategy):
     ``{tool}``, ``{tokens}`` and ``{handle}``.
     """
 
-    max_tokens: AtLeast1 | None = None
+    max_tokens: PositiveInt | None = None
     _: KW_ONLY
     target: Share = 0.35
-    keep_recent: ShareOrNone = 0.1
-    newest_result: ShareOrNone = 0.2
+    keep_recent: ShareOrZero = 0.1
+    newest_result: ShareOrZero = 0.2
     mentions: ListShare = 0.05
     placeholder: str = "[cleared]"
     name = "clear_then_drop"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, cast
 
-from chatstack.client.options import Above0, AtLeast1, check_arguments
+from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments
 from chatstack.context.bounded import Bounded, put_term
 from chatstack.context.choices import Bound, Choice, lengths_before_answer
 from chatstack.context.conversations import Chosen
@@ -57,13 +57,13 @@ class ContextMemory:
     def __init__(
         self,
         *,
-        max_megabytes: Above0 = 256,
-        max_entries: AtLeast1 = 100_000,
-        max_messages: AtLeast1 = 100_000,
+        max_megabytes: PositiveFloat = 256,
+        max_entries: PositiveInt = 100_000,
+        max_messages: PositiveInt = 100_000,
         clock: Callable[[], float] = time.monotonic,
         store: DecisionStore | None = None,
         scope: str = "",
-        store_timeout_seconds: Above0 = 0.25,
+        store_timeout_seconds: PositiveFloat = 0.25,
     ) -> None:
         check_arguments(
             ContextMemory,

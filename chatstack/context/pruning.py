@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chatstack.client.options import AtLeast1, check_options
+from chatstack.client.options import PositiveInt, check_options
 from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
 from chatstack.context.limits import Limits
@@ -29,8 +29,8 @@ class OldestFirst(Strategy):
     Source: seed ``needlr-context-window-guard``, and what its original removed that it should not.
     """
 
-    max_tokens: AtLeast1
-    target_tokens: AtLeast1
+    max_tokens: PositiveInt
+    target_tokens: PositiveInt
     name = "truncate"
     quotes_nothing = True
 

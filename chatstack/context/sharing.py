@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar, cast
 
-from chatstack.client.options import Above0, check_arguments
+from chatstack.client.options import PositiveFloat, check_arguments
 from chatstack.context.outages import Outage
 from chatstack.context.records import Record
 from chatstack.context.stored import RecordError, restored, stored
@@ -87,8 +87,8 @@ class SharedDecisions:
         self,
         store: DecisionStore,
         *,
-        timeout_seconds: Above0 = 0.25,
-        rest_seconds: Above0 = 5.0,
+        timeout_seconds: PositiveFloat = 0.25,
+        rest_seconds: PositiveFloat = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_arguments(SharedDecisions, timeout_seconds=timeout_seconds, rest_seconds=rest_seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chatstack.client.options import AtLeast1, Share, check_options
+from chatstack.client.options import PositiveInt, Share, check_options
 from chatstack.context.context import Context
 from chatstack.context.limits import Limits
 from chatstack.context.plans import Plan
@@ -23,8 +23,8 @@ class Truncate(Strategy):
     Source: seed ``videosdk-context-window``.
     """
 
-    max_tokens: AtLeast1 | None = None
-    max_context_items: AtLeast1 | None = None
+    max_tokens: PositiveInt | None = None
+    max_context_items: PositiveInt | None = None
     truncate_to: Share = 0.7
     name = "truncate"
     quotes_nothing = True

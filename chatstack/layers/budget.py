@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import ClassVar, Literal, TypeAlias
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.options import Above0, AtLeast1, check_options
+from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
@@ -43,8 +43,8 @@ class Budget(ChatFronts):
 
     inner: ChatClient
     _: KW_ONLY
-    max_tokens: AtLeast1 | None = None
-    max_cost: Above0 | Decimal | None = None
+    max_tokens: PositiveInt | None = None
+    max_cost: PositiveFloat | Decimal | None = None
     per: BudgetPeriod = "turn"
     price: Price | None = None
     spending: Spending = field(default_factory=Spending, repr=False)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.options import AtLeast0, AtLeast1, OneOf, Share, ShareOrNone, check_options
+from chatstack.client.options import NonNegativeInt, OneOf, PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.protocol import ChatClient, CountsTokens, LayerKind, chain
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
@@ -29,8 +29,12 @@ from chatstack.tokens.counter import TokenCounter, char_counter
 from chatstack.tokens.windows import Windows, is_asked_for
 from chatstack.values.requests import ChatRequest
 
-Trigger: TypeAlias = Annotated[Mapping[str, int | float], OneOf(tokens=AtLeast1, messages=AtLeast1, fraction=Share)]
-Keep: TypeAlias = Annotated[Mapping[str, int | float], OneOf(tokens=AtLeast0, messages=AtLeast0, fraction=ShareOrNone)]
+Trigger: TypeAlias = Annotated[
+    Mapping[str, int | float], OneOf(tokens=PositiveInt, messages=PositiveInt, fraction=Share)
+]
+Keep: TypeAlias = Annotated[
+    Mapping[str, int | float], OneOf(tokens=NonNegativeInt, messages=NonNegativeInt, fraction=ShareOrZero)
+]
 ToolNames: TypeAlias = Annotated[Sequence[str], Meta(description="a list of tool names")]
 
 
@@ -61,8 +65,8 @@ class ToolResultClearer(ChatFronts):
     placeholder: str = "[cleared]"
     clear_tool_inputs: bool | ToolNames = False
     token_count_method: Literal["approx", "model"] = "approx"
-    clear_at_least: AtLeast0 | Literal["pays"] = 0
-    max_context_tokens: AtLeast1 | Literal["auto"] = "auto"
+    clear_at_least: NonNegativeInt | Literal["pays"] = 0
+    max_context_tokens: PositiveInt | Literal["auto"] = "auto"
     counter: TokenCounter | None = None
     memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
     calibration: Calibration = field(default_factory=Calibration, repr=False)

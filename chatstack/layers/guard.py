@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.options import AtLeast1, Share, check_options
+from chatstack.client.options import PositiveInt, Share, check_options
 from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
@@ -64,7 +64,7 @@ class ContextWindowGuard(ChatFronts):
 
     inner: ChatClient
     _: KW_ONLY
-    max_context_tokens: AtLeast1 | Literal["auto"]
+    max_context_tokens: PositiveInt | Literal["auto"]
     warning_threshold: Share = 0.8
     prune_on_overflow: bool = False
     prune_to: Share = 0.7

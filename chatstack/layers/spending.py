@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from chatstack.client.options import Above0, AtLeast1, check_arguments, check_options
+from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments, check_options
 from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.context.bounded import Bounded
 from chatstack.errors import WiringError
@@ -52,8 +52,8 @@ class Allowance:
     """How many tokens may be used, and how many dollars. ``owner`` is whose parameters these are, for errors."""
 
     owner: str
-    max_tokens: AtLeast1 | None = None
-    max_cost: Above0 | Decimal | None = None
+    max_tokens: PositiveInt | None = None
+    max_cost: PositiveFloat | Decimal | None = None
     price: Price | None = None
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class Spending:
 
     shared_by_stack: ClassVar[bool] = True
 
-    def __init__(self, *, max_conversations: AtLeast1 = 100_000) -> None:
+    def __init__(self, *, max_conversations: PositiveInt = 100_000) -> None:
         check_arguments(Spending, max_conversations=max_conversations)
         self._accounts: Bounded[str, Account] = Bounded(max_conversations)
         self._lock = threading.Lock()

@@ -9,7 +9,7 @@ from opentelemetry.trace import Span
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.options import Above0, AtLeast1, Share, versioned
+from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
 from chatstack.client.protocol import ChatClient, LayerKind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
@@ -67,14 +67,14 @@ class Summarizer(ChatFronts):
 
     inner: ChatClient
     _: KW_ONLY
-    max_tokens: AtLeast1 | None = None
-    max_context_items: AtLeast1 | None = None
-    keep_recent_turns: AtLeast1 = 3
+    max_tokens: PositiveInt | None = None
+    max_context_items: PositiveInt | None = None
+    keep_recent_turns: PositiveInt = 3
     compress_to: Share = 0.6
     summary_client: SummaryClient | None = None
     summary_prompt: SummaryPrompt = SUMMARY_PROMPT
-    summary_timeout_seconds: Above0 = 60.0
-    max_summary_tokens: AtLeast1 | None = None
+    summary_timeout_seconds: PositiveFloat = 60.0
+    max_summary_tokens: PositiveInt | None = None
     counter: TokenCounter | None = None
     memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
     calibration: Calibration = field(default_factory=Calibration, repr=False)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.options import Above0, AtLeast1, Share
+from chatstack.client.options import PositiveFloat, PositiveInt, Share
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.context.attempts import SummaryAttempts
@@ -50,16 +50,16 @@ class ContextWindow(Strategy):
     Source: seed ``videosdk-context-window``.
     """
 
-    max_tokens: AtLeast1 | None = None
-    max_context_items: AtLeast1 | None = None
-    keep_recent_turns: AtLeast1 = 3
-    max_tool_calls_per_turn: AtLeast1 | None = 10
+    max_tokens: PositiveInt | None = None
+    max_context_items: PositiveInt | None = None
+    keep_recent_turns: PositiveInt = 3
+    max_tool_calls_per_turn: PositiveInt | None = 10
     summary_client: SummaryClient | None = None
     _: KW_ONLY
     compress_to: Share = 0.6
     summary_prompt: SummaryPrompt = SUMMARY_PROMPT
-    summary_timeout_seconds: Above0 = 60.0
-    max_summary_tokens: AtLeast1 | None = None
+    summary_timeout_seconds: PositiveFloat = 60.0
+    max_summary_tokens: PositiveInt | None = None
     name = "context_window"
     quotes_nothing = True
 

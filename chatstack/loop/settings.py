@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
-from chatstack.client.options import Above0, AtLeast1, Share, check_options
+from chatstack.client.options import PositiveFloat, PositiveInt, Share, check_options
 from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
 from chatstack.client.wiring import Resolver, wrong
 from chatstack.errors import InputError
@@ -49,16 +49,16 @@ class LoopSettings:
     _: KW_ONLY
     is_complete: Completion | None = None
     mode: LoopMode = "one_round_trip"
-    max_iterations: AtLeast1 = 25
-    max_tool_rounds: AtLeast1 = 5
-    max_total_tool_calls: AtLeast1 | None = None
+    max_iterations: PositiveInt = 25
+    max_tool_rounds: PositiveInt = 5
+    max_total_tool_calls: PositiveInt | None = None
     max_stalled_iterations: Annotated[int, Meta(ge=2, description=_STALLED)] = 3
-    max_tokens: AtLeast1 | None = None
-    max_cost: Above0 | Decimal | None = None
+    max_tokens: PositiveInt | None = None
+    max_cost: PositiveFloat | Decimal | None = None
     price: Price | None = None
     pressure: Share = 0.8
-    max_concurrency: AtLeast1 | None = None
-    tool_timeout_seconds: Above0 | None = None
+    max_concurrency: PositiveInt | None = None
+    tool_timeout_seconds: PositiveFloat | None = None
     include_error_details: bool = False
     approve: Approval | None = field(default=None, repr=False)
     propagate: tuple[type[Exception], ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from chatstack.client.options import AtLeast1, check_options
+from chatstack.client.options import PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, ProviderInfo, layer_kind, provider_info
 from chatstack.client.wiring import Resolver
 from chatstack.context.memory import ContextMemory
@@ -115,9 +115,9 @@ class MessageContextManager(_Trimming):
     Source: seed ``agentflow-context-manager``.
     """
 
-    max_messages: AtLeast1 = 10
+    max_messages: PositiveInt = 10
     remove_tool_msgs: bool = False
-    max_rounds: AtLeast1 | None = None
+    max_rounds: PositiveInt | None = None
     _: KW_ONLY
     memory: ContextMemory | None = field(default=None, repr=False)
     telemetry: Telemetry | None = field(default=None, repr=False)

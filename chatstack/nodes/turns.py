@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chatstack.client.options import AtLeast1, check_options
+from chatstack.client.options import PositiveInt, check_options
 from chatstack.context.context import Context
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
@@ -30,9 +30,9 @@ class NewestTurns(Strategy):
     Source: seed ``agentflow-context-manager``, and what its original gets wrong.
     """
 
-    max_messages: AtLeast1 = 10
+    max_messages: PositiveInt = 10
     remove_tool_msgs: bool = False
-    max_rounds: AtLeast1 | None = None
+    max_rounds: PositiveInt | None = None
     name = "newest_turns"
     quotes_nothing = True
 

@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from chatstack.client.options import AtLeast1, check_arguments
+from chatstack.client.options import PositiveInt, check_arguments
 from chatstack.errors import WiringError
 from chatstack.stores import table
 from chatstack.stores.opening import OpenedOnce
@@ -37,7 +37,7 @@ class SQLiteStore:
     """
 
     def __init__(
-        self, path: FilePath, *, max_records: AtLeast1 = 100_000, clock: Callable[[], float] = time.time
+        self, path: FilePath, *, max_records: PositiveInt = 100_000, clock: Callable[[], float] = time.time
     ) -> None:
         if not isinstance(path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(f"SQLiteStore: path must be text or a Path, not {type(path).__name__}", parameter="path")

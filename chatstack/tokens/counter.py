@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from chatstack.client.options import Above0, check_arguments
+from chatstack.client.options import PositiveFloat, check_arguments
 from chatstack.errors import WiringError
 from chatstack.tokens.loading import is_on_a_loop, off_the_loop
 from chatstack.values.messages import Message
@@ -122,7 +122,7 @@ class CharCounter(TokenCounter):
 
     is_cheap: ClassVar[bool] = True
 
-    def __init__(self, chars_per_token: Above0 = 4) -> None:
+    def __init__(self, chars_per_token: PositiveFloat = 4) -> None:
         check_arguments(CharCounter, chars_per_token=chars_per_token)
         self.chars_per_token = chars_per_token
 

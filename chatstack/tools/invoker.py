@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.options import Above0, AtLeast1, check_options
+from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver, wraps_a_client
@@ -51,10 +51,10 @@ class FunctionInvoker(ChatFronts):
     inner: ChatClient
     _: KW_ONLY
     tools: Sequence[Tool[..., Any] | Callable[..., object]] = ()
-    max_tool_calls_per_turn: AtLeast1 = 10
-    max_concurrency: AtLeast1 | None = None
-    max_consecutive_failures: AtLeast1 = 3
-    tool_timeout_seconds: Above0 | None = None
+    max_tool_calls_per_turn: PositiveInt = 10
+    max_concurrency: PositiveInt | None = None
+    max_consecutive_failures: PositiveInt = 3
+    tool_timeout_seconds: PositiveFloat | None = None
     include_error_details: bool = False
     approve: Approval | None = field(default=None, repr=False)
     propagate: tuple[type[Exception], ...] = ()

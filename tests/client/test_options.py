@@ -15,12 +15,12 @@ from msgspec import Meta
 from chatstack import ChatClient, WiringError
 from chatstack.client.hints import hints_of, is_plain
 from chatstack.client.options import (
-    Above0,
-    AtLeast0,
-    AtLeast1,
+    NonNegativeInt,
     OneOf,
+    PositiveFloat,
+    PositiveInt,
     Share,
-    ShareOrNone,
+    ShareOrZero,
     check_options,
     check_value,
     options_key,
@@ -31,14 +31,14 @@ from chatstack.config.recipes import LAYERS
 from chatstack.testing import ScriptedClient
 from chatstack.tokens.counter import CharCounter, TokenCounter
 
-Size = Annotated[Mapping[str, int | float], OneOf(tokens=AtLeast1, share=Share)]
+Size = Annotated[Mapping[str, int | float], OneOf(tokens=PositiveInt, share=Share)]
 
 
 @dataclass(frozen=True)
 class Layer:
     inner: ChatClient
     _: KW_ONLY
-    most: AtLeast1 | None = None
+    most: PositiveInt | None = None
     share: Share = 0.5
     size: Size = field(default_factory=lambda: {"tokens": 5})
     secret: Literal["a", "b"] = field(default="a", repr=False)
@@ -55,12 +55,12 @@ def layer(**options: Any) -> Layer:
 @pytest.mark.parametrize(
     ("hint", "words"),
     [
-        (AtLeast1, "a whole number, at least 1"),
-        (AtLeast1 | None, "a whole number, at least 1, or None"),
-        (AtLeast0 | Literal["pays"], "a whole number, at least 0, or 'pays'"),
+        (PositiveInt, "a whole number, at least 1"),
+        (PositiveInt | None, "a whole number, at least 1, or None"),
+        (NonNegativeInt | Literal["pays"], "a whole number, at least 0, or 'pays'"),
         (Share, "a number greater than 0, at most 1"),
-        (ShareOrNone, "a number from 0 to 1"),
-        (Above0 | Decimal | None, "a number greater than 0, a Decimal, or None"),
+        (ShareOrZero, "a number from 0 to 1"),
+        (PositiveFloat | Decimal | None, "a number greater than 0, a Decimal, or None"),
         (Literal["a", "b", "c"], "'a', 'b' or 'c'"),
         (bool, "True or False"),
         (str | None, "text or None"),
@@ -75,9 +75,9 @@ def test_a_hint_says_in_words_what_it_wants(hint: object, words: str) -> None:
 @pytest.mark.parametrize(
     ("hint", "good", "bad"),
     [
-        (AtLeast1 | None, (None, 1, 10**9, 10**30), (0, -1, 1.5, 4_000.0, True, False, "4000", [4_000])),
-        (Above0, (1, 0.5, 1e300), (0, -1, True, "5", float("nan"), float("inf"), None)),
-        (Above0 | Decimal | None, (None, 3, Decimal("0.1")), (Decimal(0), Decimal("NaN"), Decimal("sNaN"), "3")),
+        (PositiveInt | None, (None, 1, 10**9, 10**30), (0, -1, 1.5, 4_000.0, True, False, "4000", [4_000])),
+        (PositiveFloat, (1, 0.5, 1e300), (0, -1, True, "5", float("nan"), float("inf"), None)),
+        (PositiveFloat | Decimal | None, (None, 3, Decimal("0.1")), (Decimal(0), Decimal("NaN"), Decimal("sNaN"), "3")),
         (Sequence[str], (["a"], ("a",), {"a"}), ("a", [1], None)),
         (str | Callable[[], str], ("a", len), ()),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from chatstack.client.options import Above0, AtLeast0, AtLeast1
+from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
 from chatstack.providers.anthropic.sdk import exchange, input_tokens, sdk_client, sdk_info, traced_once, window_told
@@ -45,11 +45,11 @@ class AnthropicChatClient(SdkProvider):
         client: object | None = None,
         api_key: str | None = None,
         base_url: BaseUrl | None = None,
-        timeout_seconds: Above0 | None = None,
-        max_retries: AtLeast0 | None = None,
-        stall_seconds: Above0 | None = 120,
+        timeout_seconds: PositiveFloat | None = None,
+        max_retries: NonNegativeInt | None = None,
+        stall_seconds: PositiveFloat | None = 120,
         http_client: object | None = None,
-        window_tokens: AtLeast1 | None = None,
+        window_tokens: PositiveInt | None = None,
     ) -> None:
         check_settings(
             "AnthropicChatClient",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from chatstack.client.options import Above0, AtLeast0, AtLeast1
+from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.errors import BrokenStreamError, ServerError
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_answers import ChatAnswer
@@ -43,12 +43,12 @@ class OpenAIChatClient(SdkProvider):
         client: object | None = None,
         api_key: str | None = None,
         base_url: BaseUrl | None = None,
-        timeout_seconds: Above0 | None = None,
-        max_retries: AtLeast0 | None = None,
-        stall_seconds: Above0 | None = 120,
+        timeout_seconds: PositiveFloat | None = None,
+        max_retries: NonNegativeInt | None = None,
+        stall_seconds: PositiveFloat | None = 120,
         http_client: object | None = None,
         max_tokens_field: MaxTokensField = "max_completion_tokens",
-        window_tokens: AtLeast1 | None = None,
+        window_tokens: PositiveInt | None = None,
     ) -> None:
         check_settings(
             "OpenAIChatClient",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from chatstack.client.options import Above0, AtLeast0, AtLeast1
+from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.errors import BrokenStreamError
 from chatstack.providers.asking import counted, translating
 from chatstack.providers.failures import misshapen, stream_ended
@@ -41,11 +41,11 @@ class OpenAIResponsesClient(SdkProvider):
         client: object | None = None,
         api_key: str | None = None,
         base_url: BaseUrl | None = None,
-        timeout_seconds: Above0 | None = None,
-        max_retries: AtLeast0 | None = None,
-        stall_seconds: Above0 | None = 120,
+        timeout_seconds: PositiveFloat | None = None,
+        max_retries: NonNegativeInt | None = None,
+        stall_seconds: PositiveFloat | None = 120,
         http_client: object | None = None,
-        window_tokens: AtLeast1 | None = None,
+        window_tokens: PositiveInt | None = None,
     ) -> None:
         check_settings(
             "OpenAIResponsesClient",
