@@ -138,8 +138,7 @@ def test_what_is_wrong_in_a_provider_section_is_told_with_its_place(section: obj
         ),
         (
             {"use": "ContextWindowGuard", "max_context_tokens": 5, "warning_threshold": 2},
-            "config: layers[1].warning_threshold: warning_threshold=2.0 must be "
-            "a share of the window: greater than 0, at most 1",
+            "config: layers[1].warning_threshold: expected a number <= 1.0: 2.0",
         ),
         (
             {"use": "ContextWindowGard"},

@@ -29,7 +29,7 @@ NEEDED: dict[str, dict[str, object]] = {
     "OldestFirst": {"max_tokens": 10, "target_tokens": 1},
     "Summarizer": {"max_tokens": 10},
 }
-UNSAYABLE = ("must be more than mentions=", "must be between 1 and max_tokens=1", "must be less than max_tokens=1")
+UNSAYABLE = ("must be more than mentions=", "must be at most max_tokens=1", "must be less than max_tokens=1")
 """What a schema cannot say: that one value is to be less than another."""
 
 NUMBERS = [0, 1, 5, 5.0, 5.5, 0.05, 0.1, 0.4, 0.5, 1.0, 1.5, 100, 100.5, -1, -0.5, 1e300, 2**63 - 1, 2**63, 10**30]

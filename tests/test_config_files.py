@@ -95,7 +95,7 @@ def test_an_error_names_file_layer_and_option(tmp_path: Path) -> None:
     with pytest.raises(WiringError) as caught:
         from_config(path, provider=ScriptedClient())
 
-    assert str(caught.value).startswith(f"{path}: layers[1].max_context_tokens: max_context_tokens=-1 must be ")
+    assert str(caught.value) == f"{path}: layers[1].max_context_tokens: expected an integer >= 1: -1"
     assert (caught.value.layer, caught.value.parameter) == ("window", "max_context_tokens")
 
 

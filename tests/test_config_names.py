@@ -1,18 +1,25 @@
-"""Everything public can be named in a config: what is not known there is told by its name."""
+"""Everything public can be named: what config, schema, README or contract does not know is told by its name."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import pkgutil
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import chatstack
 import chatstack.providers
 import chatstack.stores
 from chatstack import Strategy
 from chatstack.config.recipes import COUNTERS, LAYERS, PROVIDERS, STORES
+from chatstack.config.schema import pipeline_schema
 from chatstack.providers.sdk_provider import SdkProvider
+from chatstack.testing import StoreContract
+from tests.contract.test_layers import enrolled
+from tests.stores import test_store_contract
 
 NOT_IN_A_FILE = {
     "BuiltClient": "what a recipe makes",
@@ -20,6 +27,7 @@ NOT_IN_A_FILE = {
     "Strategy": "the base of strategies",
     "TokenCounter": "the base of counters",
 }
+NAMES = {*LAYERS, *PROVIDERS, *COUNTERS, *STORES}
 
 
 def public() -> Iterator[tuple[str, type]]:
@@ -45,13 +53,13 @@ def is_layer(kind: type) -> bool:
     return is_around and callable(getattr(kind, "send", None))
 
 
-def missing(kinds: Iterator[str], known: set[str]) -> list[str]:
-    return sorted(set(kinds) - known - NOT_IN_A_FILE.keys())
+def missing(kinds: Iterable[str], known: Iterable[str]) -> list[str]:
+    return sorted(set(kinds) - set(known) - NOT_IN_A_FILE.keys())
 
 
 def test_every_public_layer_and_strategy_can_be_named() -> None:
     found = (name for name, kind in public() if is_layer(kind) or issubclass(kind, Strategy))
-    assert missing(found, set(LAYERS)) == []
+    assert missing(found, LAYERS) == []
 
 
 def test_every_public_counter_can_be_named() -> None:
@@ -67,8 +75,30 @@ def test_every_provider_can_be_named() -> None:
     assert missing(found, {name for _, name in PROVIDERS.values()}) == []
 
 
-def test_every_store_of_decisions_can_be_named() -> None:
+def test_every_store_of_decisions_can_be_named_and_keeps_the_contract() -> None:
     methods = ("find", "put", "forget", "aclose")
     kinds = in_packages("chatstack.stores")
-    found = (kind.__name__ for kind in kinds if all(callable(getattr(kind, each, None)) for each in methods))
+    found = {kind.__name__ for kind in kinds if all(callable(getattr(kind, each, None)) for each in methods)}
+    suites = [each for each in vars(test_store_contract).values() if isinstance(each, type)]
+    covered = {each.__name__.removeprefix("Test") for each in suites if issubclass(each, StoreContract)}
     assert missing(found, {name for _, name in STORES.values()}) == []
+    assert missing(found, covered) == []
+
+
+def test_every_layer_that_can_be_named_keeps_the_contract() -> None:
+    named = {name: getattr(importlib.import_module(module), name) for name, module in LAYERS.items()}
+    layers = {name for name, kind in named.items() if not issubclass(kind, Strategy)}
+    assert missing(layers, {kind.__name__ for kind in enrolled()}) == []
+
+
+def test_the_schema_knows_every_name() -> None:
+    schema = json.dumps(pipeline_schema())
+    assert missing(NAMES, re.findall(r'"const": "([^"]+)"', schema)) == []
+
+
+def test_the_table_in_the_readme_has_every_name_and_no_other() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    _, _, rest = readme.partition("| named in a file |")
+    rows = [row.split("|")[1] for row in rest.partition("\n\n")[0].splitlines()[2:]]
+    told = [name for row in rows for name in re.findall("`([^`]+)`", row)]
+    assert sorted(told) == sorted(NAMES)

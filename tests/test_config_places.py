@@ -27,7 +27,7 @@ def wrong_layer(**layer: object) -> str:
         ),
         (
             {"use": "ToolResultClearer", "keep": {"messages": -1}},
-            "config: layers[1].keep.messages: keep.messages=-1 must be a whole number, at least 0",
+            "config: layers[1].keep.messages: expected an integer >= 0: -1",
         ),
         (
             {"use": "ToolResultClearer", "trigger": {"tokens": 5, "messages": 3}},
@@ -68,4 +68,4 @@ def test_what_is_refused_because_of_a_default_is_no_missing_option() -> None:
     assert wrong_layer(use="ClearThenDrop", mentions=0.5).startswith(
         "config: layers[1].target: target=0.35 must be more than mentions=0.5"
     )
-    assert wrong_layer(use="Summarizer").startswith("config: layers[1].max_tokens: max_tokens=None and max_context_it")
+    assert wrong_layer(use="Summarizer").startswith("config: layers[1].max_tokens: max_tokens=None must be given")

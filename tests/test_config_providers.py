@@ -99,11 +99,11 @@ def test_every_provider_of_ours_has_them() -> None:
     [
         ("base_url", "127.0.0.1:8080", "base_url must be like 'https://host:port/path': scheme, host or port"),
         ("base_url", 5, "expected str | null, got int"),
-        ("timeout_seconds", -1, "timeout_seconds must be a number of seconds above 0, or None, not -1"),
+        ("timeout_seconds", -1, "expected a number > 0.0: -1.0"),
         ("timeout_seconds", "5", "expected float | null, got str"),
-        ("max_retries", -1, "max_retries must be a whole number, 0 or more, not -1"),
-        ("window_tokens", 0, "window_tokens must be a whole number above 0, or None, not 0"),
-        ("stall_seconds", 0, "stall_seconds must be a number of seconds above 0, or None, not 0"),
+        ("max_retries", -1, "expected an integer >= 0: -1"),
+        ("window_tokens", 0, "expected an integer >= 1: 0"),
+        ("stall_seconds", 0, "expected a number > 0.0: 0.0"),
         ("max_tokens_field", "tokens", "expected 'max_completion_tokens' | 'max_tokens', got str"),
     ],
 )

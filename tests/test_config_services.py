@@ -121,7 +121,7 @@ def test_an_option_of_a_counter_is_checked_although_an_equal_one_is_there() -> N
         ),
         (
             {"use": "chars", "chars_per_token": 0},
-            "config: layers[0].counter.chars_per_token: chars_per_token=0.0 must be greater than 0",
+            "config: layers[0].counter.chars_per_token: expected a number > 0.0: 0.0",
         ),
         (
             {"use": "estimating", "dialect": "klingon"},
@@ -270,7 +270,7 @@ def test_a_memory_without_a_store_has_its_bounds_from_the_config() -> None:
     [
         ("sqlite", "config: memory: expected a table of names and values, got a str"),
         ({"stor": {}}, "config: memory.stor: unknown option of ContextMemory; did you mean 'store'?"),
-        ({"max_entries": 0}, "config: memory.max_entries: max_entries=0 must be greater than 0"),
+        ({"max_entries": 0}, "config: memory.max_entries: expected an integer >= 1: 0"),
         ({"max_entries": "7"}, "config: memory.max_entries: expected int, got str: '7'"),
         ({"store": {"use": "sqlite", "path": "a"}}, "config: memory.scope: scope='' must name whose decisions "),
         ({"scope": "t"}, "config: memory.scope: scope=... must name whose decisions "),
@@ -285,7 +285,7 @@ def test_a_memory_without_a_store_has_its_bounds_from_the_config() -> None:
         ({"clock": None}, "config: memory.clock: wants an object that no config can hold, got None"),
         (
             {"store": {"use": "sqlite", "path": "a"}, "scope": "t", "store_timeout_seconds": 0},
-            "config: memory.store_timeout_seconds: SharedDecisions: timeout_seconds=0.0 must be greater than 0",
+            "config: memory.store_timeout_seconds: expected a number > 0.0: 0.0",
         ),
     ],
 )

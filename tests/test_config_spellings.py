@@ -60,10 +60,10 @@ def test_its_spellings_are_taken_with_our_name_of_the_layer_too() -> None:
         ({"use": "ToolResultClearer", "exclude_tool": []}, "did you mean 'exclude_tools'"),
         ({"use": "ToolResultClearer", "excludeTools": "a"}, r"layers\[0\]\.excludeTools: expected array"),
         ({"use": "ToolResultClearer", "clearToolInputs": ["a", 3]}, r"layers\[0\]\.clearToolInputs\[1\]: expected str"),
-        ({"use": "ToolResultClearer", "clearAtLeast": -1}, r"layers\[0\]\.clearAtLeast: clear_at_least=-1 must be"),
+        ({"use": "ToolResultClearer", "clearAtLeast": -1}, r"layers\[0\]\.clearAtLeast: expected an integer >= 0: -1"),
         (
             {"type": "ContextEditingMiddleware", "options": {"maxContextTokens": 0}},
-            r"layers\[0\]\.options\.maxContextTokens: max_context_tokens=0 must be",
+            r"layers\[0\]\.options\.maxContextTokens: expected an integer >= 1: 0",
         ),
         ({**XPERT, "name": 3}, r"layers\[0\]\.name: expected text, got 3"),
     ],

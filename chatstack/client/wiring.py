@@ -6,11 +6,11 @@ import difflib
 import functools
 import inspect
 import types
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
+from chatstack.client.hints import hints_of, kinds
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.errors import WiringError
 
@@ -49,7 +49,9 @@ still refuses a stack that nobody gives one."""
 @dataclass(frozen=True, slots=True)
 class _Parameter:
     name: str
-    hint: object
+    kind: type | None
+    """The class that a container is asked for."""
+    takes_resolver: bool
     has_default: bool
 
 
@@ -68,20 +70,12 @@ def _blueprint(factory: Layer) -> _Blueprint:
             f"{name_of(factory)}: takes no inner client; a layer's first parameter is what it wraps",
             layer=name_of(factory),
         )
-    bound: Mapping[str, object] = {}
-    made_by: object = factory
-    if isinstance(factory, functools.partial):
-        made_by, bound = factory.func, factory.keywords
-    source: object = made_by.__init__ if isinstance(made_by, type) else made_by  # type: ignore[misc]
-    try:
-        hints = typing.get_type_hints(source)
-    except (NameError, TypeError):  # a hint that cannot be evaluated cannot be resolved either
-        hints = {}
-    rest = parameters[1:]
+    bound: Mapping[str, object] = factory.keywords if isinstance(factory, functools.partial) else {}
+    hints, rest = hints_of(cast("object", factory)), parameters[1:]
     return _Blueprint(
         tuple(
-            _Parameter(each.name, hints.get(each.name), not _is_missing(each.default))
-            for each in rest
+            _Parameter(each.name, service_type(hint), _is_resolver(hint), not _is_missing(each.default))
+            for each, hint in ((each, hints.get(each.name)) for each in rest)
             if each.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
             and each.name not in bound
         ),
@@ -128,17 +122,17 @@ def wire(
         check_options(options, option_names(factory), name)
     given = dict(options)
     for parameter in blueprint.parameters:
-        kind = service_type(parameter.hint)
+        kind = parameter.kind
         if parameter.name in given:
             _check_instance(name, parameter.name, given[parameter.name], kind)
             continue
-        if parameter.hint is not None and _is_resolver(parameter.hint):
+        if parameter.takes_resolver:
             if has_resolver or not parameter.has_default:  # without a container, a layer should know that there is none
                 given[parameter.name] = resolve
         elif kind is not None and (found := ask(resolve, kind)) is not _UNBOUND:
             given[parameter.name] = found
         elif not parameter.has_default:
-            raise _nothing_for(name, parameter, kind, has_resolver)
+            raise _nothing_for(name, parameter, has_resolver)
     try:
         made = cast("object", factory(inner, **given))
     except TypeError as error:
@@ -168,12 +162,9 @@ def _check_instance(name: str, parameter: str, given: object, kind: type | None)
 
 def service_type(hint: object) -> type | None:
     """The class that a hint asks a container for; None for plain values such as ``int`` or ``Literal``."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kinds = [kind for kind in typing.get_args(hint) if kind is not type(None)]
-        return service_type(kinds[0]) if len(kinds) == 1 else None
-    if isinstance(hint, type) and hint.__module__ != "builtins":
-        return hint
-    return None
+    choices = [kind for kind in kinds(hint) if kind is not types.NoneType]
+    kind = choices[0] if len(choices) == 1 else None
+    return kind if isinstance(kind, type) and kind.__module__ != "builtins" else None
 
 
 _UNBOUND = object()
@@ -213,9 +204,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _is_resolver(hint: object) -> bool:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(kind == Resolver for kind in typing.get_args(hint))
-    return hint == Resolver
+    return any(kind == Resolver for kind in kinds(hint))
 
 
 def option_names(factory: Layer) -> list[str]:
@@ -231,8 +220,8 @@ def check_options(options: Iterable[str], known: list[str], name: str, *, also: 
             raise WiringError(f"layer {name!r}: unknown option {option!r}; {hint}", layer=name, parameter=option)
 
 
-def _nothing_for(name: str, parameter: _Parameter, kind: type | None, has_resolver: bool) -> WiringError:
-    remedy = f"pass {parameter.name}=... to .use()"
+def _nothing_for(name: str, parameter: _Parameter, has_resolver: bool) -> WiringError:
+    remedy, kind = f"pass {parameter.name}=... to .use()", parameter.kind
     if kind is not None:
         where = "bind it in the container" if has_resolver else "build with a resolver that has it"
         remedy = f"{remedy}, or {where}"

@@ -104,18 +104,14 @@ def made_of(
     *,
     wanted: str,
     methods: Sequence[str],
-    said_as: Mapping[str, str] | None = None,
 ) -> object:
-    """What it makes of checked options: a thing of the kind that is wanted, which has these methods.
-
-    ``said_as`` has other names that its errors have for its options.
-    """
+    """What it makes of checked options: a thing of the kind that is wanted, which has these methods."""
     with told_at(here, offer):
         known = {each.name: each for each in service_options(make)}
     for name, option in known.items():
         if option.default is REQUIRED and name not in given:
             raise WiringError(f"{here}.{name}: is missing", parameter=name)
-    spelt, hidden = {**{name: name for name in known}, **(said_as or {})}, hidden_texts(given, known)
+    spelt, hidden = {name: name for name in known}, hidden_texts(given, known)
     with told_at(here, offer, made_by=make, spelt=spelt, hidden=hidden):
         made = cast("Callable[..., object]", make)(**given)
     check_made(made, here, offer, wanted=wanted, methods=methods)

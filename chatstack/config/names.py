@@ -196,11 +196,7 @@ class Services:
         given = arguments(ContextMemory, content, here, None)
         if store is not None:
             given["store"] = self._store(store, f"{here}.store")
-        said_as = {"timeout_seconds": "store_timeout_seconds"}
-        return cast(
-            "ContextMemory",
-            made_of(ContextMemory, given, here, None, wanted="ContextMemory", methods=(), said_as=said_as),
-        )
+        return cast("ContextMemory", made_of(ContextMemory, given, here, None, wanted="ContextMemory", methods=()))
 
     def _store(self, section: object, here: str) -> object:
         name, options, place = _used(section, here)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias, cast
 
+from chatstack.client.hints import bare, hints_of, is_plain, kinds
 from chatstack.client.protocol import ChatClient
 from chatstack.client.wiring import Layer, Resolver, option_names, service_type
-from chatstack.config.values import is_plain
 from chatstack.context.strategy import StrategyApplier
 from chatstack.stack.services import SupportsLayer
 from chatstack.tokens.counter import TokenCounter
@@ -79,7 +79,7 @@ def provider_options(make: object) -> tuple[Option, ...]:
 
 def takes_tools(option: Option) -> bool:
     """Whether an option is a list of tools, which a config names by where they are imported from."""
-    inside = [kind for each in typing.get_args(option.hint) for kind in (each, *typing.get_args(each))]
+    inside = [kind for each in typing.get_args(bare(option.hint)) for kind in (each, *typing.get_args(each))]
     return option.form == "code" and any((typing.get_origin(kind) or kind) is Tool for kind in inside)
 
 
@@ -111,7 +111,7 @@ def applying_layer(strategy: type[SupportsLayer[...]], options: Mapping[str, obj
 def _options(source: object, names: list[str]) -> tuple[Option, ...]:
     if not names:
         return ()
-    hints, parameters = _hints_of(source), {each.name: each for each in _parameters(source)}
+    hints, parameters = hints_of(source), {each.name: each for each in _parameters(source)}
     fields = {each.name: each for each in _fields(source)}
     found: list[Option] = []
     for name in names:
@@ -128,29 +128,19 @@ def _options(source: object, names: list[str]) -> tuple[Option, ...]:
     return tuple(found)
 
 
-def _hints_of(source: object) -> dict[str, object]:
-    """The type hints of what a callable takes; none if they cannot be evaluated."""
-    made_by: object = source.func if isinstance(source, functools.partial) else source
-    try:
-        return typing.get_type_hints(made_by.__init__ if isinstance(made_by, type) else made_by)  # type: ignore[misc]
-    except (NameError, TypeError):
-        return {}
-
-
 def _is_closed(hint: object) -> bool:
     """Whether it is a number, a switch or one of a few names: nothing that anybody keeps to himself."""
-    kind: object = typing.get_origin(hint) or hint
-    if kind is typing.Union or kind is types.UnionType:
-        return all(_is_closed(each) for each in typing.get_args(hint))
-    return kind is typing.Literal or (isinstance(kind, type) and issubclass(kind, int | float | Enum | types.NoneType))
+    found = [typing.get_origin(each) or each for each in kinds(hint)]
+    closed = (int, float, Enum, types.NoneType)
+    return all(kind is typing.Literal or (isinstance(kind, type) and issubclass(kind, closed)) for kind in found)
 
 
 def _form(hint: object) -> Form:
-    if any(each == Resolver for each in (hint, *typing.get_args(hint))):
+    if any(each == Resolver for each in kinds(hint)):
         return "service"
     if is_plain(hint):
         return "plain"
-    if typing.get_origin(hint) is Sequence and typing.get_args(hint) == (ChatClient,):
+    if typing.get_origin(bare(hint)) is Sequence and typing.get_args(bare(hint)) == (ChatClient,):
         return "clients"
     kind = service_type(hint)
     if kind is None or kind.__module__ in ("collections.abc", "typing"):

@@ -50,7 +50,7 @@ from chatstack.config.options import (
     takes_any,
     unhinted,
 )
-from chatstack.config.spellings import OPTIONS, Entry, check_choices, entry_of
+from chatstack.config.spellings import OPTIONS, Entry, entry_of
 from chatstack.config.values import Config, check_keys, converted, key_shown, kind_of, nearest_to, shown, table
 from chatstack.errors import WiringError
 from chatstack.providers import registry
@@ -186,7 +186,6 @@ class _Builder:
         source = cast("LayerSource", loaded)
         if name is not None and not (isinstance(name, str) and name):
             raise WiringError(f"{here}.name: expected text, got {shown(name)}")
-        check_choices(str(use), read)
         layer = name or str(use)
         checked, known_options = self._checked(source, read, layer, offer)
         with told_at(here, offer, layer=layer):

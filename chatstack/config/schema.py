@@ -1,8 +1,8 @@
 """A JSON schema of configs, for editors that complete and check; made of the signatures of what a config can name.
 
-``pipeline.schema.json`` beside this file is the one of what is built in; ``chatstack schema`` adds the names that
-installed plugins offer. It accepts what ``from_config`` accepts, save what a schema cannot say: that one value is to be
-less than another, that no two layers are given one name, that a number is none.
+``chatstack schema`` prints it, with the names that installed plugins offer. It accepts what ``from_config`` accepts,
+save what a schema cannot say: that one value is to be less than another, that no two layers are given one name, that a
+number is none.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from chatstack import plugins
+from chatstack.client.hints import as_data, bare, takes_none
+from chatstack.client.options import needs_one_of, one_of
 from chatstack.client.protocol import layer_kind
 from chatstack.client.wiring import name_of
-from chatstack.config.bounds import BOUNDS, ONE_OF
 from chatstack.config.imported import NAME
 from chatstack.config.options import REQUIRED, Option, options_of, provider_options, service_options, takes_tools
 from chatstack.config.recipes import COUNTERS, LAYERS, PROVIDERS, STORES
-from chatstack.config.spellings import CHOICES, OPTIONS, TYPES
-from chatstack.config.values import LARGEST, struct_in, takes_none, without_paths
+from chatstack.config.spellings import OPTIONS, TYPES
+from chatstack.config.values import LARGEST, struct_in
 from chatstack.context.memory import ContextMemory
 from chatstack.stack.recipe import AT_MOST_ONE
 
@@ -35,16 +36,13 @@ _SHOWN = 80
 
 _NAME: Schema = {"type": ["string", "null"], "minLength": 1}
 
-SHIPPED = "pipeline.schema.json"
-"""The file beside this one."""
-
 
 def pipeline_schema(*, with_plugins: bool = False) -> Schema:
     """The schema, with the names of the plugins that may be loaded if asked for; of those, the options are not known,
     for nothing of them is imported."""
     offered: Callable[[Sequence[str]], list[str]] = plugins.names if with_plugins else lambda _: []
     layers = {name: getattr(importlib.import_module(module), name) for name, module in LAYERS.items()}
-    bare = [name for name in layers if not _required(options_of(layers[name])) and name not in ONE_OF]
+    bare = [name for name in layers if not _required(options_of(layers[name])) and not needs_one_of(layers[name])]
     foreign = [each for each in offered(("chatstack.layers", "chatstack.strategies")) if each not in LAYERS]
     entries = [_one_of([*bare, *foreign]), *(_ref(name) for name in layers), *(_ref(name) for name in TYPES)]
     return {
@@ -83,20 +81,20 @@ def written(schema: Schema) -> str:
 def _layer(name: str, source: object) -> Schema:
     options = options_of(source)
     properties = {"use": {"const": name}, "name": _NAME, **_properties(options, name)}
-    return {"description": summary(source), **_table(properties, ["use", *_required(options)]), **_rules(name)}
+    return {"description": summary(source), **_table(properties, ["use", *_required(options)]), **_rules(name, source)}
 
 
 def _other_spelling(name: str, layer: str, source: object) -> Schema:
     options = options_of(source)
-    inside = {**_table(_properties(options, layer), _required(options)), **_rules(layer)}
+    inside = {**_table(_properties(options, layer), _required(options)), **_rules(layer, source)}
     properties: Schema = {"type": {"const": name}, "name": _NAME, "options": inside}
     return {"description": f"Another spelling of {layer}.", **_table(properties, ["type"])}
 
 
-def _rules(layer: str) -> Schema:
+def _rules(layer: str, source: object) -> Schema:
     """What a layer says of several of its options at once."""
     twice = [{"not": {"required": [theirs, ours]}} for theirs, ours in OPTIONS.get(layer, {}).items()]
-    one_of = [_has(each, {"not": {"type": "null"}}) for each in ONE_OF.get(layer, ())]
+    one_of = [_has(each, {"not": {"type": "null"}}) for each in needs_one_of(source)]
     return {**({"allOf": twice} if twice else {}), **({"anyOf": one_of} if one_of else {})}
 
 
@@ -127,10 +125,7 @@ def _memory() -> Schema:
     return {
         **_table({"store": _or_null(_ref("store")), **_properties(options, "ContextMemory")}),
         "if": _has("store", {"not": {"type": "null"}}),
-        "then": {
-            "properties": {"scope": {"minLength": 1}, "store_timeout_seconds": {"exclusiveMinimum": 0}},
-            "required": ["scope"],
-        },
+        "then": {"properties": {"scope": {"minLength": 1}}, "required": ["scope"]},
         "else": {"properties": {"scope": {"const": ""}}},
     }
 
@@ -160,14 +155,14 @@ def _properties(options: Iterable[Option], owner: str) -> Schema:
     found: Schema = {}
     other = {ours: theirs for theirs, ours in OPTIONS.get(owner, {}).items()}
     for option in options:
-        if (schema := _value(option, owner)) is not None:
+        if (schema := _value(option)) is not None:
             found[option.name] = schema
             if option.name in other:
                 found[other[option.name]] = schema
     return found
 
 
-def _value(option: Option, owner: str) -> Schema | None:
+def _value(option: Option) -> Schema | None:
     """What a config can say of an option; None if nothing."""
     if option.form == "clients":
         return {"type": "array", "items": _ref("provider"), "minItems": 1}
@@ -176,11 +171,11 @@ def _value(option: Option, owner: str) -> Schema | None:
         return _or_null(schema) if takes_none(option.hint) else schema
     if option.form != "plain":
         return _nothing(option)
-    if kinds := CHOICES.get(owner, {}).get(option.name):
-        entries: Schema = {name: _plain(hint, f"{option.name}.{name}", owner) for name, hint in kinds.items()}
+    if choice := one_of(option.hint):
+        entries: Schema = {name: _plain(hint) for name, hint in choice.choices.items()}
         schema = {**_table(entries), "minProperties": 1, "maxProperties": 1}
     else:
-        schema = _plain(option.hint, option.name, owner)
+        schema = _plain(option.hint)
     if isinstance(option.default, bool | int | float | str | dict) and len(str(cast("Any", option).default)) <= _SHOWN:
         schema["default"] = cast("Any", option).default
     return schema
@@ -193,21 +188,19 @@ def _nothing(option: Option) -> Schema | None:
     if takes_tools(option):
         told = "Where tools are imported from: package.module:function. Others are given in code."
         return {"type": "array", "items": {"type": "string", "pattern": NAME}, "description": told}
-    if option.form == "code" and typing.get_origin(option.hint) in (Sequence, list, tuple):
+    if option.form == "code" and typing.get_origin(bare(option.hint)) in (Sequence, list, tuple):
         return {"type": "array", "maxItems": 0, "description": "Given in code."}
     return None
 
 
-def _plain(hint: object, name: str, owner: str) -> Schema:
+def _plain(hint: object) -> Schema:
     if (struct := struct_in(hint)) is not None:
         names = [each.name for each in msgspec.structs.fields(struct) if each.required]
         return _or_null({"type": "object", "required": names})
-    schema = cast("Schema", msgspec.json.schema(without_paths(hint)))
-    if schema == {"anyOf": [{"type": "integer"}, {"type": "number"}]}:
-        schema = {"type": "number"}
-    elif "'integer'" in str(schema):
+    schema = cast("Schema", msgspec.json.schema(as_data(hint)))
+    if "'integer'" in str(schema):
         schema["maximum"] = LARGEST
-    return {**schema, **BOUNDS.get(f"{owner}.{name}", BOUNDS.get(name, {}))}
+    return schema
 
 
 def _required(options: Iterable[Option]) -> list[str]:

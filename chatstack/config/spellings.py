@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from chatstack.config.values import Config, check_keys, converted, key_shown, nearest_to, table
+from chatstack.config.values import Config, check_keys, key_shown, table
 from chatstack.errors import WiringError
 
 TYPES: Mapping[str, str] = {"ContextEditingMiddleware": "ToolResultClearer"}
@@ -23,13 +23,6 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Other names of options, by layer, and which of ours they stand for."""
-CHOICES: Mapping[str, Mapping[str, Mapping[str, object]]] = {
-    "ToolResultClearer": {
-        "trigger": {"tokens": int, "messages": int, "fraction": int | float},
-        "keep": {"tokens": int, "messages": int, "fraction": int | float},
-    },
-}
-"""Options that are a table of exactly one of some names, and the type hints of what stands there."""
 
 
 class Entry(NamedTuple):
@@ -75,21 +68,3 @@ def _renamed(content: Config, here: str) -> Entry:
             theirs[name] = key
         found[name] = value
     return Entry(found, theirs, here)
-
-
-def check_choices(layer: str, entry: Entry) -> None:
-    """Check what stands in such a table, and have it as its type hint wants it. Raises ``WiringError``."""
-    for option, kinds in CHOICES.get(layer, {}).items():
-        value = entry.options.get(option)
-        if isinstance(value, Mapping):
-            place = entry.place(option)
-            given = table(cast("object", value), place)
-            for key in given:
-                if key not in kinds:
-                    raise WiringError(
-                        f"{place}.{key_shown(key)}: unknown key; {nearest_to(key, kinds)}", parameter=f"{option}.{key}"
-                    )
-            entry.options[option] = {
-                key: converted(each, kinds[key], f"{place}.{key}", parameter=f"{option}.{key}")
-                for key, each in given.items()
-            }

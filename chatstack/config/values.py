@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import reprlib
 import sys
-import types
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import date, time, timedelta
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from enum import Enum
 from pathlib import PurePath
 from typing import Any, TypeAlias, cast
-from uuid import UUID
 
 import msgspec
 
+from chatstack.client.hints import as_data, is_plain, kinds, takes_none
+from chatstack.client.options import OneOf, one_of
 from chatstack.client.wiring import nearest
 from chatstack.errors import WiringError
 from chatstack.values.surrogates import lone_surrogate_in
@@ -32,8 +29,6 @@ _VALUE_CHARS = 80
 MESSAGE_CHARS = 400
 """How much of what somebody else says about it: a layer, a reader."""
 _DATA = (bool, int, float, str, type(None))
-_SIMPLE: tuple[type, ...] = (*_DATA, PurePath, Enum, msgspec.Struct, date, time, timedelta, Decimal, UUID)
-_CONTAINERS: tuple[object, ...] = (Mapping, Sequence, Collection, Iterable, dict, list, tuple, set, frozenset)
 
 
 def converted(
@@ -52,14 +47,16 @@ def converted(
     if not is_plain(hint) and _is_data(value) and not (value is None and takes_none(hint)):
         raise wrong(f"{no_data}; give it in code: stack.override({layer!r}, {parameter}=...)" if layer else no_data)
     value = _number(value, hint)
-    if isinstance(value, Decimal) and Decimal in _kinds(hint):
+    if isinstance(value, Decimal) and Decimal in kinds(hint):
         return value
     if isinstance(value, int) and abs(value) > LARGEST:
         raise wrong(f"a number of {value.bit_length():,} bits is too large")
     if isinstance(value, str) and lone_surrogate_in(value) is not None:
         raise wrong("holds half a character, which cannot be sent")
+    if (choice := one_of(hint)) is not None and isinstance(value, Mapping):
+        return _chosen(cast("Config", value), choice, here, layer=layer, parameter=parameter)
     try:
-        return cast("object", msgspec.convert(value, type=without_paths(hint), dec_hook=_made))
+        return cast("object", msgspec.convert(value, type=as_data(hint), dec_hook=_made))
     except msgspec.ValidationError as error:
         inside = _value_hint(hint)
         if isinstance(value, Mapping) and inside is not None:
@@ -73,6 +70,7 @@ def converted(
             text = f"{text}{at}{path}"
         elif text.startswith("Invalid enum value") and (choices := _choices(hint)):
             text = f"expected {choices}, got {type(cast('Any', value)).__name__}"
+        text = re.sub(r"int (?=[<>])", "an integer ", re.sub(r"float (?=[<>])", "a number ", text))
         said = text.partition(" '")[0] if is_hidden else f"{cut(text)}: {shown(cast('Any', value))}"
         raise wrong(f"{said[:1].lower()}{said[1:]}", here) from error
     except NotImplementedError as error:
@@ -81,64 +79,42 @@ def converted(
         return value
 
 
+def _chosen(given: Config, choice: OneOf, here: str, *, layer: str, parameter: str) -> dict[str, object]:
+    """A table of which a layer takes one entry, each entry as its own hint wants it."""
+    found: dict[str, object] = {}
+    for key, each in table(given, here).items():
+        place, called = f"{here}.{key_shown(key)}", f"{parameter}.{key}"
+        if key not in choice.choices:
+            raise WiringError(f"{place}: unknown key; {nearest_to(key, choice.choices)}", parameter=called)
+        found[key] = converted(each, choice.choices[key], place, layer=layer, parameter=called)
+    return found
+
+
 def _number(value: object, hint: object) -> object:
     """A number as the hint has it: 5.0 where a whole one is wanted, for JSON does not tell it from 5."""
-    kinds = _kinds(hint)
-    if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
+    wanted = kinds(hint)
+    if isinstance(value, float) and value.is_integer() and int in wanted and float not in wanted:
         return int(value)
-    if type(value) is int and float in kinds and int not in kinds and abs(value) < sys.float_info.max:
+    if type(value) is int and float in wanted and int not in wanted and abs(value) < sys.float_info.max:
         return float(value)
     return value
 
 
 def struct_in(hint: object) -> type[msgspec.Struct] | None:
     """The kind of table that the hint names, if it names one."""
-    structs = [each for each in _kinds(hint) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    structs = [each for each in kinds(hint) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
     return structs[0] if structs else None
-
-
-def takes_none(hint: object) -> bool:
-    """Whether the hint names None beside others."""
-    return type(None) in _kinds(hint)
-
-
-def _kinds(hint: object) -> tuple[object, ...]:
-    """The types between which a hint leaves the choice."""
-    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-
-
-def is_plain(hint: object) -> bool:
-    """Whether values of that type can be written in a file: text, numbers, switches, lists and tables of those."""
-    arguments = typing.get_args(hint)
-    kind: object = typing.get_origin(hint) or hint
-    if kind is typing.Literal or kind is typing.Any:
-        return True
-    if kind is typing.Union or kind is types.UnionType:
-        return any(is_plain(each) for each in arguments if each is not type(None))
-    if kind in _CONTAINERS:
-        return all(each is ... or is_plain(each) for each in arguments)
-    if typing.is_typeddict(kind) or not isinstance(kind, type):
-        return True  # a new type, a variable: nothing speaks against it
-    return kind is object or issubclass(kind, _SIMPLE)
-
-
-def without_paths(hint: object) -> object:
-    """The hint without ``os.PathLike``, which msgspec does not know beside text, and without ``Decimal`` beside
-    ``float``, which text would do for: no file holds either."""
-    left_out = (os.PathLike, *((Decimal,) if float in _kinds(hint) else ()))
-    kept = [each for each in _kinds(hint) if (typing.get_origin(each) or each) not in left_out]
-    return typing.Union[tuple(kept)] if kept else hint  # noqa: UP007 - made from a list
 
 
 def _choices(hint: object) -> str:
     """Return what a hint of names, and of others beside them, leaves to choose from; "" if it has no names."""
     names = [
         repr(name)
-        for each in _kinds(hint)
+        for each in kinds(hint)
         if typing.get_origin(each) is typing.Literal
         for name in typing.get_args(each)
     ]
-    others = [each.__name__ for each in _kinds(hint) if isinstance(each, type) and each is not type(None)]
+    others = [each.__name__ for each in kinds(hint) if isinstance(each, type) and each is not type(None)]
     return " | ".join([*others, *names, *(["null"] if takes_none(hint) else [])]) if names else ""
 
 
@@ -153,7 +129,7 @@ def _made(kind: type, value: object) -> object:
 
 def _value_hint(hint: object) -> object:
     """What the values of a mapping are to be; None if the hint is no mapping's."""
-    found = [typing.get_args(each) for each in _kinds(hint) if typing.get_origin(each) in (Mapping, dict)]
+    found = [typing.get_args(each) for each in kinds(hint) if typing.get_origin(each) in (Mapping, dict)]
     return found[0][1] if len(found) == 1 and len(found[0]) == 2 else None
 
 

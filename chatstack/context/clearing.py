@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from chatstack.client.options import NonNegativeInt, check_options
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
 from chatstack.context.pairing import Answered, alone, answered_calls, as_it_came
@@ -43,7 +44,7 @@ class Clearable(NamedTuple):
         return self.answered.position if self.call is self.answered.call else self.answered.call_position
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ClearToolResults(Strategy):
     """From ``trigger`` on, replaces the content of old tool results by a placeholder: all but the newest, at once.
 
@@ -65,9 +66,12 @@ class ClearToolResults(Strategy):
     exclude_tools: tuple[str, ...] = ()
     placeholder: str = "[cleared]"
     clear_tool_inputs: bool | tuple[str, ...] = False
-    clear_at_least: int | Literal["pays"] = 0
+    clear_at_least: NonNegativeInt | Literal["pays"] = 0
     name = "clear_tool_results"
     quotes_nothing = True
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     @property
     def needs_window(self) -> bool:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, TypeAlias
 
+from msgspec import Meta
+
+from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
 from chatstack.context.handles import filled, handle_of
@@ -19,11 +23,13 @@ from chatstack.context.units import Unit
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import ToolResult
 
+ListShare: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
+
 _LEAST = 64
 """Tokens of a new result that are left in any case."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ClearThenDrop(Strategy):
     """Above ``max_tokens``, clears all tool results but the newest, drops the oldest units if that is not enough, and
     leaves a list of the names that were in them in the place of one cleared result.
@@ -37,26 +43,18 @@ class ClearThenDrop(Strategy):
     ``{tool}``, ``{tokens}`` and ``{handle}``.
     """
 
-    max_tokens: int | None = None
+    max_tokens: PositiveInt | None = None
     _: KW_ONLY
-    target: float = 0.35
-    keep_recent: float = 0.1
-    newest_result: float = 0.2
-    mentions: float = 0.05
+    target: Share = 0.35
+    keep_recent: ShareOrZero = 0.1
+    newest_result: ShareOrZero = 0.2
+    mentions: ListShare = 0.05
     placeholder: str = "[cleared]"
     name = "clear_then_drop"
     quotes_nothing = True
 
     def __post_init__(self) -> None:
-        limit: object = self.max_tokens
-        if limit is not None and (type(limit) is not int or limit <= 0):
-            raise wrong("ClearThenDrop", "max_tokens", limit, "a whole number of tokens greater than 0, or None")
-        if not isinstance(self.placeholder, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise wrong("ClearThenDrop", "placeholder", self.placeholder, "text")
-        for name in ("target", "keep_recent", "newest_result", "mentions"):
-            share: object = getattr(self, name)
-            if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-                raise wrong("ClearThenDrop", name, share, "a share of max_tokens, from 0 to 1")
+        check_options(self)
         if not self.mentions < self.target:
             raise wrong("ClearThenDrop", "target", self.target, f"more than mentions={self.mentions:g}")
 

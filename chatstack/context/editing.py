@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 from opentelemetry.trace import Span
 
+from chatstack.client.options import options_key, versioned
 from chatstack.client.protocol import ChatClient, chain, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement
@@ -42,10 +43,10 @@ from chatstack.values.responses import ChatResponse
 
 @dataclass(frozen=True, slots=True)
 class ContextEditing:
-    """The work of every context layer around its strategy. ``owner`` names the layer's options, ``place`` its place in
-    the recipe: choices are kept under it, whatever the options. ``layer`` is what errors call it. ``by_original``
-    recognises messages that came edited by what they were before, so that an edit further out leaves standing what was
-    decided here."""
+    """The work of every context layer around its strategy. ``owner`` names the layer's options, ``place`` its version
+    and its place in the recipe: choices are kept under it, whatever the options. ``layer`` is what errors call it.
+    ``by_original`` recognises messages that came edited by what they were before, so that an edit further out leaves
+    standing what was decided here."""
 
     memory: ContextMemory
     telemetry: Telemetry
@@ -67,25 +68,24 @@ class ContextEditing:
     def around(
         cls,
         inner: ChatClient,
-        owner: str,
+        options: object,
         *,
-        layer: str,
         memory: ContextMemory,
         telemetry: Telemetry,
         counter: TokenCounter,
         calibration: Calibration,
         by_original: bool = False,
     ) -> ContextEditing:
-        """That of a layer which wraps this client: what its provider says of itself is taken over."""
+        """That of a layer around this client; ``options`` is the layer, or its strategy, whose options count."""
         info = provider_info(inner)
         reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
-        owner = f"{owner},{counter!r}"
-        place = f"{layer}/{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
+        layer, owner = type(options).__name__, f"{options_key(options)},{options_key(counter)}"
+        place = f"{versioned(options)}#{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
         return cls(memory, telemetry, counter, owner, layer, place, reserve, calibration, model, by_original)
 
     def __post_init__(self) -> None:
         counter = self.counter
-        check_counter(self.layer, counter, is_shared=self.memory.shared is not None)
+        check_counter(self.layer, counter)
         object.__setattr__(self, "size_of", self.memory.sizes_by(counter))
         opening = Opening(
             self.memory,

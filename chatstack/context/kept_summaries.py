@@ -30,7 +30,8 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptSummaries:
-    """Summaries by what they are about, in the memory and in its store. ``version`` is that of the prompt."""
+    """Summaries by what they are about, in the memory and in its store. ``version`` names what writes them:
+    the layer and its version, and the prompt."""
 
     agreement: Agreement
     version: str

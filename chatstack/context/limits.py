@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
 from chatstack.errors import WiringError
 from chatstack.tokens.counter import TokenCounter
@@ -40,27 +39,8 @@ class Limits(msgspec.Struct, frozen=True):
         )
 
 
-def check_share(owner: str, name: str, value: object, of: str) -> None:
-    """Refuse what is no share of that. Raises ``WiringError``."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
-        raise wrong(owner, name, value, f"a share of {of}: greater than 0, at most 1")
-
-
-def check_window(owner: str, value: object) -> None:
-    """Refuse what is neither a number of tokens nor "auto", the model's own window. Raises ``WiringError``."""
-    if value != "auto" and (type(value) is not int or value <= 0):
-        raise wrong(owner, "max_context_tokens", value, 'a whole number of tokens greater than 0, or "auto"')
-
-
-def check_limit(owner: str, name: str, value: object) -> None:
-    """Refuse what is no limit. Raises ``WiringError``."""
-    if value is not None and (type(value) is not int or value < 1):
-        raise wrong(owner, name, value, "a whole number, at least 1, or None")
-
-
-def check_counter(layer: str, counter: object, *, is_shared: bool) -> None:
-    """Refuse what cannot count for a layer: sizes are kept by counter, and choices by its repr where processes share
-    them. Raises ``WiringError``."""
+def check_counter(layer: str, counter: object) -> None:
+    """Refuse what cannot count for a layer: sizes are kept by counter. Raises ``WiringError``."""
     kind = type(counter).__name__
     if not isinstance(counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
         told = f"counter={kind!r} must be a TokenCounter"
@@ -71,13 +51,6 @@ def check_counter(layer: str, counter: object, *, is_shared: bool) -> None:
         raise WiringError(
             f"{layer}: counter {kind} cannot be hashed, and sizes are kept by counter: a dataclass needs "
             "eq=False, or frozen=True",
-            layer=layer,
-            parameter="counter",
-        )
-    if is_shared and type(counter).__repr__ is object.__repr__:
-        raise WiringError(
-            f"{layer}: counter {kind} has no repr of its own, and processes share decisions under it: write "
-            "__repr__, naming every option",
             layer=layer,
             parameter="counter",
         )

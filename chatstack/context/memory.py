@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, cast
 
+from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments
 from chatstack.context.bounded import Bounded, put_term
 from chatstack.context.choices import Bound, Choice, lengths_before_answer
 from chatstack.context.conversations import NOTHING_CHOSEN, Chosen
@@ -59,22 +59,21 @@ class ContextMemory:
     def __init__(
         self,
         *,
-        max_megabytes: float = 256,
-        max_entries: int = 100_000,
-        max_messages: int = 100_000,
+        max_megabytes: PositiveFloat = 256,
+        max_entries: PositiveInt = 100_000,
+        max_messages: PositiveInt = 100_000,
         clock: Callable[[], float] = time.monotonic,
         store: DecisionStore | None = None,
         scope: str = "",
-        store_timeout_seconds: float = 0.25,
+        store_timeout_seconds: PositiveFloat = 0.25,
     ) -> None:
-        for name, given in (("max_entries", max_entries), ("max_messages", max_messages)):
-            if type(given) is not int or given < 1:
-                raise WiringError(f"ContextMemory: {name}={given} must be greater than 0", parameter=name)
-        if type(max_megabytes) not in (int, float) or not 0 < max_megabytes < math.inf:
-            raise WiringError(
-                f"ContextMemory: max_megabytes={max_megabytes!r} must be a finite number greater than 0",
-                parameter="max_megabytes",
-            )
+        check_arguments(
+            ContextMemory,
+            max_megabytes=max_megabytes,
+            max_entries=max_entries,
+            max_messages=max_messages,
+            store_timeout_seconds=store_timeout_seconds,
+        )
         if (store is None) != (not scope):
             raise WiringError(
                 f"ContextMemory: scope={scope!r} must name whose decisions these are (a tenant), where a store is "

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from chatstack.client.options import PositiveInt, check_options
+from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
 from chatstack.context.limits import Limits
 from chatstack.context.plans import Plan
 from chatstack.context.shortening import fitted, never_whole, saved_by
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit, items_in
-from chatstack.errors import WiringError
 from chatstack.values.messages import Message
 
 UNSEEN = ", even what the model has not seen yet"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class OldestFirst(Strategy):
     """Above ``max_tokens``, removes the oldest units, whole ones only, down to ``target_tokens``.
 
@@ -28,25 +29,15 @@ class OldestFirst(Strategy):
     Source: seed ``needlr-context-window-guard``, and what its original removed that it should not.
     """
 
-    max_tokens: int
-    target_tokens: int
+    max_tokens: PositiveInt
+    target_tokens: PositiveInt
     name = "truncate"
     quotes_nothing = True
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "target_tokens"):
-            if type(getattr(self, name)) is not int:
-                raise WiringError(
-                    f"OldestFirst: {name}={getattr(self, name)!r} must be a whole number of tokens",
-                    layer="OldestFirst",
-                    parameter=name,
-                )
-        if not 0 < self.target_tokens <= self.max_tokens:
-            raise WiringError(
-                f"OldestFirst: target_tokens={self.target_tokens} must be between 1 and max_tokens={self.max_tokens}",
-                layer="OldestFirst",
-                parameter="target_tokens",
-            )
+        check_options(self)
+        if self.target_tokens > self.max_tokens:
+            raise wrong("OldestFirst", "target_tokens", self.target_tokens, f"at most max_tokens={self.max_tokens}")
 
     def is_due(self, context: Context) -> bool:
         return bool(self.excess(context))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar, cast
 
+from chatstack.client.options import PositiveFloat, check_arguments
 from chatstack.context.outages import Outage
 from chatstack.context.records import Record
 from chatstack.context.stored import RecordError, restored, stored
@@ -86,13 +87,11 @@ class SharedDecisions:
         self,
         store: DecisionStore,
         *,
-        timeout_seconds: float = 0.25,
-        rest_seconds: float = 5.0,
+        timeout_seconds: PositiveFloat = 0.25,
+        rest_seconds: PositiveFloat = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        for name, seconds in (("timeout_seconds", timeout_seconds), ("rest_seconds", rest_seconds)):
-            if not seconds > 0:
-                raise WiringError(f"SharedDecisions: {name}={seconds} must be greater than 0", parameter=name)
+        check_arguments(SharedDecisions, timeout_seconds=timeout_seconds, rest_seconds=rest_seconds)
         missing = [name for name in ("find", "put", "forget", "aclose") if not callable(getattr(store, name, None))]
         if missing:
             kind = type(store).__name__

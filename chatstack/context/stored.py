@@ -88,7 +88,7 @@ def restored(data: bytes, messages: tuple[Message, ...]) -> Record:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         _refuse("it is no record, or a damaged one")
     if found is None:
-        raise RecordError(f"it is of another version of the format than {VERSION}")
+        raise RecordError(f"it is of version {version} of the format, and this release knows version {VERSION} alone")
     if not exact:  # fields that nobody knows, twice the same field, numbers in another spelling
         raise RecordError("it is not in the form in which records are written")
     _check(found, messages)

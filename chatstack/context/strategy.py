@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, is_dataclass
 from typing import ClassVar, Protocol
 
 import msgspec
 
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import short_repr
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.context.context import Context
@@ -29,8 +30,13 @@ from chatstack.values.requests import ChatRequest
 class Strategy(ABC):
     """Decides what to edit. Subclass it, write ``plan``, and hand it to a layer that applies strategies.
 
-    A strategy is a value: it keeps nothing between calls, its repr names all its options, and for the same context
-    it makes the same plan. What it plans is verified before it is sent.
+    A strategy is a value: a dataclass whose fields are all its options. It keeps nothing between calls, and for the
+    same context it makes the same plan. What it plans is verified before it is sent.
+
+    What it decided is kept under its class's name and its ``version``, in a store, too: raise that when its algorithm
+    changes so much that earlier decisions should not stand any more. Options, new ones and changed ones, leave them
+    standing. Within a process, strategies are told apart by their options; those that JSON cannot hold (functions,
+    objects) count by their repr.
 
     Spans, logs and metrics know its edits by ``name``. The words of its plans and of ``excess`` are shown there if it
     says ``quotes_nothing = True``, that the text of messages is never in them, or if that text is captured anyway.
@@ -41,6 +47,11 @@ class Strategy(ABC):
     # No ``ClassVar``: a dataclass may make fields of them, and type checkers let it.
     name: str = "custom"
     quotes_nothing: bool = False
+    version: int = 1
+
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        return short_repr(self)
 
     @abstractmethod
     def plan(self, context: Context) -> Plan | None:
@@ -110,18 +121,14 @@ class StrategyApplier(ChatFronts):
         return self.memory.shared is not None or (self.strategy.needs_window and is_asked_for(self.inner))
 
     def __post_init__(self) -> None:
-        if type(self.strategy).__repr__ is object.__repr__:
-            name = type(self.strategy).__name__
-            raise WiringError(
-                f"{name}: has no repr of its own; decisions are kept under it, so it must name every option: make the "
-                "strategy a dataclass, or write __repr__",
-                layer=name,
-            )
+        name = type(self.strategy).__name__
+        if not is_dataclass(self.strategy) and type(self.strategy).__repr__ is Strategy.__repr__:
+            told = "has no options that can be read, and decisions are kept under them"
+            raise WiringError(f"{name}: {told}: make the strategy a dataclass, or write __repr__", layer=name)
         counter = self.counter or char_counter(4)
         editing = ContextEditing.around(
             self.inner,
-            repr(self.strategy),
-            layer=type(self.strategy).__name__,
+            self.strategy,
             memory=self.memory,
             telemetry=self.telemetry,
             counter=counter,

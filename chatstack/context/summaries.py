@@ -6,6 +6,9 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
 
 from chatstack.context.transcripts import Entry, framed
 from chatstack.values.messages import Annotation, Message
@@ -33,6 +36,9 @@ Keep, word for word where it matters:
 Use short lines under headings. Leave out greetings and what is said twice. Do not judge, do not advise, do not \
 invent, and do not answer the user."""
 """What is asked of the model that summarizes, unless it is given another prompt."""
+SummaryPrompt: TypeAlias = Annotated[
+    str, Meta(pattern=r"\S", description="text: what is asked of the model that summarizes")
+]
 
 _RULES = """\
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chatstack.client.options import PositiveInt, Share, check_options
 from chatstack.context.context import Context
-from chatstack.context.limits import Limits, check_limit, check_share
+from chatstack.context.limits import Limits
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import without_oldest
 from chatstack.context.strategy import Strategy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Truncate(Strategy):
     """Above ``max_tokens`` of input or ``max_context_items``, removes the oldest units, whole ones only, down to
     ``truncate_to`` of both.
@@ -22,16 +23,14 @@ class Truncate(Strategy):
     Source: seed ``videosdk-context-window``.
     """
 
-    max_tokens: int | None = None
-    max_context_items: int | None = None
-    truncate_to: float = 0.7
+    max_tokens: PositiveInt | None = None
+    max_context_items: PositiveInt | None = None
+    truncate_to: Share = 0.7
     name = "truncate"
     quotes_nothing = True
 
     def __post_init__(self) -> None:
-        check_limit("Truncate", "max_tokens", self.max_tokens)
-        check_limit("Truncate", "max_context_items", self.max_context_items)
-        check_share("Truncate", "truncate_to", self.truncate_to, "the limits")
+        check_options(self)
 
     def is_due(self, context: Context) -> bool:
         return bool(self.excess(context))

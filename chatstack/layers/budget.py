@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias
 
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client, wrong
+from chatstack.client.wiring import wraps_a_client
 from chatstack.errors import BudgetExceeded, InputError
 from chatstack.layers.spending import Account, Allowance, Spending
 from chatstack.tokens.prices import Price
@@ -42,8 +43,8 @@ class Budget(ChatFronts):
 
     inner: ChatClient
     _: KW_ONLY
-    max_tokens: int | None = None
-    max_cost: float | Decimal | None = None
+    max_tokens: PositiveInt | None = None
+    max_cost: PositiveFloat | Decimal | None = None
     per: BudgetPeriod = "turn"
     price: Price | None = None
     spending: Spending = field(default_factory=Spending, repr=False)
@@ -51,14 +52,11 @@ class Budget(ChatFronts):
     _is_around_tools: bool = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "budget"
+    needs_one_of: ClassVar[tuple[str, ...]] = ("max_tokens", "max_cost")
 
     def __post_init__(self) -> None:
-        allowance = Allowance("Budget", self.max_tokens, self.max_cost, self.price)
-        if not allowance.is_limited:
-            raise wrong("Budget", "max_tokens", None, "given, or max_cost: a budget without either bounds nothing")
-        if self.per not in get_args(BudgetPeriod):
-            raise wrong("Budget", "per", self.per, "'turn' or 'conversation'")
-        object.__setattr__(self, "_allowance", allowance)
+        check_options(self)
+        object.__setattr__(self, "_allowance", Allowance("Budget", self.max_tokens, self.max_cost, self.price))
         is_around = any(layer_kind(each) == "tool_loop" for each in chain(self.inner))
         object.__setattr__(self, "_is_around_tools", is_around)
 

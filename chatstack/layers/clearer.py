@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import NonNegativeInt, OneOf, PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.protocol import ChatClient, CountsTokens, LayerKind, chain
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client, wrong
+from chatstack.client.wiring import wraps_a_client
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.left_out import without_left_out
-from chatstack.context.limits import check_window
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.reconstructing import Policy
@@ -28,7 +29,13 @@ from chatstack.tokens.counter import TokenCounter, char_counter
 from chatstack.tokens.windows import Windows, is_asked_for
 from chatstack.values.requests import ChatRequest
 
-_KINDS = ("tokens", "messages", "fraction")
+Trigger: TypeAlias = Annotated[
+    Mapping[str, int | float], OneOf(tokens=PositiveInt, messages=PositiveInt, fraction=Share)
+]
+Keep: TypeAlias = Annotated[
+    Mapping[str, int | float], OneOf(tokens=NonNegativeInt, messages=NonNegativeInt, fraction=ShareOrZero)
+]
+ToolNames: TypeAlias = Annotated[Sequence[str], Meta(description="a list of tool names")]
 
 
 @wraps_a_client
@@ -52,14 +59,14 @@ class ToolResultClearer(ChatFronts):
 
     inner: ChatClient
     _: KW_ONLY
-    trigger: Mapping[str, int | float] = field(default_factory=lambda: {"tokens": 100_000})
-    keep: Mapping[str, int | float] = field(default_factory=lambda: {"messages": 3})
-    exclude_tools: Sequence[str] = ()
+    trigger: Trigger = field(default_factory=lambda: {"tokens": 100_000})
+    keep: Keep = field(default_factory=lambda: {"messages": 3})
+    exclude_tools: ToolNames = ()
     placeholder: str = "[cleared]"
-    clear_tool_inputs: bool | Sequence[str] = False
+    clear_tool_inputs: bool | ToolNames = False
     token_count_method: Literal["approx", "model"] = "approx"
-    clear_at_least: int | Literal["pays"] = 0
-    max_context_tokens: int | Literal["auto"] = "auto"
+    clear_at_least: NonNegativeInt | Literal["pays"] = 0
+    max_context_tokens: PositiveInt | Literal["auto"] = "auto"
     counter: TokenCounter | None = None
     memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
     calibration: Calibration = field(default_factory=Calibration, repr=False)
@@ -69,31 +76,31 @@ class ToolResultClearer(ChatFronts):
     _editing: ContextEditing = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "context"
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        check_options(self)
         inputs = self.clear_tool_inputs
         strategy = ClearToolResults(
-            trigger=_amount("trigger", self.trigger),
-            keep=_amount("keep", self.keep),
-            exclude_tools=_names("exclude_tools", self.exclude_tools),
+            trigger=next(iter(self.trigger.items())),
+            keep=next(iter(self.keep.items())),
+            exclude_tools=_each_once(self.exclude_tools),
             placeholder=self.placeholder,
-            clear_tool_inputs=inputs if isinstance(inputs, bool) else _names("clear_tool_inputs", inputs),
+            clear_tool_inputs=inputs if isinstance(inputs, bool) else _each_once(inputs),
             clear_at_least=self.clear_at_least,
-        )
-        self._check_rest()
-        editing = ContextEditing.around(
-            self.inner,
-            f"clearer({strategy!r},{self.max_context_tokens})",
-            layer="ToolResultClearer",
-            memory=self.memory,
-            telemetry=self.telemetry,
-            counter=self.counter or char_counter(4),
-            calibration=self.calibration,
         )
         for name in ("trigger", "keep"):  # what is checked must not change any more
             object.__setattr__(self, name, dict([getattr(strategy, name)]))
         for name in ("exclude_tools", "clear_tool_inputs"):
             object.__setattr__(self, name, getattr(strategy, name))
+        editing = ContextEditing.around(
+            self.inner,
+            self,
+            memory=self.memory,
+            telemetry=self.telemetry,
+            counter=self.counter or char_counter(4),
+            calibration=self.calibration,
+        )
         object.__setattr__(self, "_strategy", strategy)
         object.__setattr__(self, "_editing", editing)
 
@@ -187,45 +194,12 @@ class ToolResultClearer(ChatFronts):
             return None
         return (context.tokens,)
 
-    def _check_rest(self) -> None:
-        least: object = self.clear_at_least
-        if least != "pays" and (type(least) is not int or least < 0):
-            raise wrong("ToolResultClearer", "clear_at_least", least, 'a whole number of tokens, or "pays"')
-        if self.token_count_method not in ("approx", "model"):
-            raise wrong("ToolResultClearer", "token_count_method", self.token_count_method, '"approx" or "model"')
-        check_window("ToolResultClearer", self.max_context_tokens)
-        if not isinstance(self.placeholder, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise wrong("ToolResultClearer", "placeholder", self.placeholder, "text")
-
 
 _COUNT_SECONDS = 5.0
 _NEAR = 1.5
 """An estimate that far below the trigger is trusted, and not counted."""
 
 
-def _amount(parameter: str, given: object) -> tuple[str, float]:
-    """The one entry of a trigger or a keep, checked."""
-    wanted = 'exactly one of {"tokens": n}, {"messages": n} and {"fraction": x}'
-    if not isinstance(given, Mapping):
-        raise wrong("ToolResultClearer", parameter, given, wanted)
-    entries = list(cast("Mapping[object, object]", given).items())
-    if len(entries) != 1 or entries[0][0] not in _KINDS:
-        raise wrong("ToolResultClearer", parameter, dict(entries), wanted)
-    kind, value = cast("tuple[str, object]", entries[0])
-    least = 0 if parameter == "keep" else 1
-    if kind == "fraction":
-        if type(value) not in (int, float) or not 0 <= cast("float", value) <= 1 or (least and not value):
-            raise wrong("ToolResultClearer", f"{parameter}.fraction", value, "a share of the window, at most 1")
-    elif type(value) is not int or value < least:
-        raise wrong("ToolResultClearer", f"{parameter}.{kind}", value, f"a whole number, at least {least}")
-    return kind, cast("float", value)
-
-
-def _names(parameter: str, given: object) -> tuple[str, ...]:
-    """A list of tool names, checked; each once, in an order that does not depend on the caller's."""
-    if isinstance(given, str) or not isinstance(given, (Sequence, frozenset, set)):
-        raise wrong("ToolResultClearer", parameter, given, "a list of tool names")
-    for name in cast("Sequence[object]", given):
-        if not isinstance(name, str):
-            raise wrong("ToolResultClearer", parameter, name, "a list of tool names")
-    return tuple(sorted(set(cast("Sequence[str]", given))))
+def _each_once(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, in an order that does not depend on the caller's."""
+    return tuple(sorted(set(names)))

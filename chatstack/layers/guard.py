@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal, TypeAlias, cast
 
 import msgspec
+from msgspec import Meta
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import PositiveInt, Share, check_options
 from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client, wrong
+from chatstack.client.wiring import wraps_a_client
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
-from chatstack.context.limits import check_share, check_window
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.pruning import OldestFirst
@@ -31,6 +32,8 @@ from chatstack.tokens.published import tables_loaded
 from chatstack.tokens.windows import UNTOLD_SHARE, Windows, is_asked_for
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse
+
+CharsPerToken: TypeAlias = Annotated[float, Meta(ge=0.1, le=100)]
 
 _RETRIES = 3
 """How often a refused request is tried again, smaller each time."""
@@ -61,11 +64,11 @@ class ContextWindowGuard(ChatFronts):
 
     inner: ChatClient
     _: KW_ONLY
-    max_context_tokens: int | Literal["auto"]
-    warning_threshold: float = 0.8
+    max_context_tokens: PositiveInt | Literal["auto"]
+    warning_threshold: Share = 0.8
     prune_on_overflow: bool = False
-    prune_to: float = 0.7
-    chars_per_token: float = 4
+    prune_to: Share = 0.7
+    chars_per_token: CharsPerToken = 4
     counter: TokenCounter | None = None
     strict: bool = False
     every_call: bool = False
@@ -76,23 +79,14 @@ class ContextWindowGuard(ChatFronts):
     _editing: ContextEditing = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "context"
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_window("ContextWindowGuard", self.max_context_tokens)
-        for name in ("warning_threshold", "prune_to"):
-            check_share("ContextWindowGuard", name, getattr(self, name), "the window")
-        characters: object = self.chars_per_token
-        if type(characters) not in (int, float) or not 0.1 <= self.chars_per_token <= 100:
-            raise wrong("ContextWindowGuard", "chars_per_token", characters, "a number from 0.1 to 100")
-        for name in ("prune_on_overflow", "strict", "every_call"):
-            switch: object = getattr(self, name)
-            if not isinstance(switch, bool):
-                raise wrong("ContextWindowGuard", name, switch, "True or False")
+        check_options(self)
         counter = self.counter or char_counter(self.chars_per_token)
         editing = ContextEditing.around(
             self.inner,
-            f"guard({self.max_context_tokens},{self.prune_to:g},{self.prune_on_overflow})",
-            layer="ContextWindowGuard",
+            self,
             memory=self.memory,
             telemetry=self.telemetry,
             counter=counter,

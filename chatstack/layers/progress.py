@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client, wrong
@@ -47,10 +48,9 @@ class ProgressReporter(ChatFronts):
     kind: ClassVar[LayerKind] = "reporter"
 
     def __post_init__(self) -> None:
-        for name, kind, wanted in (("agent_name", str, "text"), ("feed", ProgressFeed, "a ProgressFeed")):
-            given: object = getattr(self, name)
-            if not isinstance(given, kind):
-                raise wrong("ProgressReporter", name, given, wanted)
+        check_options(self)
+        if not isinstance(self.feed, ProgressFeed):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong("ProgressReporter", "feed", self.feed, "a ProgressFeed")
         listener = self.on_progress
         if listener is not None and (not callable(listener) or _is_async(listener)):
             raise WiringError(

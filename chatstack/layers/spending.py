@@ -9,10 +9,9 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments, check_options
 from chatstack.client.protocol import ChatClient, provider_info
-from chatstack.client.wiring import wrong
 from chatstack.context.bounded import Bounded
-from chatstack.context.limits import check_limit
 from chatstack.errors import WiringError
 from chatstack.tokens.prices import Price, price_of
 from chatstack.values.responses import Usage
@@ -53,18 +52,12 @@ class Allowance:
     """How many tokens may be used, and how many dollars. ``owner`` is whose parameters these are, for errors."""
 
     owner: str
-    max_tokens: int | None = None
-    max_cost: float | Decimal | None = None
+    max_tokens: PositiveInt | None = None
+    max_cost: PositiveFloat | Decimal | None = None
     price: Price | None = None
 
     def __post_init__(self) -> None:
-        check_limit(self.owner, "max_tokens", self.max_tokens)
-        cost: object = self.max_cost
-        is_number = type(cost) in (int, float, Decimal) and cost == cost  # a Decimal that is NaN cannot be compared
-        if cost is not None and not (is_number and cost > 0):  # type: ignore[operator]
-            raise wrong(self.owner, "max_cost", cost, "a number of dollars greater than 0")
-        if self.price is not None and not isinstance(self.price, Price):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise wrong(self.owner, "price", self.price, "a Price")
+        check_options(self, self.owner)
 
     @property
     def is_limited(self) -> bool:
@@ -129,8 +122,8 @@ class Spending:
 
     shared_by_stack: ClassVar[bool] = True
 
-    def __init__(self, *, max_conversations: int = 100_000) -> None:
-        check_limit("Spending", "max_conversations", max_conversations)
+    def __init__(self, *, max_conversations: PositiveInt = 100_000) -> None:
+        check_arguments(Spending, max_conversations=max_conversations)
         self._accounts: Bounded[str, Account] = Bounded(max_conversations)
         self._lock = threading.Lock()
 

@@ -9,6 +9,7 @@ from opentelemetry.trace import Span
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
 from chatstack.client.protocol import ChatClient, LayerKind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
@@ -27,9 +28,8 @@ from chatstack.context.records import Record
 from chatstack.context.saying import say_shortened
 from chatstack.context.shortening import never_whole, new_handles
 from chatstack.context.sizes import sized
-from chatstack.context.summaries import SUMMARY_PROMPT, summary_message, version_of
+from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt, summary_message, version_of
 from chatstack.context.writing import NotWrittenError, Spent, SummaryWriter, Written
-from chatstack.errors import WiringError
 from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
 from chatstack.telemetry.emission import Telemetry
@@ -67,14 +67,14 @@ class Summarizer(ChatFronts):
 
     inner: ChatClient
     _: KW_ONLY
-    max_tokens: int | None = None
-    max_context_items: int | None = None
-    keep_recent_turns: int = 3
-    compress_to: float = 0.6
+    max_tokens: PositiveInt | None = None
+    max_context_items: PositiveInt | None = None
+    keep_recent_turns: PositiveInt = 3
+    compress_to: Share = 0.6
     summary_client: SummaryClient | None = None
-    summary_prompt: str = SUMMARY_PROMPT
-    summary_timeout_seconds: float = 60.0
-    max_summary_tokens: int | None = None
+    summary_prompt: SummaryPrompt = SUMMARY_PROMPT
+    summary_timeout_seconds: PositiveFloat = 60.0
+    max_summary_tokens: PositiveInt | None = None
     counter: TokenCounter | None = None
     memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
     calibration: Calibration = field(default_factory=Calibration, repr=False)
@@ -87,30 +87,25 @@ class Summarizer(ChatFronts):
     _kept: KeptSummaries = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "context"
+    version: ClassVar[int] = 1
+    needs_one_of: ClassVar[tuple[str, ...]] = ("max_tokens", "max_context_items")
 
     def __post_init__(self) -> None:
-        check_summarizing("Summarizer", self)
-        if self.max_tokens is None and self.max_context_items is None:
-            raise WiringError(
-                "Summarizer: max_tokens=None and max_context_items=None: give one of them, or it would never summarize",
-                layer="Summarizer",
-                parameter="max_tokens",
-            )
+        check_summarizing(self)
         most = self.max_summary_tokens or summary_tokens(self.max_tokens)
         limits = Limits(self.max_tokens, self.max_context_items)
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
-        version = version_of(self.summary_prompt)
         counter = self.counter or char_counter(4)
         editing = ContextEditing.around(
             self.inner,
-            f"summarizer({strategy!r},{version})",
-            layer="Summarizer",
+            self,
             memory=self.memory,
             telemetry=self.telemetry,
             counter=counter,
             calibration=self.calibration,
             by_original=True,
         )
+        writes = f"{versioned(self)}:{version_of(self.summary_prompt)}"
         client = client_that_writes(self.summary_client, self.inner, self.telemetry)
         seconds = self.summary_timeout_seconds
         object.__setattr__(self, "_strategy", strategy)
@@ -118,7 +113,7 @@ class Summarizer(ChatFronts):
         object.__setattr__(
             self, "_writer", SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
         )
-        object.__setattr__(self, "_kept", KeptSummaries(Agreement(self.memory, self.telemetry), version))
+        object.__setattr__(self, "_kept", KeptSummaries(Agreement(self.memory, self.telemetry), writes))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         editing, spent = self._editing, Spent()

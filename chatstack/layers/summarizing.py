@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Protocol, cast
 
+from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
-from chatstack.context.limits import check_limit, check_share
-from chatstack.errors import WiringError
+from chatstack.client.wiring import wrong
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import traced
 
@@ -23,52 +22,27 @@ class SummaryClient(ChatClient, Protocol):
 
 
 class Summarizing(Protocol):
-    """The options that say when and how to summarize."""
+    """The options of a summarizer that depend on one another, or are no data."""
 
     @property
     def max_tokens(self) -> int | None: ...
     @property
-    def max_context_items(self) -> int | None: ...
-    @property
-    def keep_recent_turns(self) -> int: ...
-    @property
-    def compress_to(self) -> float: ...
+    def max_summary_tokens(self) -> int | None: ...
     @property
     def summary_client(self) -> SummaryClient | None: ...
-    @property
-    def summary_prompt(self) -> str: ...
-    @property
-    def summary_timeout_seconds(self) -> float: ...
-    @property
-    def max_summary_tokens(self) -> int | None: ...
 
 
-def check_summarizing(owner: str, given: Summarizing) -> None:
+def check_summarizing(given: Summarizing) -> None:
     """Check the options of a summarizer. Raises ``WiringError`` that names the layer, the parameter and the value."""
-    check_limit(owner, "max_tokens", given.max_tokens)
-    check_limit(owner, "max_context_items", given.max_context_items)
-    check_limit(owner, "max_summary_tokens", given.max_summary_tokens)
-
-    def wrong(parameter: str, value: object, wanted: str) -> WiringError:
-        return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)
-
-    most, limit = given.max_summary_tokens, given.max_tokens
+    check_options(given)
+    owner, most, limit = type(given).__name__, given.max_summary_tokens, given.max_tokens
     if most is not None and limit is not None and most >= limit:
-        raise wrong("max_summary_tokens", most, f"less than max_tokens={limit}: a summary is to be smaller than that")
-    turns: object = given.keep_recent_turns
-    if type(turns) is not int or turns < 1:
-        raise wrong("keep_recent_turns", turns, "a whole number, at least 1: the turn that runs is one of them")
-    check_share(owner, "compress_to", given.compress_to, "the limits")
-    seconds: object = given.summary_timeout_seconds
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < math.inf:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong("summary_timeout_seconds", seconds, "a number of seconds greater than 0")
-    prompt: object = given.summary_prompt
-    if not isinstance(prompt, str) or not prompt.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong("summary_prompt", prompt, "text: what is asked of the model that summarizes")
+        less = f"less than max_tokens={limit}: a summary is to be smaller than that"
+        raise wrong(owner, "max_summary_tokens", most, less)
     client: object = given.summary_client
     if client is not None and not is_client(client):
         kind = client.__name__ if isinstance(client, type) else type(client).__name__
-        raise wrong("summary_client", kind, "a chat client, which has send()")
+        raise wrong(owner, "summary_client", kind, "a chat client, which has send()")
 
 
 def summary_tokens(max_tokens: int | None) -> int:

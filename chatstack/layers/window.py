@@ -9,22 +9,21 @@ from typing import ClassVar, Protocol
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import PositiveFloat, PositiveInt, Share
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.context.attempts import SummaryAttempts
 from chatstack.context.context import Context
-from chatstack.context.limits import check_limit
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.records import Record
 from chatstack.context.strategy import Strategy, StrategyApplier
-from chatstack.context.summaries import SUMMARY_PROMPT
+from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt
 from chatstack.context.truncating import Truncate
 from chatstack.context.units import is_users
 from chatstack.layers.summarizer import Summarizer
 from chatstack.layers.summarizing import SummaryClient, check_summarizing
-from chatstack.stack.recipe import layer_repr
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter
@@ -51,26 +50,21 @@ class ContextWindow(Strategy):
     Source: seed ``videosdk-context-window``.
     """
 
-    max_tokens: int | None = None
-    max_context_items: int | None = None
-    keep_recent_turns: int = 3
-    max_tool_calls_per_turn: int | None = 10
+    max_tokens: PositiveInt | None = None
+    max_context_items: PositiveInt | None = None
+    keep_recent_turns: PositiveInt = 3
+    max_tool_calls_per_turn: PositiveInt | None = 10
     summary_client: SummaryClient | None = None
     _: KW_ONLY
-    compress_to: float = 0.6
-    summary_prompt: str = SUMMARY_PROMPT
-    summary_timeout_seconds: float = 60.0
-    max_summary_tokens: int | None = None
+    compress_to: Share = 0.6
+    summary_prompt: SummaryPrompt = SUMMARY_PROMPT
+    summary_timeout_seconds: PositiveFloat = 60.0
+    max_summary_tokens: PositiveInt | None = None
     name = "context_window"
     quotes_nothing = True
 
     def __post_init__(self) -> None:
-        check_summarizing("ContextWindow", self)
-        check_limit("ContextWindow", "max_tool_calls_per_turn", self.max_tool_calls_per_turn)
-
-    def __repr__(self) -> str:
-        """What differs from the defaults: the prompt alone is longer than all the rest."""
-        return layer_repr(self)
+        check_summarizing(self)
 
     @property
     def has_limits(self) -> bool:

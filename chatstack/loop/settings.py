@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
+from msgspec import Meta
+
+from chatstack.client.options import PositiveFloat, PositiveInt, Share, check_options
 from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
 from chatstack.client.wiring import Resolver, wrong
-from chatstack.context.limits import check_limit, check_share
 from chatstack.errors import InputError
 from chatstack.layers.spending import Allowance
 from chatstack.loop.context import IterativeContext
@@ -33,6 +35,7 @@ PromptResult: TypeAlias = str | Message | Sequence[Message]
 Prompt: TypeAlias = Callable[[IterativeContext], PromptResult | Awaitable[PromptResult]]
 Completion: TypeAlias = Callable[[IterativeContext], bool | Awaitable[bool]]
 _ITSELF = (Workspace, IterativeContext)
+_STALLED = "a whole number, at least 2: one alone repeats nothing"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,16 +49,16 @@ class LoopSettings:
     _: KW_ONLY
     is_complete: Completion | None = None
     mode: LoopMode = "one_round_trip"
-    max_iterations: int = 25
-    max_tool_rounds: int = 5
-    max_total_tool_calls: int | None = None
-    max_stalled_iterations: int = 3
-    max_tokens: int | None = None
-    max_cost: float | Decimal | None = None
+    max_iterations: PositiveInt = 25
+    max_tool_rounds: PositiveInt = 5
+    max_total_tool_calls: PositiveInt | None = None
+    max_stalled_iterations: Annotated[int, Meta(ge=2, description=_STALLED)] = 3
+    max_tokens: PositiveInt | None = None
+    max_cost: PositiveFloat | Decimal | None = None
     price: Price | None = None
-    pressure: float = 0.8
-    max_concurrency: int | None = None
-    tool_timeout_seconds: float | None = None
+    pressure: Share = 0.8
+    max_concurrency: PositiveInt | None = None
+    tool_timeout_seconds: PositiveFloat | None = None
     include_error_details: bool = False
     approve: Approval | None = field(default=None, repr=False)
     propagate: tuple[type[Exception], ...] = ()
@@ -75,22 +78,7 @@ class LoopSettings:
     all_tools: tuple[Tool[..., Any], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(LoopMode):
-            raise wrong("IterativeLoop", "mode", self.mode, f"one of {', '.join(get_args(LoopMode))}")
-        for name in ("max_iterations", "max_tool_rounds", "max_stalled_iterations"):
-            if getattr(self, name) is None:
-                raise wrong("IterativeLoop", name, None, "a whole number, at least 1")
-            check_limit("IterativeLoop", name, getattr(self, name))
-        if self.max_stalled_iterations < 2:
-            raise wrong(
-                "IterativeLoop",
-                "max_stalled_iterations",
-                self.max_stalled_iterations,
-                "at least 2: one alone repeats nothing",
-            )
-        check_limit("IterativeLoop", "max_total_tool_calls", self.max_total_tool_calls)
-        check_limit("IterativeLoop", "max_concurrency", self.max_concurrency)
-        check_share("IterativeLoop", "pressure", self.pressure, "the budget")
+        check_options(self, "IterativeLoop")
         for name in ("prompt", "is_complete", "tool_filter", "on_iteration_start", "on_iteration_end", "on_tool_call"):
             given: object = getattr(self, name)
             if not callable(given) and (given is not None or name == "prompt"):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 
+from chatstack.client.options import PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, ProviderInfo, layer_kind, provider_info
 from chatstack.client.wiring import Resolver
 from chatstack.context.memory import ContextMemory
@@ -14,7 +15,7 @@ from chatstack.context.strategy import Strategy
 from chatstack.errors import WiringError
 from chatstack.nodes.applying import Applied, Outlet
 from chatstack.nodes.state import S, messages_of, state_with
-from chatstack.nodes.turns import NewestTurns, check_turns
+from chatstack.nodes.turns import NewestTurns
 from chatstack.stack.recipe import ChatStack
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
@@ -114,16 +115,16 @@ class MessageContextManager(_Trimming):
     Source: seed ``agentflow-context-manager``.
     """
 
-    max_messages: int = 10
+    max_messages: PositiveInt = 10
     remove_tool_msgs: bool = False
-    max_rounds: int | None = None
+    max_rounds: PositiveInt | None = None
     _: KW_ONLY
     memory: ContextMemory | None = field(default=None, repr=False)
     telemetry: Telemetry | None = field(default=None, repr=False)
     _applied: Applied = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_turns("MessageContextManager", self.max_messages, self.remove_tool_msgs, self.max_rounds)
+        check_options(self)
         strategy = NewestTurns(self.max_messages, self.remove_tool_msgs, self.max_rounds)
         stack = ChatStack(Outlet(_NOBODY), memory=self.memory).use(strategy)
         resolve = _resolver_of(self.telemetry)

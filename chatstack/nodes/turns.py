@@ -7,16 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from chatstack.client.options import PositiveInt, check_options
 from chatstack.context.context import Context
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit
-from chatstack.errors import WiringError
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class NewestTurns(Strategy):
     """Keeps the newest ``max_messages`` user messages and everything that follows the first of them.
 
@@ -30,14 +30,14 @@ class NewestTurns(Strategy):
     Source: seed ``agentflow-context-manager``, and what its original gets wrong.
     """
 
-    max_messages: int = 10
+    max_messages: PositiveInt = 10
     remove_tool_msgs: bool = False
-    max_rounds: int | None = None
+    max_rounds: PositiveInt | None = None
     name = "newest_turns"
     quotes_nothing = True
 
     def __post_init__(self) -> None:
-        check_turns("NewestTurns", self.max_messages, self.remove_tool_msgs, self.max_rounds)
+        check_options(self)
 
     def plan(self, context: Context) -> Plan | None:
         users = [at for at, message in enumerate(context.messages) if _speaks(message)]
@@ -57,22 +57,6 @@ class NewestTurns(Strategy):
             f"turns of more than {self.max_rounds} rounds" if rounds else "",
         )
         return Plan(strategy=self.name, reason="; ".join(filter(None, reasons)), drop=tuple(sorted(drop)))
-
-
-def check_turns(owner: str, max_messages: object, remove_tool_msgs: object, max_rounds: object) -> None:
-    """Refuse what would keep nothing, naming the value."""
-    for name, value in (("max_messages", max_messages), ("max_rounds", max_rounds)):
-        if name == "max_rounds" and value is None:
-            continue
-        if type(value) is not int or value < 1:
-            wanted = "a whole number greater than 0" + (", or None" if name == "max_rounds" else "")
-            raise WiringError(f"{owner}: {name}={value!r} must be {wanted}", layer=owner, parameter=name)
-    if not isinstance(remove_tool_msgs, bool):
-        raise WiringError(
-            f"{owner}: remove_tool_msgs={remove_tool_msgs!r} must be True or False",
-            layer=owner,
-            parameter="remove_tool_msgs",
-        )
 
 
 def _finished_tools(units: list[Unit], context: Context) -> Iterator[Unit]:

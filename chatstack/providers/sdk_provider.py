@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Generic
 
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.client.stream import ChatStream
 from chatstack.providers.sdk import C, Sdk
-from chatstack.providers.settings import check_settings
+from chatstack.providers.settings import BaseUrl, check_settings
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -28,12 +29,12 @@ class SdkProvider(Closing, ChatFronts, Generic[C]):
         *,
         client: object | None = None,
         api_key: str | None = None,
-        base_url: str | None = None,
-        timeout_seconds: float | None = None,
-        max_retries: int | None = None,
-        stall_seconds: float | None = 120,
+        base_url: BaseUrl | None = None,
+        timeout_seconds: PositiveFloat | None = None,
+        max_retries: NonNegativeInt | None = None,
+        stall_seconds: PositiveFloat | None = 120,
         http_client: object | None = None,
-        window_tokens: int | None = None,
+        window_tokens: PositiveInt | None = None,
     ) -> None:
         owner = type(self).__name__
         check_settings(

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
+from msgspec import Meta
+
 from chatstack.errors import WiringError
+
+BaseUrl: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": "^https?://[^/?#]"})]
 
 # What an HTTP library says of a header that it cannot send quotes it, and with it the key.
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")

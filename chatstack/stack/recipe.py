@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, cast, o
 
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import short_repr
 from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, is_client, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver, name_of, nearest, wire
@@ -206,12 +207,7 @@ def layer_repr(layer: object) -> str:
     fields = getattr(type(layer), "__dataclass_fields__", None)
     if fields is None:
         return repr(layer) if getattr(layer, "inner", None) is None else type(layer).__name__
-    shown = [
-        f"{name}={value!r}"
-        for name, each in fields.items()
-        if each.repr and name != "inner" and (value := getattr(layer, name)) != each.default and value is not None
-    ]
-    return f"{type(layer).__name__}({', '.join(shown)})"
+    return short_repr(layer)
 
 
 AT_MOST_ONE: Mapping[str, str] = MappingProxyType(

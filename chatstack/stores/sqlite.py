@@ -8,11 +8,19 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
+from msgspec import Meta
+
+from chatstack.client.options import PositiveInt, check_arguments
 from chatstack.errors import WiringError
 from chatstack.stores import table
 from chatstack.stores.opening import OpenedOnce
 from chatstack.stores.sqlite_file import SQLiteThread
+
+FilePath: TypeAlias = (
+    Annotated[str, Meta(min_length=1, extra_json_schema={"not": {"const": ":memory:"}})] | os.PathLike[str]
+)
 
 FRESH_SECONDS = 3_600
 """A record that is used again is marked so once an hour: reading is hardly ever writing."""
@@ -29,17 +37,13 @@ class SQLiteStore:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, max_records: int = 100_000, clock: Callable[[], float] = time.time
+        self, path: FilePath, *, max_records: PositiveInt = 100_000, clock: Callable[[], float] = time.time
     ) -> None:
         if not isinstance(path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(f"SQLiteStore: path must be text or a Path, not {type(path).__name__}", parameter="path")
         if not str(path) or str(path) == ":memory:":
             raise WiringError("SQLiteStore: path must name a file; memory is shared with nobody", parameter="path")
-        if type(max_records) is not int or max_records < 1:
-            raise WiringError(
-                f"SQLiteStore: max_records={max_records!r} must be a whole number greater than 0",
-                parameter="max_records",
-            )
+        check_arguments(SQLiteStore, max_records=max_records)
         self.path = Path(path)
         self.max_records = max_records
         self._clock = clock

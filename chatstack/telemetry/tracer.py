@@ -7,16 +7,17 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from types import CoroutineType
-from typing import ClassVar, Literal, TypeAlias, cast, get_args
+from typing import ClassVar, Literal, TypeAlias, cast
 
 from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, chain, layer_kind, provider_info
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client, wrong
+from chatstack.client.wiring import wraps_a_client
 from chatstack.telemetry.content import as_attributes, content_of
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.nested import suppressing
@@ -60,8 +61,7 @@ class ModelTracer(ChatFronts):
     kind: ClassVar[LayerKind] = "tracer"
 
     def __post_init__(self) -> None:
-        if self.nested not in get_args(Nested):
-            raise wrong("ModelTracer", "nested", self.nested, f"one of {', '.join(get_args(Nested))}")
+        check_options(self)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from chatstack.client.options import PositiveFloat, check_arguments
 from chatstack.errors import WiringError
 from chatstack.tokens.loading import is_on_a_loop, off_the_loop
 from chatstack.values.messages import Message
@@ -127,11 +128,8 @@ class CharCounter(TokenCounter):
 
     is_cheap: ClassVar[bool] = True
 
-    def __init__(self, chars_per_token: float = 4) -> None:
-        if not chars_per_token > 0:
-            raise WiringError(
-                f"CharCounter: chars_per_token={chars_per_token!r} must be greater than 0", parameter="chars_per_token"
-            )
+    def __init__(self, chars_per_token: PositiveFloat = 4) -> None:
+        check_arguments(CharCounter, chars_per_token=chars_per_token)
         self.chars_per_token = chars_per_token
 
     def count_text(self, text: str) -> int:

@@ -11,11 +11,11 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, cast, get_args
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 
-from chatstack.errors import WiringError
+from chatstack.client.options import check_arguments
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.pieces import estimated_tokens
 from chatstack.values.messages import Message
@@ -105,9 +105,7 @@ class EstimatingCounter(TokenCounter):
     """
 
     def __init__(self, dialect: DialectName = "generic") -> None:
-        if dialect not in _DIALECTS:
-            known = ", ".join(get_args(DialectName))
-            raise WiringError(f"EstimatingCounter: dialect={dialect!r} is not one of {known}", parameter="dialect")
+        check_arguments(EstimatingCounter, dialect=dialect)
         self.dialect = dialect
         self._costs = _DIALECTS[dialect]
 

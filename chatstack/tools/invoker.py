@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
+from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Resolver, wraps_a_client, wrong
+from chatstack.client.wiring import Resolver, wraps_a_client
 from chatstack.errors import ToolLoopError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
@@ -50,10 +51,10 @@ class FunctionInvoker(ChatFronts):
     inner: ChatClient
     _: KW_ONLY
     tools: Sequence[Tool[..., Any] | Callable[..., object]] = ()
-    max_tool_calls_per_turn: int = 10
-    max_concurrency: int | None = None
-    max_consecutive_failures: int = 3
-    tool_timeout_seconds: float | None = None
+    max_tool_calls_per_turn: PositiveInt = 10
+    max_concurrency: PositiveInt | None = None
+    max_consecutive_failures: PositiveInt = 3
+    tool_timeout_seconds: PositiveFloat | None = None
     include_error_details: bool = False
     approve: Approval | None = field(default=None, repr=False)
     propagate: tuple[type[Exception], ...] = ()
@@ -67,10 +68,7 @@ class FunctionInvoker(ChatFronts):
     kind: ClassVar[LayerKind] = "tool_loop"
 
     def __post_init__(self) -> None:
-        for name in ("max_tool_calls_per_turn", "max_concurrency", "max_consecutive_failures"):
-            count: object = getattr(self, name)
-            if (type(count) is not int or count <= 0) and not (count is None and name == "max_concurrency"):
-                raise wrong("FunctionInvoker", name, count, "a whole number greater than 0")
+        check_options(self)
         tools = checked_tools(self)
         runner = ToolRunner(
             {each.name: each for each in tools},

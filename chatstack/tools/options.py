@@ -17,8 +17,6 @@ class RunsTools(Protocol):
     @property
     def tools(self) -> Sequence[Tool[..., Any] | Callable[..., object]]: ...
     @property
-    def tool_timeout_seconds(self) -> float | None: ...
-    @property
     def approve(self) -> Approval | None: ...
     @property
     def propagate(self) -> tuple[type[Exception], ...]: ...
@@ -31,9 +29,7 @@ def checked_tools(owner: RunsTools, *, own_services: tuple[type, ...] = ()) -> t
 
     ``own_services`` are given to tools without a container.
     """
-    name, seconds, given, propagate = type(owner).__name__, owner.tool_timeout_seconds, owner.tools, owner.propagate
-    if seconds is not None and (not isinstance(seconds, int | float) or not seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise wrong(name, "tool_timeout_seconds", seconds, "a number greater than 0")
+    name, given, propagate = type(owner).__name__, owner.tools, owner.propagate
     if not isinstance(given, Sequence) or isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(name, "tools", given, "a list of functions")
     if owner.approve is not None and not callable(owner.approve):  # pyright: ignore[reportUnnecessaryComparison]

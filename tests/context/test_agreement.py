@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from chatstack import (
-    CharCounter,
     ChatStack,
     ContextMemory,
     ContextWindowGuard,
@@ -416,17 +415,21 @@ def test_a_file_of_an_older_version_costs_a_warning_and_stays_as_it_was(tmp_path
     assert path.read_bytes() == content
 
 
-def test_a_record_of_another_version_costs_a_warning_and_stays_as_it_was() -> None:
+@pytest.mark.parametrize("version", [1, 3], ids=["older", "newer"])
+def test_a_record_of_another_version_costs_a_warning_and_stays_as_it_was(version: int) -> None:
     async def run() -> None:
         store, messages = DictStore(), talk(40)
         first = Process(store)
         sent = await first.goes_through(messages)
         for key, data in store.kept.items():
-            store.kept[key] = data.replace(b"\x95\x02", b"\x95\x01", 1)
+            store.kept[key] = data.replace(b"\x95\x02", bytes([0x95, version]), 1)
         before, second = dict(store.kept), Process(store)
         assert await second.ask(messages) == sent[-1]
         assert "store_unavailable" in second.capture.warnings
-        assert any("another version of the format" in str(span.attributes) for span in second.capture.spans)
+        assert any(
+            f"of version {version} of the format, and this release knows version 2" in str(span.attributes)
+            for span in second.capture.spans
+        )
         assert {key: store.kept[key] for key in before} == before
 
     asyncio.run(run())
@@ -454,19 +457,6 @@ def test_a_file_that_is_removed_is_made_anew(tmp_path: Path) -> None:
         await second.memory.aclose()
 
     asyncio.run(run())
-
-
-class Nameless(CharCounter):
-    __repr__ = object.__repr__
-
-
-def test_a_counter_that_says_nothing_of_itself_cannot_share(tmp_path: Path) -> None:
-    memory = ContextMemory(store=SQLiteStore(tmp_path / "d.sqlite"), scope=SCOPE)
-    stack = ChatStack(ScriptedClient(["ok"]), memory=memory).use(
-        ContextWindowGuard, max_context_tokens=900, counter=Nameless()
-    )
-    with pytest.raises(WiringError, match="ContextWindowGuard: counter Nameless has no repr"):
-        stack.build()
 
 
 @pytest.mark.parametrize("given", [{"store": Slow()}, {"scope": "tenant"}])

@@ -63,13 +63,18 @@ def plain(limit: int | None, **options: Any) -> ClearThenDrop:
         (
             {"max_tokens": bad},
             "max_tokens",
-            f"max_tokens={bad!r} must be a whole number of tokens greater than 0, or None",
+            f"max_tokens={bad!r} must be a whole number, at least 1, or None",
         )
         for bad in (0, -1, 1.5, True, "8k")
     ]
     + [
-        ({name: bad}, name, f"{name}={bad!r} must be a share of max_tokens, from 0 to 1")
-        for name in ("target", "keep_recent", "newest_result", "mentions")
+        ({name: bad}, name, f"{name}={bad!r} must be a number{wanted}")
+        for name, wanted in (
+            ("target", " greater than 0, at most 1"),
+            ("keep_recent", " from 0 to 1"),
+            ("newest_result", " from 0 to 1"),
+            ("mentions", ", at least 0, less than 1"),
+        )
         for bad in (-0.1, 1.1, True, "0.5", None, math.nan)
     ]
     + [({"target": 0.05, "mentions": 0.05}, "target", "target=0.05 must be more than mentions=0.05")],

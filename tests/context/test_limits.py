@@ -19,9 +19,8 @@ from chatstack import (
     Text,
     ToolCall,
     ToolResult,
-    WiringError,
 )
-from chatstack.context.limits import Limits, check_limit
+from chatstack.context.limits import Limits
 from chatstack.context.units import items_in
 from tests.context.strictness import context_of
 from tests.histories import PROPERTY, histories
@@ -130,19 +129,3 @@ def test_what_exceeds_nothing_is_allowed_and_nothing_else(
 ) -> None:
     context, limits = context_of(messages), Limits(max_tokens, max_items)
     assert limits.allow(context.tokens, context.items) is (limits.excess(context) == "")
-
-
-# What is no limit
-
-
-@pytest.mark.parametrize("value", [None, 1, 10**9])
-def test_a_whole_number_and_none_are_limits(value: object) -> None:
-    check_limit("Truncate", "max_tokens", value)
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.5, 4_000.0, True, False, "4000", [4_000]], ids=repr)
-def test_anything_else_is_refused_by_the_name_of_layer_and_parameter(value: object) -> None:
-    with pytest.raises(WiringError) as caught:
-        check_limit("Truncate", "max_tokens", value)
-    assert (caught.value.layer, caught.value.parameter) == ("Truncate", "max_tokens")
-    assert str(caught.value) == f"Truncate: max_tokens={value!r} must be a whole number, at least 1, or None"

@@ -481,7 +481,7 @@ def test_a_record_of_another_version_of_the_format_is_left_alone() -> None:
         shared = SharedDecisions(store)
         found = find(shared)
         assert (found.record, found.answered) == (None, True)
-        assert found.problem.endswith("it is of another version of the format than 2")
+        assert found.problem.endswith("of the format, and this release knows version 2 alone")
         assert put(shared, SECOND).record is SECOND
         assert store.kept[key] == older
 

@@ -144,7 +144,8 @@ def test_what_cannot_be_kept_for_others_is_refused_when_it_is_written(record: Re
 
 
 FORGED: dict[str, tuple[list[Any], str]] = {
-    "another version": ([1, 4, [], [], []], "another version"),
+    "an older version": ([1, 4, [], [], []], "version 1 of the format"),
+    "a newer version": ([3, 4, [], [], [], "more"], "version 3 of the format"),
     "no version": ([], "no record"),
     "a word for the version": (["1", 4, [], [], []], "no record"),
     "one field more": ([2, 4, [], [], [], 0], "no record"),

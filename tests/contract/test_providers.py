@@ -97,7 +97,7 @@ class TestOpenAIChatClient(ProviderContract):
             rest = [{"index": index, "function": {"arguments": each}} for each in halves(arguments)]
             deltas += [{"tool_calls": [each]} for each in (first, *rest)]
         deltas += [more] if more else []
-        choices = [{"index": 0, "delta": each, "finish_reason": None} for each in deltas]
+        choices: list[Fields] = [{"index": 0, "delta": each, "finish_reason": None} for each in deltas]
         choices.append({"index": 0, "delta": {}, "finish_reason": finish})
         chunk = {**head, "object": "chat.completion.chunk"}
         chunks = [{**chunk, "choices": [choice], "usage": None} for choice in choices]
@@ -208,7 +208,7 @@ class TestAnthropicChatClient(ProviderContract):
         if not stream:
             end = {"stop_reason": reason, "stop_sequence": None}
             return ServerReply.json({**head, "content": blocks, **end, "usage": {**usage, **output}})
-        begun = {**head, "content": [], "stop_reason": None, "stop_sequence": None}
+        begun: Fields = {**head, "content": [], "stop_reason": None, "stop_sequence": None}
         events: list[Fields] = [{"type": "message_start", "message": {**begun, "usage": {**usage, "output_tokens": 1}}}]
         for index, block in enumerate(blocks):
             events += self._block(index, block)

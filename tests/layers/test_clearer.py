@@ -117,7 +117,7 @@ ONE_OF = 'exactly one of {"tokens": n}, {"messages": n} and {"fraction": x}'
         (
             {"trigger": {"fraction": bad}},
             "trigger.fraction",
-            f"trigger.fraction={bad!r} must be a share of the window, at most 1",
+            f"trigger.fraction={bad!r} must be a number greater than 0, at most 1",
         )
         for bad in (0, -0.1, 1.1, True, float("nan"), "0.5", None)
     ]
@@ -125,37 +125,35 @@ ONE_OF = 'exactly one of {"tokens": n}, {"messages": n} and {"fraction": x}'
         (
             {"keep": {"fraction": bad}},
             "keep.fraction",
-            f"keep.fraction={bad!r} must be a share of the window, at most 1",
+            f"keep.fraction={bad!r} must be a number from 0 to 1",
         )
         for bad in (-0.1, 1.1, True, float("nan"), "0.5", None)
     ]
     + [
-        ({name: bad}, name, f"{name}={bad!r} must be a list of tool names")
-        for name in ("exclude_tools", "clear_tool_inputs")
-        for bad in ("look", None, 5)
-    ]
-    + [
-        ({name: ["look", bad]}, name, f"{name}={bad!r} must be a list of tool names")
-        for name in ("exclude_tools", "clear_tool_inputs")
-        for bad in (1, None, ["look"])
+        ({name: bad}, name, f"{name}={bad!r} must be {wanted}")
+        for name, wanted in (
+            ("exclude_tools", "a list of tool names"),
+            ("clear_tool_inputs", "True or False or a list of tool names"),
+        )
+        for bad in ("look", None, 5, ["look", 1], ["look", None], ["look", ["look"]])
     ]
     + [
         (
             {"clear_at_least": bad},
             "clear_at_least",
-            f'clear_at_least={bad!r} must be a whole number of tokens, or "pays"',
+            f"clear_at_least={bad!r} must be a whole number, at least 0, or 'pays'",
         )
         for bad in (-1, 1.5, True, "often", None)
     ]
     + [
-        ({"token_count_method": bad}, "token_count_method", f'token_count_method={bad!r} must be "approx" or "model"')
+        ({"token_count_method": bad}, "token_count_method", f"token_count_method={bad!r} must be 'approx' or 'model'")
         for bad in ("exact", None)
     ]
     + [
         (
             {"max_context_tokens": bad},
             "max_context_tokens",
-            f'max_context_tokens={bad!r} must be a whole number of tokens greater than 0, or "auto"',
+            f"max_context_tokens={bad!r} must be a whole number, at least 1, or 'auto'",
         )
         for bad in (0, -1, 1.5, True, None, "1k")
     ]

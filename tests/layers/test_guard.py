@@ -87,12 +87,12 @@ class Guarded:
         (
             {"max_context_tokens": bad},
             "max_context_tokens",
-            f'max_context_tokens={bad!r} must be a whole number of tokens greater than 0, or "auto"',
+            f"max_context_tokens={bad!r} must be a whole number, at least 1, or 'auto'",
         )
         for bad in (0, -1, 1.5, True, "128k", None)
     ]
     + [
-        ({name: bad}, name, f"{name}={bad!r} must be a share of the window: greater than 0, at most 1")
+        ({name: bad}, name, f"{name}={bad!r} must be a number greater than 0, at most 1")
         for name in ("warning_threshold", "prune_to")
         for bad in (0, -0.1, 1.01, 80, float("nan"), "0.8", True, None)
     ]

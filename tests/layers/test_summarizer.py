@@ -109,17 +109,17 @@ _BAD_VALUES: list[tuple[tuple[str, ...], tuple[Any, ...], str]] = [
     (
         ("keep_recent_turns",),
         (0, -1, 1.5, True, "3", None),
-        "a whole number, at least 1: the turn that runs is one of them",
+        "a whole number, at least 1",
     ),
     (
         ("compress_to",),
         (0, -0.1, 1.1, True, float("nan"), "0.5", None),
-        "a share of the limits: greater than 0, at most 1",
+        "a number greater than 0, at most 1",
     ),
     (
         ("summary_timeout_seconds",),
         (0, -1, float("nan"), float("inf"), True, "60", None),
-        "a number of seconds greater than 0",
+        "a number greater than 0",
     ),
     (("summary_prompt",), ("", "  \n", 5, None), "text: what is asked of the model that summarizes"),
 ]
@@ -148,7 +148,7 @@ def test_a_bad_value_fails_at_build_with_layer_parameter_and_value(
 
 
 def test_without_a_limit_it_would_never_do_anything_and_says_so() -> None:
-    with pytest.raises(WiringError, match="max_tokens=None and max_context_items=None") as caught:
+    with pytest.raises(WiringError, match="max_tokens=None must be given, or max_context_items") as caught:
         ChatStack(ScriptedClient()).use(Summarizer).build()
     assert (caught.value.layer, caught.value.parameter) == ("Summarizer", "max_tokens")
 

@@ -191,12 +191,12 @@ def test_a_context_is_for_one_run_and_a_loop_for_any_number() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"mode": "twice"}, "mode='twice' must be one of single_call"),
+        ({"mode": "twice"}, "mode='twice' must be 'single_call'"),
         ({"max_iterations": 0}, "max_iterations=0 must be"),
         ({"max_iterations": None}, "max_iterations=None must be"),
         ({"max_tool_rounds": 0}, "max_tool_rounds=0 must be"),
         ({"max_total_tool_calls": 0}, "max_total_tool_calls=0 must be"),
-        ({"max_stalled_iterations": 1}, "max_stalled_iterations=1 must be at least 2"),
+        ({"max_stalled_iterations": 1}, "max_stalled_iterations=1 must be a whole number, at least 2"),
         ({"max_concurrency": 0}, "max_concurrency=0 must be"),
         ({"max_tokens": 0}, "max_tokens=0 must be"),
         ({"max_cost": -1}, "max_cost=-1 must be"),

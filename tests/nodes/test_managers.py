@@ -128,7 +128,7 @@ def test_what_was_trimmed_is_said_as_an_edit_and_no_warning() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"max_messages": 0}, "MessageContextManager: max_messages=0 must be a whole number greater than 0"),
+        ({"max_messages": 0}, "MessageContextManager: max_messages=0 must be a whole number, at least 1"),
         ({"max_messages": "3"}, "MessageContextManager: max_messages='3'"),
         ({"max_rounds": -2}, "MessageContextManager: max_rounds=-2"),
         ({"remove_tool_msgs": "no"}, "MessageContextManager: remove_tool_msgs='no'"),

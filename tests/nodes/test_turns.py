@@ -191,12 +191,12 @@ def test_the_reason_says_why() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"max_messages": 0}, "max_messages=0 must be a whole number greater than 0"),
+        ({"max_messages": 0}, "max_messages=0 must be a whole number, at least 1"),
         ({"max_messages": -1}, "max_messages=-1"),
         ({"max_messages": True}, "max_messages=True"),
         ({"max_messages": 2.0}, "max_messages=2.0"),
         ({"max_messages": None}, "max_messages=None"),
-        ({"max_rounds": 0}, "max_rounds=0 must be a whole number greater than 0, or None"),
+        ({"max_rounds": 0}, "max_rounds=0 must be a whole number, at least 1, or None"),
         ({"remove_tool_msgs": 1}, "remove_tool_msgs=1 must be True or False"),
     ],
 )

@@ -99,5 +99,5 @@ def test_a_reporter_refuses_what_cannot_work(options: dict[str, object], named: 
 
 
 def test_a_tracer_refuses_an_unknown_way_with_others() -> None:
-    with pytest.raises(WiringError, match="nested='quietly' must be one of suppress, keep, defer"):
+    with pytest.raises(WiringError, match="nested='quietly' must be 'suppress', 'keep' or 'defer'"):
         ModelTracer(ScriptedClient(), nested="quietly")  # type: ignore[arg-type]

@@ -417,7 +417,7 @@ def test_with_global_providers_the_switch_is_found_whenever_an_instrumentation_c
 
 
 def test_an_unknown_way_fails_where_it_is_made() -> None:
-    with pytest.raises(WiringError, match=r"^ModelTracer: nested='off' must be one of suppress, keep, defer$"):
+    with pytest.raises(WiringError, match=r"^ModelTracer: nested='off' must be 'suppress', 'keep' or 'defer'$"):
         ModelTracer(ScriptedClient(), nested="off")  # type: ignore[arg-type]
 
 

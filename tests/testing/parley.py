@@ -185,7 +185,7 @@ def suite_of(client: type[ParleyClient], *, patience_seconds: float = 5.0) -> ty
     code = provider_contract.__doc__.split("::\n", 1)[1].rsplit("\n\nA client is told", 1)[0]
     names: dict[str, Any] = {"ParleyClient": client}
     exec(compile(textwrap.dedent(code), "example", "exec"), names)
-    suite = names["TestParleyClient"]
+    suite: type[ProviderContract] = names["TestParleyClient"]
     assert issubclass(suite, ProviderContract)
     suite.patience_seconds = patience_seconds
     return suite

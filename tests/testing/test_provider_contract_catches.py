@@ -47,7 +47,8 @@ class LosesUsage(ParleyClient):
 
 class TakesTheCacheOutOfTheInput(ParleyClient):
     def usage(self, tokens: dict[str, int]) -> Any:
-        return replace(super().usage(tokens), input_tokens=tokens["in"] - tokens["cached"])
+        told: Any = super().usage(tokens)
+        return replace(told, input_tokens=tokens["in"] - tokens["cached"])
 
 
 class FinishesTwice(ParleyClient):

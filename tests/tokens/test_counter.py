@@ -39,7 +39,7 @@ PNG = Image.from_bytes(b"\0" * 3_000_000, "image/png")
 def test_characters_per_token_must_be_positive(bad: float) -> None:
     with pytest.raises(WiringError) as caught:
         CharCounter(bad)
-    assert str(caught.value) == f"CharCounter: chars_per_token={bad!r} must be greater than 0"
+    assert str(caught.value) == f"CharCounter: chars_per_token={bad!r} must be a number greater than 0"
     assert caught.value.parameter == "chars_per_token"
 
 

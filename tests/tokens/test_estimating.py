@@ -106,7 +106,7 @@ def test_models_that_are_counted_alike_share_one_counter() -> None:
 
 
 def test_a_dialect_that_there_is_not_is_refused() -> None:
-    with pytest.raises(WiringError, match=r"dialect='klingon' is not one of generic, openai") as caught:
+    with pytest.raises(WiringError, match=r"dialect='klingon' must be 'generic', 'openai'") as caught:
         EstimatingCounter("klingon")  # type: ignore[arg-type]
     assert caught.value.parameter == "dialect"
 

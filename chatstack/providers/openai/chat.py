@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.errors import BrokenStreamError, ServerError
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_answers import ChatAnswer
@@ -13,6 +14,7 @@ from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_wire import request_to_wire
 from chatstack.providers.openai.sdk import Create, OpenAIProvider
 from chatstack.providers.sending import sendable
+from chatstack.providers.settings import BaseUrl
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -39,13 +41,13 @@ class OpenAIChatClient(OpenAIProvider):
         *,
         client: object | None = None,
         api_key: str | None = None,
-        base_url: str | None = None,
-        timeout_seconds: float | None = None,
-        max_retries: int | None = None,
-        stall_seconds: float | None = 120,
+        base_url: BaseUrl | None = None,
+        timeout_seconds: PositiveFloat | None = None,
+        max_retries: NonNegativeInt | None = None,
+        stall_seconds: PositiveFloat | None = 120,
         http_client: object | None = None,
         max_tokens_field: MaxTokensField = "max_completion_tokens",
-        window_tokens: int | None = None,
+        window_tokens: PositiveInt | None = None,
     ) -> None:
         OpenAIProvider.__init__(
             self,
