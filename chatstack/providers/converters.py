@@ -92,7 +92,11 @@ def from_openai_responses(items: str | Sequence[object]) -> list[Message]:
 def to_openai_responses(messages: Sequence[Message]) -> list[WireObject]:
     """Return the ``input`` items of a Responses request. Raises ``InputError`` for what this API has no form for."""
     with naming_faults():
-        return responses_to_wire(checked_messages(messages))
+        items = responses_to_wire(checked_messages(messages))
+    for position, item in enumerate(items):
+        if "type" not in item and "role" not in item:  # nothing that the API gave
+            raise InputError(f"input[{position}]: a ProviderItem of OpenAI's without a type: nothing that it reads")
+    return items
 
 
 def from_anthropic(messages: Sequence[object], *, system: object = None) -> list[Message]:
