@@ -22,8 +22,8 @@ from chatstack.client.wiring import nearest
 from chatstack.errors import WiringError
 
 GROUPS = ("chatstack.layers", "chatstack.providers", "chatstack.counters", "chatstack.stores", "chatstack.strategies")
-"""The kind of object that each group offers: a layer's factory; a callable from a model's name to a client; a callable that gives a
-``TokenCounter``; one that gives a ``DecisionStore``; a strategy's class."""
+"""The kind of object that each group offers: a layer's factory; a callable from a model's name to a client; a callable
+that gives a ``TokenCounter``; one that gives a ``DecisionStore``; a strategy's class."""
 
 ALLOWED = "CHATSTACK_PLUGINS"
 
