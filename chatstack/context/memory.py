@@ -126,7 +126,8 @@ class ContextMemory:
         if not systems and not instructions:
             return _HEADLESS
         key = hash((systems, instructions))
-        known = self._heads.get(key)
+        with self._lock:
+            known = self._heads.get(key)
         if known is None:
             known = f"head:{head_digest(systems, instructions).hex()}"
             with self._lock:
@@ -156,7 +157,8 @@ class ContextMemory:
             return NOTHING_CHOSEN
         history, length, choices = seen.history, seen.length, seen.conversation.choices
         known = choices.get(place)
-        edition = self._editions.get(history.links(1)[0]) or 0
+        with self._lock:
+            edition = self._editions.get(history.links(1)[0]) or 0
         if known is not None and known.edition == edition and known.length == length:
             return known
         if beyond:
