@@ -276,7 +276,7 @@ _ELSEWHERE = {
     "SQLiteJournal": "chatstack.stores.sqlite_journal",
     "LiveView": "chatstack.workbench.live",
 }
-"""What is looked for here and lies where its extra, or its file, is needed."""
+"""Names that people look for here, by the modules that need an extra or a file."""
 
 
 def _missing(name: str) -> Exception:

@@ -149,7 +149,7 @@ class StoreError(ChatStackError):
 
 
 class UnusableRecordError(StoreError):
-    """What lies in the place of one record is none. The rest of the store is used on."""
+    """A stored record that cannot be read. The rest of the store is used on."""
 
     def __init__(self, message: str, *, link: bytes) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What holds locks or threads makes them anew in a forked child: the parent's may be held there for ever."""
+"""Renewal of locks and threads in a forked child, where a lock of the parent's may be held for ever."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from weakref import WeakSet
 
 
 class Forked(Protocol):
-    """Something with state that a fork must not share."""
+    """An object with state that a fork must not share."""
 
     def after_fork(self) -> None:
-        """Called in the child: nothing of the parent's threads is there any more."""
+        """Renew that state in the child, where the parent's threads do not exist."""
         ...
 
 
@@ -20,7 +20,7 @@ _all: WeakSet[Forked] = WeakSet()
 
 
 def renewed_in_child(each: Forked) -> None:
-    """From now on, ``after_fork`` is called in every child, as long as something else holds the object."""
+    """Call ``after_fork`` of the object in every forked child from now on; the object is held weakly."""
     _all.add(each)
 
 

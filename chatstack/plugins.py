@@ -22,8 +22,8 @@ from chatstack.client.wiring import nearest
 from chatstack.errors import WiringError
 
 GROUPS = ("chatstack.layers", "chatstack.providers", "chatstack.counters", "chatstack.stores", "chatstack.strategies")
-"""What is offered in each: a layer's factory; a callable from a model's name to a client; a callable that gives a
-``TokenCounter``; one that gives a ``DecisionStore``; a strategy's class."""
+"""The kind of object that each group offers: a layer's factory; a callable from a model's name to a client; a callable
+that gives a ``TokenCounter``; one that gives a ``DecisionStore``; a strategy's class."""
 
 ALLOWED = "CHATSTACK_PLUGINS"
 
@@ -46,13 +46,13 @@ class Offer(NamedTuple):
 
     @property
     def may_load(self) -> bool:
-        """Whether ``CHATSTACK_PLUGINS`` lets it."""
+        """Tell whether ``CHATSTACK_PLUGINS`` allows it."""
         given = os.environ.get(ALLOWED)
         return _may_load(self.distribution, None if given is None else given.split(","))
 
 
 def available(group: str) -> tuple[Offer, ...]:
-    """What the installed distributions offer in that group, by name; nothing is imported.
+    """Return what the installed distributions offer in that group, by name; nothing is imported.
 
     What may not be loaded is among it: see ``Offer.may_load``. Raises ``WiringError`` for a group that there is not.
     """

@@ -118,7 +118,7 @@ WarningCode: TypeAlias = Literal[
     "usage_implausible",
     "window_unknown",
 ]
-"""What can be warned of. A routine edit is not a warning."""
+"""The codes of warnings. A routine edit is not a warning."""
 
 # Metrics: name, unit, bucket boundaries
 _SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)

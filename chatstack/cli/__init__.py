@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "schema": ("chatstack.cli.schema", "print the JSON schema of config files, for editors"),
     "tune": ("chatstack.workbench.replay.tuning.command", "find the cheapest settings for recorded conversations"),
 }
-"""Each command's module, and what it does in one line."""
+"""Each command's module, and its line in ``--help``."""
 
 _DESCRIPTION = """\
 Layers around any chat client: they shrink conversations, run tools, warn and trace. See them at work here; no
@@ -39,7 +39,7 @@ _CANNOT_WRITE = (errno.ENOSPC, errno.EIO, errno.EBADF)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, and safe to show."""
+    """An argument parser that reports an error in one line, free of control characters."""
 
     def error(self, message: str) -> NoReturn:
         raise SystemExit(_complain(f"{message} ({self.prog} --help tells more)", self.prog))
@@ -55,7 +55,7 @@ class CommandModule(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. What goes wrong is said in one line, without a traceback."""
+    """Run one command and return its exit code. Errors are reported in one line, without a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # whoever started us has closed it
         return _complain("standard output is closed, so nothing could be shown")
@@ -71,10 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain("interrupted")
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has left; Python must not try to flush the rest of it to them at exit.
+        # The reader of our output has gone; Python must not try to flush the rest to it at exit.
         sys.stdout = None
         return 1
-    except OSError as error:  # of standard output; commands tell of their own files themselves
+    except OSError as error:  # of standard output; commands report errors of their own files themselves
         if error.errno not in _CANNOT_WRITE:
             raise
         sys.stdout = None
@@ -97,7 +97,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
-    """The parser, with the whole of one command, and of the others their names and lines for ``--help``."""
+    """Return the parser: the chosen command in full, the others by name and help line only."""
     parser = OneLineParser(prog="chatstack", description=_DESCRIPTION)
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     subparsers = parser.add_subparsers(metavar="COMMAND", title="commands")

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def described(recipe: Recipe) -> Iterator[str]:
-    """The stack in lines of at most 80 characters, which hold nothing that a terminal would act upon."""
+    """Yield the stack in lines of at most 80 characters, free of control sequences."""
     from chatstack.client.wiring import name_of
 
     specs = recipe.stack.layers
@@ -97,14 +97,14 @@ def _layer(spec: LayerSpec) -> Iterator[str]:
 
 
 def _is_hidden(option: Option) -> bool:
-    """What all layers of a stack share, where nobody has to give it, is no option of a file."""
+    """Return True for optional services that all layers of a stack share: a file has no option for them."""
     from chatstack.config.options import REQUIRED
 
     return option.form == "service" and option.default is not REQUIRED
 
 
 def _value(value: object, option: Option) -> str:
-    """A value that the file sets, unless it may be a secret; of tools, their names."""
+    """Return a value that the file sets, unless it may be a secret; of tools, their names."""
     from chatstack.client.wiring import name_of
     from chatstack.config.options import takes_tools
     from chatstack.tools.tool import Tool
@@ -123,13 +123,13 @@ def _unset(option: Option) -> str:
     if option.form == "service":
         kind: object = option.hint
         return f"from the container: {getattr(kind, '__name__', kind)}"
-    if option.secret == "any":  # whoever keeps it out of a repr may have it from where keys are
+    if option.secret == "any":  # a field kept out of a repr may have its default from the environment
         return "(not shown)"
     return "(not set)" if option.default is REQUIRED else _spelt(option.default)
 
 
 def _default(option: Option) -> str:
-    """The default, if there is one that may be shown, and is short enough to stand beside a value."""
+    """Return the default if it may be shown and is short enough to stand beside a value, else ""."""
     from chatstack.config.options import REQUIRED
 
     is_told = option.default is not REQUIRED and option.form != "code" and option.secret != "any"
@@ -138,7 +138,7 @@ def _default(option: Option) -> str:
 
 
 def _spelt(value: object) -> str:
-    """A value as a file spells it, an object as its repr has it, if that works."""
+    """Return a value as a file spells it; of an object, its repr, or a placeholder if that raises."""
     from chatstack.config.values import shown
 
     if value is None:
@@ -150,7 +150,7 @@ def _spelt(value: object) -> str:
 
 
 def _memory(content: Mapping[str, object]) -> Iterator[str]:
-    """What the file says about the memory; of a store, only its name, for an address may hold a password."""
+    """Yield the memory section of the file; of a store, only its name: an address may hold a password."""
     from chatstack.config.options import service_options
     from chatstack.context.memory import ContextMemory
 
@@ -177,12 +177,12 @@ def _provider(recipe: Recipe) -> str:
 
 
 def _remarks(recipe: Recipe) -> Iterator[str]:
-    """What building the stack would say: an order that is hardly meant, or what the container has to give."""
+    """Yield what building the stack reports: warnings about the order, and services that a container must provide."""
     with warnings.catch_warnings(record=True) as caught, _without_lines():
         warnings.simplefilter("always")
         try:
             recipe.stack.build()
-        except WiringError as error:  # all else has been tried by now
+        except WiringError as error:  # everything else has been built by now
             yield ""
             yield from _wrapped(f"to be given by a container, or in code: {error}")
     for each in caught:
@@ -192,7 +192,7 @@ def _remarks(recipe: Recipe) -> Iterator[str]:
 
 @contextmanager
 def _without_lines() -> Generator[None]:
-    """Keep warnings out of the standard logging: they are shown here."""
+    """Keep warnings out of the standard logging: they are printed here."""
     logger = logging.getLogger(semconv.SCOPE)
     level = logger.level
     logger.setLevel(logging.ERROR)

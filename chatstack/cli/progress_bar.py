@@ -16,9 +16,10 @@ _REDRAW_SECONDS = 0.1
 
 
 class Progress:
-    """A bar of bytes read, as nobody knows how many conversations come, and how many are done.
+    """A progress bar over the bytes read, because the number of conversations is not known beforehand.
 
-    It is drawn from here and not from a thread of its own: that thread's CPU time would count as the policies'.
+    It also shows how many conversations are done. It is redrawn by the caller and not by a thread of its own: that
+    thread's CPU time would count as the policies'.
     """
 
     def __init__(self, console: Console, verb: str, total_bytes: int) -> None:
@@ -32,17 +33,17 @@ class Progress:
         self._redraw = _throttled(self._bar.refresh)
 
     def advance(self, position: int) -> None:
-        """So many bytes are read."""
+        """Set the number of bytes read."""
         self._bar.update(self._task, completed=position)
 
     def done(self, conversations: int) -> None:
-        """So many conversations are done."""
+        """Set the number of conversations done."""
         self._bar.update(self._task, done=f"{conversations:,} conversation{'s' if conversations != 1 else ''}")
         self._redraw()
 
     @contextmanager
     def shown(self) -> Generator[None]:
-        """Draw it meanwhile. It goes away at an error, which stands alone then, on its own line."""
+        """Draw the bar within the block. It is removed on an error, so that the message has its own line."""
         self._bar.live.transient = True
         self._bar.start()
         try:

@@ -37,7 +37,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it; 0."""
+    """Print the schema and return 0."""
     from chatstack.config.schema import pipeline_schema, written
 
     sys.stdout.write(written(pipeline_schema(with_plugins=True)))

@@ -1,7 +1,7 @@
-"""What goes to a terminal: one way of making a console, and outside text without its tricks.
+"""Terminal output: one way of making a console, and outside text without control sequences.
 
-File names, model names, tool output and error texts come from outside. Printed as they are, they could move the
-cursor, rename the window, write to the clipboard or show a line that is not there.
+File names, model names, tool output and error texts come from outside. Printed as they are, they could move the cursor,
+rename the window, write to the clipboard or show a line that is not there.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Text that shows as what it is: no escape sequence, control character, change of direction or hidden text.
+    """Return text that shows as what it is: no escape sequence, control character, bidi control or hidden text.
 
-    Tabs become spaces. Line breaks do too, unless ``lines`` keeps them, as ``\\n``. Half surrogates, as in file names
+    Tabs become spaces. Line breaks do too, unless ``lines`` keeps them, as ``\\n``. Lone surrogates, as in file names
     that are not text, become U+FFFD, so that any stream can encode the rest.
     """
     text = _SEQUENCES.sub(_left_of, text)
@@ -46,15 +46,19 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def _left_of(found: re.Match[str]) -> str:
-    """The payload of a string that has no end, as it is text, after all. It is matched with its opening, and not looked
-    at again for each opening in it: they have no end either, and there may be as many as characters."""
+    """Return the payload of a control string that has no terminator: it is text, after all.
+
+    The payload is matched together with its opening, so it is not scanned again for each opening inside it. Those lack
+    a terminator too, and there may be as many as characters.
+    """
     return "" if found["end"] or not found["payload"] else _IN_PAYLOAD.sub("", found["payload"])
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """A rich console that takes text as text: no markup, no emoji codes, no guessed highlighting.
+    """Return a rich console that takes text as text: no markup, no emoji codes, no guessed highlighting.
 
-    Where the stream is closed, it says nothing. Raises ``ChatStackError`` when the extra ``cli`` is not installed.
+    If the stream is closed, the console prints nothing. Raises ``ChatStackError`` when the extra ``cli`` is not
+    installed.
     """
     try:
         from rich.console import Console
@@ -62,7 +66,7 @@ def make_console(*, stderr: bool = False) -> Console:
         raise missing_extra("rich", "cli") from error
     stream: TextIO | None = sys.stderr if stderr else sys.stdout
     if stream is None:
-        return Console(file=io.StringIO(), quiet=True)  # rich itself would take the other stream
+        return Console(file=io.StringIO(), quiet=True)  # rich itself would fall back to the other stream
     reconfigure: object = getattr(stream, "reconfigure", None)
     if callable(reconfigure):
         # A terminal that cannot show a letter shows a question mark; it does not end the program.
@@ -71,5 +75,5 @@ def make_console(*, stderr: bool = False) -> Console:
 
 
 def missing_extra(package: str, extra: str) -> ChatStackError:
-    """The error that says how to get a package that is not there."""
+    """Return the error that says how to install a missing package."""
     return ChatStackError(f"{package} is not installed: pip install 'chatstack-core[{extra}]'")

@@ -1,4 +1,4 @@
-"""What can be closed can be entered: ``async with``."""
+"""Clients and layers as async context managers: ``async with`` closes them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Mixin for whatever has ``aclose``: leaving the block calls it. Entering does nothing."""
+    """Mixin for classes with ``aclose``: leaving the block calls it. Entering does nothing."""
 
     __slots__ = ()
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go of what is held. May be called again and again."""
+        """Release all resources. May be called again and again."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Folding: the updates of an answer, added up to the whole of it."""
+"""Folding: adding up the updates of an answer to the whole response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Fold:
 
     @classmethod
     def of(cls, answer: ChatResponse) -> Fold:
-        """What adds up to that answer."""
+        """Return a fold that already holds that answer."""
         fold = cls()
         fold.answer = answer
         return fold

@@ -1,4 +1,4 @@
-"""What people call: two thin fronts over ``send``, and the check of what is passed to them."""
+"""The two public methods over ``send``, and validation of their arguments."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CALLED = {
     **dict.fromkeys(("response_format", "output_schema", "schema"), "output_type"),
     **dict.fromkeys(("session_id", "thread_id"), "conversation_id"),
 }
-"""What others call an option, and what it is called here."""
+"""Names of options in other libraries, and their names here."""
 _TAKEN = ("conversation_id", "options", "output_type", "timeout_seconds")
 
 
 class ChatFronts:
-    """Mixin that gives a client its fronts. A client of your own needs nothing but ``send``; with this it has both."""
+    """Mixin that adds the two fronts to a client: a client of your own needs only ``send``."""
 
     __slots__ = ()
 
@@ -78,10 +78,10 @@ class ChatFronts:
         """Answer the conversation; returns when the turn is over, tool calls included.
 
         ``output_type`` (a dataclass, a ``TypedDict`` or ``msgspec.Struct``, a pydantic model, or a union of them) asks
-        for an answer of that type: ``response.parsed``. One that does not fit, is refused or cut off is an
+        for an answer of that type: ``response.parsed``. An answer that does not fit, is refused or cut off raises an
         ``OutputError``, which keeps the text.
 
-        Raises ``InputError`` for what cannot be sent, ``ProviderError`` when the model's side fails, and
+        Raises ``InputError`` for a request that cannot be sent, ``ProviderError`` when the model's side fails, and
         ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out.
         """
         if unknown:
@@ -109,7 +109,8 @@ class ChatFronts:
         timeout_seconds: float | None = None,
         **unknown: Never,
     ) -> ChatStream:
-        """The same answer, as it comes. Bad input raises at once; nothing is sent until it is entered or iterated.
+        """Return the same answer as a stream. Bad input raises at once; nothing is sent until it is entered or
+        iterated.
 
         With ``output_type``, ``stream.response()`` has the value, or raises the ``OutputError``.
         """
@@ -137,7 +138,7 @@ def request_of(
     stream: bool = False,
     shape: OutputShape | None = None,
 ) -> ChatRequest:
-    """Check what was passed to a front; errors name position and type, never text."""
+    """Check the arguments of a front, and return the request; errors name position and type, never text."""
     if isinstance(messages, str):
         found: tuple[object, ...] = (Message.user(messages),)
     elif isinstance(messages, Message):
@@ -166,7 +167,7 @@ def request_of(
 
 
 def _unknown(front: str, unknown: Collection[str]) -> InputError:
-    """Name the first option that a front does not take, e.g. ``temperature=0``, and where it belongs, or the nearest
+    """Return an error that names the first unknown option, e.g. ``temperature=0``, and where it belongs, or the nearest
     name."""
     name = next(iter(unknown))
     fields = ChatOptions.__struct_fields__
@@ -191,7 +192,7 @@ def _check_timeout(seconds: object) -> None:
 
 
 def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
-    """A list, a tuple or the like; bytes are a mistake, and an iterator could be read only once."""
+    """Return True for a list, a tuple or the like; bytes are a mistake, and an iterator could be read only once."""
     if isinstance(value, list | tuple):
         return True
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)

@@ -1,4 +1,4 @@
-"""JSON as small models write it: in a fence, or with numbers in quotes. Read where the type leaves no doubt."""
+"""JSON as small models write it: in a fence, or with numbers in quotes. Accepted only if the type leaves no doubt."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def decoded_as(
     dec_hook: Callable[[Any, Any], Any] | None = None,
     enc_hook: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Return the value of that type which a JSON text stands for.
+    """Decode a JSON text as a value of that type.
 
-    Where it does not fit as it is, a fence around it is taken away, and text is read as the number, truth value or null
-    that the type asks for, if it allows no text. Raises the ``msgspec.DecodeError`` of the plain reading.
+    If it does not fit as it is, a code fence around it is removed, and text is read as the number, boolean or null that
+    the type asks for, if the type allows no text. Raises the ``msgspec.DecodeError`` of the plain reading.
     """
     try:
         return msgspec.json.decode(text, type=kind, dec_hook=dec_hook)
@@ -40,7 +40,7 @@ def decoded_as(
         raise failure  # a number for a time leaves doubt: seconds or milliseconds
     try:
         read = msgspec.json.decode(text, type=kind, strict=False, dec_hook=dec_hook)
-        # Again as JSON, plainly: "nan" in quotes is a float, but no number that JSON has, or a tool expects.
+        # Decoded again, strictly: "nan" in quotes is a float, but no number that JSON has, or a tool expects.
         return msgspec.json.decode(msgspec.json.encode(read, enc_hook=enc_hook), type=kind, dec_hook=dec_hook)
     except (msgspec.DecodeError, TypeError, UnicodeEncodeError):
         raise failure from None
@@ -66,7 +66,7 @@ def _has_times(kind: Any) -> bool:
 
 
 def unfenced(text: str) -> str | None:
-    """Return what stands between the first fence and the last one, ``json`` or unnamed; None where there is no such."""
+    """Return the text between the first fence and the last one, ``json`` or unnamed; None without such fences."""
     start, end = text.find(_FENCE), text.rfind(_FENCE)
     if start < 0 or end <= start:
         return None

@@ -61,7 +61,7 @@ class _Field(NamedTuple):
     hint: object
     """None where it cannot be evaluated."""
     data: object
-    """What data has to be to fit; None where there is more to it than msgspec can check at once."""
+    """The type that data is converted to; None where there is more to it than msgspec can check at once."""
     is_plain: bool
     is_float: bool
     is_shown: bool

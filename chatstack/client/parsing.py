@@ -1,4 +1,4 @@
-"""Answers of a given type: its JSON schema for the provider, and the value that the answer's text stands for."""
+"""Structured output: the JSON schema of a type for the provider, and the value from the answer's text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chatstack.values.responses import ChatResponse, ParsedResponse
 T = TypeVar("T")
 
 _ROOT = "value"
-"""Providers want an object. What is none (a union, a list, a number) is the one field of an object that we make."""
+"""Name of the field that wraps a value which is no object (a union, a list, a number): providers want an object."""
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _PLACE = re.compile(r"at `([^`]+)`")
 _STRICT_WORDS = frozenset(
@@ -30,7 +30,7 @@ _STRICT_WORDS = frozenset(
     | {"multipleOf", "pattern", "format"}
 )
 _STRICT_FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"})
-"""What OpenAI's strict mode takes; it refuses a schema with any other word in it."""
+"""String formats that OpenAI's strict mode takes; it refuses a schema with any other format or keyword."""
 _TYPES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _NOT_READ = {"length": "was cut off by a limit", "refused": "was refused"}
 _WHY = {"tool_calls": "is a call of tools, and ", "paused": "was paused, and "}
@@ -40,14 +40,14 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OutputShape:
-    """How a type is asked for, and read: a dataclass, ``TypedDict`` or ``msgspec.Struct``, a pydantic model, or any
+    """Schema and decoder of an output type: a dataclass, ``TypedDict`` or ``msgspec.Struct``, a pydantic model, or any
     type or union that these libraries know."""
 
     schema: OutputSchema
     _read: Callable[[str], object]
 
     def parsed(self, answer: ChatResponse) -> ParsedResponse[object]:
-        """The same answer with its value in ``parsed``. Raises ``OutputError``, which keeps the text."""
+        """Return the same answer with its value in ``parsed``. Raises ``OutputError``, which keeps the text."""
         reason = answer.finish_reason or ""
         if reason in _NOT_READ:
             raise self._wrong(_NOT_READ[reason], answer)
@@ -62,7 +62,7 @@ class OutputShape:
         return ParsedResponse(**fields)
 
     def _value_of(self, text: str) -> object:
-        """The value of an answer, also one in a fence."""
+        """Return the value of an answer, also one in a code fence."""
         try:
             return self._read(text)
         except Exception:
@@ -76,17 +76,17 @@ class OutputShape:
 
 
 def shape_of(kind: object) -> OutputShape:
-    """How that type is asked for and read. Raises ``InputError`` for one that has no JSON schema."""
+    """Return the shape for that type. Raises ``InputError`` for one that has no JSON schema."""
     try:
         return _shape_of(kind)
-    except (TypeError, NameError) as error:  # a name in a type hint that nobody defined
+    except (TypeError, NameError) as error:  # an undefined name in a type hint
         told = str(error).split("\n")[0].rstrip(".")
         raise InputError(f"output_type={kind!r} cannot be described as JSON ({told})") from error
 
 
 @functools.lru_cache(maxsize=256)
 def _shape_of(kind: Any) -> OutputShape:
-    if isinstance(kind, str):  # a name of a type, which nobody looks up
+    if isinstance(kind, str):  # a forward reference, which nothing would resolve
         raise TypeError("a text is no type; pass the class itself")
     if inspect.isroutine(kind):  # pydantic would call it
         raise TypeError("a function is no type")
@@ -104,7 +104,7 @@ def _shape_of(kind: Any) -> OutputShape:
 
 
 def _by_pydantic(kind: Any) -> tuple[Schema, Callable[[str], Any]] | None:
-    """Only where pydantic is in use, and the type is one of its models, or has one in it."""
+    """Return schema and decoder by pydantic, only if it is imported and the type is, or contains, one of its models."""
     pydantic = sys.modules.get("pydantic")
     if pydantic is None:
         return None
@@ -132,8 +132,8 @@ def _by_msgspec(kind: Any) -> tuple[Schema, Callable[[str], Any]]:
 
 
 def _inlined(schema: Schema) -> Schema:
-    """The schema with what its root refers to at the root, where providers want it; kept below if it refers to
-    itself."""
+    """Return the schema with its root reference inlined, as providers want it; a root that refers to itself is also
+    kept in the definitions."""
     definitions = cast("dict[str, Schema]", schema.get("$defs", {}))
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if name not in definitions:
@@ -148,10 +148,10 @@ def _inlined(schema: Schema) -> Schema:
 
 
 def _close(schema: Schema) -> bool:
-    """Write a schema as providers want it, with the same meaning: each object takes its own properties alone, unions
-    are ``anyOf``, a choice says its type, and what may be null is null, not left out.
+    """Normalise a schema for providers, with the same meaning: objects allow no other properties, unions are ``anyOf``,
+    an enum names its type, and optional values are null instead of absent.
 
-    Whether it then is as strict modes want it: every property required, no free keys, no word that they lack.
+    Return True if it then fits strict modes: every property required, no free keys, no keyword that they lack.
     """
     schema.pop("discriminator", None)  # of OpenAPI; the members say the same by a constant
     if "oneOf" in schema:
@@ -180,13 +180,13 @@ def _close(schema: Schema) -> bool:
 
 
 def _is_strict(schema: Schema) -> bool:
-    """Whether a schema, by itself, is one that strict modes take."""
+    """Return True if a schema, without those inside it, fits strict modes."""
     kind = schema.get("type")
     return (
         schema.keys() <= _STRICT_WORDS
         and not schema.keys().isdisjoint({"type", "anyOf", "$ref"})
         and schema.get("format", "uuid") in _STRICT_FORMATS
-        and "(?" not in schema.get("pattern", "")  # looking around is not understood
+        and "(?" not in schema.get("pattern", "")  # lookarounds are not supported
         and (kind != "array" or isinstance(schema.get("items"), dict))
         and (kind != "object" or schema.get("required", None) == list(schema.get("properties", [])))
     )

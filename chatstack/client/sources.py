@@ -1,4 +1,4 @@
-"""What streams read from, beside the generators of providers: one that is not open yet, and one that is watched."""
+"""Sources for streams, beside the generators of providers: a request not sent yet, and a stream with a watch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class UpdateSource(Protocol):
-    """What a stream reads from: any async generator of updates is one."""
+    """The source of a stream: every async generator of updates is one."""
 
     def __anext__(self) -> Awaitable[ChatUpdate]: ...
 
@@ -22,7 +22,7 @@ class UpdateSource(Protocol):
 
 
 class WholeSource(UpdateSource, Protocol):
-    """A source that can also be read at once: a stream is one."""
+    """A source that can also be read as a whole: a stream is one."""
 
     @property
     def so_far(self) -> ChatResponse | None: ...
@@ -31,7 +31,7 @@ class WholeSource(UpdateSource, Protocol):
 
 
 class WholeReader(Protocol):
-    """Reads all of an answer at once, where nobody wants its updates; ``so_far`` is what of it has arrived."""
+    """A reader for the whole answer if no updates are wanted; ``so_far`` is the part that has arrived."""
 
     @property
     def so_far(self) -> ChatResponse | None: ...
@@ -40,12 +40,12 @@ class WholeReader(Protocol):
 
 
 class StreamWatch(Protocol):
-    """Looks on while a stream is read: ``enter`` and ``leave`` around every step, ``ended`` exactly once.
+    """An observer of a stream: ``enter`` and ``leave`` run around every step, ``ended`` exactly once.
 
-    One that has a method ``saw`` too is told of every update; where the whole answer is awaited, nobody sees any.
+    If it also has a method ``saw``, that gets every update; there are none if the whole answer is awaited.
 
-    ``ended`` gets what had arrived in whole messages, and what ended it: None for the regular end, GeneratorExit
-    for a stream that was closed or dropped early.
+    ``ended`` gets the whole messages that had arrived, and the cause of the end: None for the regular end,
+    GeneratorExit for a stream that was closed or dropped early.
     """
 
     def enter(self) -> object: ...
@@ -56,18 +56,18 @@ class StreamWatch(Protocol):
 
 
 def closes_this(error: BaseException | None) -> bool:
-    """Whether an error closes the very coroutine that has caught it, as the collector does: maybe from another context,
-    where there is nothing to leave. A ``GeneratorExit`` that code below has raised has been through a frame there."""
+    """Return True if the error closes the coroutine that caught it, as the garbage collector does. It may do so in
+    another context, where there is nothing to leave. A ``GeneratorExit`` raised by code below has a traceback frame
+    from there."""
     if not isinstance(error, GeneratorExit):
         return False
     return error.__traceback__ is None or error.__traceback__.tb_next is None
 
 
 class OpeningSource:
-    """The source of a stream that has not been sent yet: what the fronts give to people.
+    """The source of a stream that has not been sent yet, as the fronts return it.
 
-    One task reads it at a time. Closing it from another task stops the one that reads, which then gets a
-    ``StreamClosedError``.
+    One task reads it at a time. Closing it from another task stops the reader, which then gets a ``StreamClosedError``.
     """
 
     __slots__ = ("_deadline", "_opener", "_reader", "_stopped", "_stream", "_timeout_seconds")
@@ -110,7 +110,7 @@ class OpeningSource:
             if self._stopped is None:
                 self._stopped = asyncio.get_running_loop().create_future()
                 reader.cancel()
-            await asyncio.shield(self._stopped)  # several may wait, and one that gives up stops none of them
+            await asyncio.shield(self._stopped)  # several tasks may wait; cancelling one must not cancel the others
         if self._stream is not None:
             await self._stream.aclose()
 
@@ -131,7 +131,7 @@ class OpeningSource:
             self._stopped.set_result(None)
 
     def _raise_if_closed(self) -> None:
-        """For the reader the stream was closed, if it was aclose() that cancelled it, and nobody else."""
+        """Raise ``StreamClosedError`` for the reader if ``aclose()`` cancelled it, and not somebody else."""
         if self._stopped is not None and self._reader is not None and self._reader.uncancel() == 0:
             raise StreamClosedError("this stream was closed by another task while it was being read") from None
 
@@ -153,10 +153,10 @@ class OpeningSource:
 
 
 class WatchedSource:
-    """The source of a stream that somebody looks on at.
+    """The source of a stream with a watch.
 
     A class, not a generator: each step enters and leaves the watch within one coroutine, so nothing is held across a
-    yield, and what runs lazily below (later rounds, tools) still runs inside it.
+    yield, and code that runs lazily below (later rounds, tools) still runs inside the watch.
     """
 
     __slots__ = ("_inner", "_is_over", "_saw", "_watch")
@@ -178,7 +178,7 @@ class WatchedSource:
         return self._inner.so_far
 
     async def whole(self) -> ChatResponse:
-        """Read all of it at once, in one step."""
+        """Read the whole answer in one step."""
         return await self._step(self._inner.response, True)
 
     async def _step(self, step: Callable[[], Awaitable[T]], is_last: bool) -> T:
@@ -213,7 +213,7 @@ class WatchedSource:
     def __del__(self) -> None:
         if not self._is_over:
             self._is_over = True
-            # The collector may run while a context variable is being set: never set one of the same context in here.
+            # The collector may run this while a context variable is being set: never set one of the same context here.
             contextvars.copy_context().run(self._watch.ended, None, GeneratorExit())
 
     def _end(self, error: BaseException | None) -> None:

@@ -1,7 +1,7 @@
 """The one stream class: an answer on its way.
 
-``ChatStream`` is an async iterator of updates, an async context manager, and folds what goes by into the whole
-answer, so that a layer that only looks at the request hands its inner stream on untouched.
+``ChatStream`` is an async iterator of updates and an async context manager. It folds the updates into the whole answer,
+so a layer that only changes the request returns its inner stream as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UsageCheck: TypeAlias = Callable[[ChatUpdate, Callable[[], ChatResponse]], ChatU
 
 
 class _ReadItFirst:
-    """An attribute that is the answer's, and not its stream's."""
+    """An attribute of the response that a stream does not have; reading it raises an error that says so."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -37,11 +37,11 @@ class _ReadItFirst:
 class ChatStream:
     """An answer on its way: iterate it, ``await response()`` for the whole, and close it (or use ``async with``).
 
-    One task reads it. What the fronts give may also be closed by another task, which stops the reader with a
+    One task reads it. A stream from a front may also be closed by another task, which stops the reader with a
     ``StreamClosedError``; a second reader gets a ``StreamBusyError``. A stream from ``send`` belongs to its one layer.
 
-    Whatever client it comes from: one that ends in the middle of a message, or without any, raises
-    ``BrokenStreamError`` there, and is never a short answer. A message may be empty.
+    A stream that ends within a message, or without any, raises ``BrokenStreamError``, whatever client it comes from; it
+    never becomes a short answer. A message may be empty.
     """
 
     __slots__ = (
@@ -67,8 +67,8 @@ class ChatStream:
     def __init__(
         self, source: UpdateSource, *, owns: ChatStream | None = None, whole: WholeReader | None = None
     ) -> None:
-        """A stream over a source. ``owns`` is closed with it, also when the source never got to run; ``whole`` reads
-        the same answer at once, for ``response()``."""
+        """Make a stream over a source. ``owns`` is closed with it, even if the source never ran; ``whole`` reads the
+        same answer at once, for ``response()``."""
         self._source = source
         self._whole = whole
         self._owned = owns
@@ -79,13 +79,13 @@ class ChatStream:
         self._parsed: ChatResponse | None = None
         self._read: Callable[[ChatResponse], ChatResponse] | None = None
         self.sent: ChatRequest | None = None
-        """The request as it reached the provider, where it, or the model tracer around it, has said so."""
+        """The request as it reached the provider, if the provider or the model tracer around it has set it."""
         self.usage_check: UsageCheck | None = None
-        """Takes out what an update reports that cannot be true, knowing the answer before it."""
+        """A check that removes implausible usage from an update, given the answer before it."""
         self._started = self._ended = self._closed = self._released = self._in_message = False
 
     if not TYPE_CHECKING:  # a type checker knows by itself
-        # No __getattr__: a class that has one is slow to read any attribute of.
+        # No __getattr__: it would slow down the reading of every attribute.
         text = _ReadItFirst("text")
         messages = _ReadItFirst("messages")
         usage = _ReadItFirst("usage")
@@ -93,9 +93,9 @@ class ChatStream:
 
     @classmethod
     async def primed(cls, source: UpdateSource) -> ChatStream:
-        """For providers: read until the model has begun to answer; what it raises before that is raised here.
+        """For providers: read until the model has begun to answer; errors before that are raised here.
 
-        So is an answer of nothing, as a ``BrokenStreamError``: the next client of a fallback may have one.
+        An empty answer raises ``BrokenStreamError`` here, too, so that a fallback can ask its next client.
         """
         stream = cls(source)
         stream._head = head = deque[ChatUpdate]()
@@ -122,15 +122,15 @@ class ChatStream:
         timeout_seconds: float | None = None,
         read: Callable[[ChatResponse], ChatResponse] | None = None,
     ) -> ChatStream:
-        """A stream that sends nothing until it is entered or iterated. The time limit is for all of it. ``read`` makes
-        of the whole answer what ``response()`` gives."""
+        """Return a stream that sends nothing until it is entered or iterated. The time limit is for the whole stream.
+        ``read`` turns the whole answer into the result of ``response()``."""
         stream = cls(OpeningSource(opener, timeout_seconds))
         stream._read = read
         return stream
 
     @classmethod
     def watched(cls, inner: ChatStream, watch: StreamWatch) -> ChatStream:
-        """The same stream with somebody looking on, who is told of its end even if it is dropped."""
+        """Return the same stream with a watch, which is told of its end even if the stream is dropped."""
         source = WatchedSource(inner, watch)
         stream = cls(source, whole=source)
         stream.sent = inner.sent
@@ -138,11 +138,12 @@ class ChatStream:
 
     @property
     def so_far(self) -> ChatResponse:
-        """What has arrived in whole messages up to now."""
+        """The whole messages that have arrived."""
         return (self._fold or Fold()).response()
 
     def when_answered(self, listener: Callable[[ChatResponse], None]) -> None:
-        """Tell that one the whole answer, once it has all been read; it must not raise. Costs nothing on the way."""
+        """Call the listener with the whole answer, once it has all been read. The listener must not raise. No cost per
+        update."""
         if self._ended:
             listener(self.so_far)
             return
@@ -194,7 +195,7 @@ class ChatStream:
         return self._taken(update)
 
     async def _read_all(self) -> None:
-        """Read what is left, without a step for each update."""
+        """Read the rest, without a step for each update."""
         while self._head and not self._closed:
             self._taken(self._head.popleft())
         if self._ended:
@@ -216,14 +217,14 @@ class ChatStream:
             raise self._over()
 
     def _end(self) -> None:
-        """Take the source's end for what it is: that of the answer, or of a connection."""
+        """Decide whether the source's end is the answer's end, or a broken connection."""
         if self._in_message or self._fold is None or not self._fold.messages:
             self._failure = _broken(in_message=self._in_message)
             raise self._failure from None
         self._finish()
 
     def _taken(self, update: ChatUpdate) -> ChatUpdate:
-        """Add an update to the answer, and return what can be true of it."""
+        """Add an update to the answer, and return it without implausible usage."""
         if (
             update.message_done is None
             and update.usage is None
@@ -245,7 +246,7 @@ class ChatStream:
         return update
 
     def _checked(self, update: ChatUpdate) -> ChatUpdate:
-        """Return the update without usage that cannot be true."""
+        """Return the update without implausible usage."""
         if is_modest(update.usage) and is_modest(update.overhead_usage):
             return update
         if self.usage_check is None:
@@ -253,7 +254,7 @@ class ChatStream:
         return self.usage_check(update, lambda: self.so_far)
 
     def _over(self) -> BaseException:
-        """What to raise when there is nothing more to read."""
+        """Return the exception to raise when there is nothing more to read."""
         if self._ended:
             return StopAsyncIteration()
         if self._failure is not None:
@@ -263,14 +264,14 @@ class ChatStream:
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, StreamBusyError):  # the other task's reading goes on
             return
-        # A cancelled source is exhausted: to read on would look like a regular end, and give half an answer.
+        # A cancelled source is exhausted: reading on would look like a regular end, and give half an answer.
         if isinstance(error, Exception):
             self._failure = error
         else:
             self._failure = StreamClosedError("reading this stream was cancelled: its answer is not complete")
 
     async def response(self) -> ChatResponse:
-        """Read what is left, and return the whole answer. May be asked again."""
+        """Read the rest, and return the whole answer. May be called again."""
         if self._whole is not None and not self._started and not self._closed and self._failure is None:
             await self._read_below(self._whole)
         elif not self._ended:
@@ -283,7 +284,7 @@ class ChatStream:
         return self._parsed
 
     async def _read_below(self, reader: WholeReader) -> None:
-        """Nobody looks at the updates, so they need not come up here one by one."""
+        """Read the whole answer from below: no caller wants the updates, so they are not passed up one by one."""
         self._started = True
         try:
             self._fold = Fold.of(await reader.whole())
@@ -295,7 +296,7 @@ class ChatStream:
         self._finish()
 
     async def aclose(self) -> None:
-        """Stop, and free what is below. May be called again and again."""
+        """Stop, and close the streams below. May be called again and again."""
         if self._released:
             return
         self._closed = True

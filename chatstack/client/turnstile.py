@@ -1,4 +1,4 @@
-"""A turnstile: what several tasks would do at once is done by one of them, while the others wait."""
+"""Single flight: one of several tasks does the work for a key, while the others wait."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 
 
 class Turnstile:
-    """Lets one task at a time through for each key, on each event loop; several threads may have one each.
+    """A keyed lock for single flight: one task at a time for each key on each event loop; event loops do not block each
+    other.
 
-    Nothing runs in a task of its own: who is cancelled in there takes its work along, and the next in turn does it.
+    The work runs in the task of the caller: cancelling that cancels the work, and the next waiter does it.
     """
 
     __slots__ = ("_lock", "_places")
@@ -22,7 +23,8 @@ class Turnstile:
 
     @asynccontextmanager
     async def alone(self, key: Hashable) -> AsyncGenerator[None]:
-        """Wait until nobody else is in there with that key. What the first one found out, the next should look up."""
+        """Wait until no other task holds that key. Afterwards look in the cache first: the holder before may have
+        filled it."""
         at = (asyncio.get_running_loop(), key)
         with self._lock:
             place = self._places.setdefault(at, _Place())
@@ -38,7 +40,7 @@ class Turnstile:
 
 
 class _Place:
-    """Who is in there, or waits to be."""
+    """The lock of one key, and the number of tasks that hold it or wait."""
 
     __slots__ = ("lock", "tasks")
 

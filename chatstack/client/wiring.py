@@ -1,4 +1,4 @@
-"""How a layer gets what its constructor asks for: the pure part of building a stack."""
+"""Wiring: filling in a layer's constructor parameters, the pure part of building a stack."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from chatstack.client.protocol import ChatClient, is_client
 from chatstack.errors import WiringError
 
 Resolver: TypeAlias = Callable[[type[Any]], object]
-"""From a type to an instance: all that a container has to offer. What it has not, it says by a ``LookupError`` whose
-argument is the type itself, as ``{...}.__getitem__`` does, or by None; other errors surface."""
+"""A function from a type to an instance: the whole interface to a container. For a missing type it returns None, or
+raises a ``LookupError`` whose argument is the type itself, as ``{...}.__getitem__`` does; other errors surface."""
 
 T = TypeVar("T")
 
 Layer: TypeAlias = Callable[..., ChatClient]
-"""A layer, as a type: a callable ``(inner, **services) -> ChatClient``. Most are classes."""
+"""The type of layers: a callable ``(inner, **services) -> ChatClient``. Most are classes."""
 
 
 class _FromContainer:
-    """Stands where a container's instance is to be. Whoever makes the layer by hand and leaves it is told on its first
-    use."""
+    """A placeholder for a container's instance. If a layer made by hand keeps it, its first use raises an error that
+    says so."""
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
@@ -41,9 +41,9 @@ class _FromContainer:
 
 
 FROM_CONTAINER: Final[Any] = _FromContainer()
-"""The default of a layer's parameter that a container supplies by its type hint:
-``forecasts: Forecasts = FROM_CONTAINER``. So ``.use(Layer)`` is right without it for a type checker, and ``build``
-still refuses a stack that nobody gives one."""
+"""The default of a layer's parameter that a container supplies by its type hint: ``forecasts: Forecasts =
+FROM_CONTAINER``. So a type checker accepts ``.use(Layer)`` without it, while ``build`` refuses a stack for which there
+is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Blueprint:
 
 @functools.lru_cache(maxsize=512)
 def _blueprint(factory: Layer) -> _Blueprint:
-    """The parameters of a factory behind ``inner``, with their hints; read once."""
+    """Return the parameters of a factory after ``inner``, with their hints; computed once."""
     parameters = list(inspect.signature(factory).parameters.values())
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise WiringError(
@@ -88,7 +88,8 @@ def _is_missing(default: object) -> bool:
 
 
 def wraps_a_client(kind: type[T]) -> type[T]:
-    """Class decorator of a layer: called without a client, as in ``.use(Guard(limit=5))``, it says what to write."""
+    """Class decorator of a layer: a call without a client, as in ``.use(Guard(limit=5))``, raises an error with the
+    remedy."""
     made = cast("Any", kind).__init__
 
     @functools.wraps(made)
@@ -116,7 +117,7 @@ def wire(
     resolve: Resolver,
     has_resolver: bool = True,
 ) -> ChatClient:
-    """Make one layer: ``inner``, then options by name, then what the type hints ask for, then defaults."""
+    """Make one layer: ``inner``, then options by name, then services by type hint, then defaults."""
     blueprint = _blueprint(factory)
     if not blueprint.open_ended:
         check_options(options, option_names(factory), name)
@@ -150,7 +151,7 @@ def wire(
 
 
 def _check_instance(name: str, parameter: str, given: object, kind: type | None) -> None:
-    """Refuse a class where an instance of it is wanted: some would be taken, and fail at the first call."""
+    """Refuse a class where an instance of it is wanted: some would be accepted, and fail at the first call."""
     if isinstance(given, type) and isinstance(kind, type) and kind in given.__mro__:
         kind_name = given.__name__
         raise WiringError(
@@ -161,7 +162,7 @@ def _check_instance(name: str, parameter: str, given: object, kind: type | None)
 
 
 def service_type(hint: object) -> type | None:
-    """The class that a hint asks a container for; None for plain values such as ``int`` or ``Literal``."""
+    """Return the class that a hint asks a container for; None for plain values such as ``int`` or ``Literal``."""
     choices = [kind for kind in kinds(hint) if kind is not types.NoneType]
     kind = choices[0] if len(choices) == 1 else None
     return kind if isinstance(kind, type) and kind.__module__ != "builtins" else None
@@ -171,7 +172,7 @@ _UNBOUND = object()
 
 
 def ask(resolve: Resolver, kind: type) -> object:
-    """What the resolver has for that type, or ``_UNBOUND``. Errors from inside a service are not swallowed."""
+    """Return the resolver's instance of that type, or ``_UNBOUND``. Errors from inside a service are not swallowed."""
     try:
         found = resolve(kind)
         return _UNBOUND if found is None else found  # as the ``get`` of a mapping has it
@@ -182,12 +183,12 @@ def ask(resolve: Resolver, kind: type) -> object:
 
 
 def is_bound(found: object) -> bool:
-    """Whether ``ask`` found something."""
+    """Return True if ``ask`` returned an instance."""
     return found is not _UNBOUND
 
 
 def name_of(factory: object) -> str:
-    """What a layer is called when nobody names it: its class or function name."""
+    """Return the default name of a layer: its class or function name."""
     if isinstance(factory, functools.partial):
         return name_of(factory.func)
     name = getattr(factory, "__name__", None)
@@ -195,7 +196,7 @@ def name_of(factory: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the nearest one, or the list."""
+    """Return a hint for a misspelt name: the nearest one, or the list."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
@@ -208,12 +209,12 @@ def _is_resolver(hint: object) -> bool:
 
 
 def option_names(factory: Layer) -> list[str]:
-    """What can be set on a layer: its parameters, without the client that it wraps."""
+    """Return the options of a layer: its parameters without the inner client."""
     return [parameter.name for parameter in _blueprint(factory).parameters]
 
 
 def check_options(options: Iterable[str], known: list[str], name: str, *, also: Iterable[str] = ()) -> None:
-    """Refuse an option that the layer does not know, with the nearest one that it, or its strategy, does."""
+    """Refuse an unknown option, with the nearest name that the layer, or its strategy, knows."""
     for option in options:
         if option not in known:
             hint = nearest(option, [*known, *also])
@@ -236,10 +237,10 @@ def _nothing_for(name: str, parameter: _Parameter, has_resolver: bool) -> Wiring
 
 
 def as_types(value: object) -> tuple[type, ...]:
-    """The classes that an instance can stand for, its own first."""
+    """Return the classes that an instance can stand for, its own first."""
     return type(value).__mro__[:-1]
 
 
 def wrong(owner: str, parameter: str, value: object, wanted: str) -> WiringError:
-    """What to raise for an option that cannot be: it names whose it is, the value, and what is wanted."""
+    """Return the error for an invalid option: it names the owner, the value, and the expected kind."""
     return WiringError(f"{owner}: {parameter}={value!r} must be {wanted}", layer=owner, parameter=parameter)

@@ -32,23 +32,26 @@ from chatstack.errors import WiringError
 from chatstack.stack.recipe import BuiltClient, ChatStack
 
 Services: TypeAlias = "Mapping[type[Any], providers.Provider[Any]]"
-"""What layers may ask for by their type hints, and what provides it."""
+"""Types that layers may ask for by their type hints, and their providers."""
 
 
 def chat_client(
     stack: providers.Provider[ChatStack], services: Services | None = None, *, per_app: bool = False
 ) -> providers.Factory[BuiltClient]:
-    """A provider of clients: a new one for each call, or, ``per_app``, always the same one, threads included.
+    """Return a provider of clients: a new one for each call, or, ``per_app``, one singleton for all threads.
 
-    New ones share what the recipe shares, its memory above all. Whatever a client is made from is made anew when
-    something below it has been overridden, or is no longer, or when a resource that it uses has been shut down: so
-    singletons of the container are reset, as ``reset_singletons()`` would. A recipe that is made anew goes on with the
-    memory that it had. A singleton that is first called, not by a client, while something below it is overridden, keeps
-    what it made then.
-    Where the stack or a service is asynchronous, the provider gives a future, as every provider does: ``await chat()``;
-    after ``app.chat.enable_async_mode()`` it does so whatever they are. Clients are closed by who asked for them.
+    New clients share what the recipe shares, its memory above all. Everything that a client is made from is made anew
+    when a provider below it is overridden, when an override ends, or when a resource that it uses is shut down: the
+    singletons concerned are reset, as ``reset_singletons()`` would. A recipe that is made anew keeps the memory that it
+    had. A singleton that is first called while a provider below it is overridden, and not by a client, keeps what it
+    made then.
+
+    If the stack or a service is asynchronous, the provider gives a future, as every provider does: ``await chat()``;
+    after ``app.chat.enable_async_mode()`` it always does so. Clients are closed by whoever asked for them.
+
     Raises ``WiringError`` for a stack, or a service that a stack shares, from a ``Factory`` or another provider that is
-    known to make it more than once; when asked, for a resource that was opened with something else, and is open still.
+    known to make it more than once; and, when called, for an open resource that was opened with dependencies that have
+    changed since.
     """
     watched = _watched(stack, services, "chat_client", per_app=per_app)
     return cast("providers.Factory[BuiltClient]", providers.Factory(_shielded, watched))
@@ -57,10 +60,10 @@ def chat_client(
 def conversation(
     stack: providers.Provider[ChatStack], services: Services | None = None
 ) -> providers.Factory[AbstractAsyncContextManager[BuiltClient]]:
-    """A provider of conversations: ``async with app.talk() as client``, asynchronous dependencies or not.
+    """Return a provider of conversations: ``async with app.talk() as client``, asynchronous dependencies or not.
 
-    Each has layers of its own, closed at the end; the provider and the services stay open. What has been decided for a
-    history is in the recipe's memory, which all conversations share. Raises as ``chat_client`` does.
+    Each has layers of its own, closed at the end; the provider and the services stay open. Decisions made for a history
+    are in the recipe's memory, which all conversations share. Raises as ``chat_client`` does.
     """
     return providers.Factory(_conversation, _watched(stack, services, "conversation"))
 
@@ -68,10 +71,10 @@ def conversation(
 def _watched(
     stack: providers.Provider[ChatStack], services: Services | None, owner: str, *, per_app: bool = False
 ) -> providers.Provider[Watch]:
-    """A provider of clients under watch. It gets the other providers, not what they give.
+    """Return a provider of a ``Watch``. It gets the other providers themselves, not what they give.
 
-    A provider that is first called while all is synchronous never again waits for its arguments, and would pass a task
-    on for a service. So we call them ourselves, and wait where there is something to wait for.
+    A provider that is first called while everything is synchronous never again waits for its arguments, and would pass
+    a task on instead of a service. So we call the providers ourselves, and await what has to be awaited.
     """
     given = dict(services or {})
     _check(owner, "stack", stack)
@@ -87,7 +90,7 @@ def _watched(
 
 
 def _build(owner: str, stack: Provider, services: Services) -> BuiltClient | Awaitable[BuiltClient]:
-    _check_all_shared(owner, stack, services)  # what overrides them, too
+    _check_all_shared(owner, stack, services)  # and what overrides them
     found = _asked((stack, *services.values()))
     if any(_is_awaited(each) for each in found):
         return asyncio.ensure_future(_build_awaited(found, stack, list(services)))
@@ -108,9 +111,10 @@ def _asked(those: Iterable[providers.Provider[Any]]) -> list[object]:
 
 
 async def _build_awaited(found: Sequence[object], stack: Provider, kinds: Sequence[type]) -> BuiltClient:
-    """The same, when everything is there. All are awaited, also if one fails.
+    """Build the client when all dependencies are there. All are awaited, even if one fails.
 
-    Futures are shielded: others may wait for the same singleton, and who stops waiting here must not cancel it.
+    Futures are shielded: others may wait for the same singleton, and a caller that is cancelled here must not cancel
+    it.
     """
     ready = await asyncio.gather(*map(_awaitable, found), return_exceptions=True)
     for each in ready:
@@ -140,7 +144,7 @@ def _is_awaited(value: object) -> bool:
 
 
 def _shielded(watch: Watch) -> BuiltClient | Awaitable[BuiltClient]:
-    """The client, or a future of it: others may wait for the same one, so who stops waiting cancels only its own."""
+    """Return the client or a shielded future of it: a caller that is cancelled must not cancel the others."""
     client: Any = watch.ask()
     return asyncio.shield(client) if asyncio.isfuture(client) else client
 
@@ -176,7 +180,7 @@ _GET_FROM = (providers.AttributeGetter, providers.ItemGetter, providers.Provided
 
 
 def _check_all_shared(owner: str, stack: Provider, services: Services) -> None:
-    """Refuse what makes a recipe, or what recipes share, more than once: each would decide and remember by itself."""
+    """Refuse providers that make a recipe, or what recipes share, more than once: each would decide by itself."""
     _check_shared(owner, "stack", stack)
     for kind, provider in services.items():
         if getattr(kind, "shared_by_stack", False):

@@ -1,4 +1,4 @@
-"""A container that is not installed: the import that needs it says which extra brings it."""
+"""Optional containers: importing one that is not installed raises an error that names the extra."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs_extra(module: str, package: str, extra: str) -> Generator[None]:
-    """Around the import of ``package``: where that is missing, ``ModuleNotFoundError`` names the extra."""
+    """Wrap the import of ``package``: if it is missing, ``ModuleNotFoundError`` names the extra."""
     try:
         yield
     except ModuleNotFoundError as error:

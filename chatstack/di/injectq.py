@@ -41,11 +41,11 @@ T = TypeVar("T")
 
 
 def resolver(container: InjectQ) -> Resolver:
-    """What ``ChatStack.build`` and ``open`` take: whatever is bound in the container, and nothing else.
+    """Return the resolver for ``ChatStack.build`` and ``open``: it gives what is bound in the container, nothing else.
 
-    A class that is not bound is not made up. A stack that is installed here is not given to its own layers, where one
-    asks for a ``ChatClient``; what overrides it is. Raises ``WiringError`` for what injectq hands out but is no
-    service: a coroutine, a generator, a function or class that was bound as it is, a value that has been bound over
+    A class that is not bound is not constructed. A stack that is installed here is not given to its own layers when one
+    asks for a ``ChatClient``, but an override of it is. Raises ``WiringError`` for what injectq hands out but is no
+    service: a coroutine, a generator, a function or class that was bound as it is, or a value that was bound anew
     without effect.
     """
 
@@ -60,31 +60,35 @@ def resolver(container: InjectQ) -> Resolver:
 
 
 def install(container: InjectQ, stack: ChatStack) -> None:
-    """Bind the recipe as ``ChatStack``, and a client of it as ``ChatClient``: made when first asked for, once.
+    """Bind the recipe as ``ChatStack``, and one client of it, made on first use, as ``ChatClient``.
 
-    It is bound as ``ChatFronts`` as well, the type that has ``get_response``. ``get``, ``aget`` and ``Inject`` give the
-    same one, threads included, with what was bound until then. Binding any of that anew later on is an error at the
-    next ``get``, for injectq would go on with the old; ``container.override`` works: with it the client is made anew
-    within the block and after it. What overrides one of ``ChatClient`` and ``ChatFronts`` is given for the other, too,
-    and by ``resolver`` and ``conversation``. What is wrong with a recipe shows as injectq's ``InjectionError`` with our
-    message in it. Raises ``WiringError`` when the client of an earlier recipe has been handed out already.
-    Services, and the provider, are closed by whoever made them. With threads, leave the container ``thread_safe``, as
-    it is by default, and ask by ``get``: ``aget`` is for the tasks of one event loop.
+    The client is bound as ``ChatFronts`` as well, the type that has ``get_response``. ``get``, ``aget`` and ``Inject``
+    give the same one in all threads, made with the bindings of that moment. Binding any of them anew later on is an
+    error at the next ``get``, because injectq would go on with the old value. Use ``container.override``: the client is
+    then made anew within the block and after it. An override of ``ChatClient`` or ``ChatFronts`` applies to the other
+    one, too, and to ``resolver`` and ``conversation``.
+
+    Services and the provider are closed by whoever made them. With threads, leave the container ``thread_safe``, as it
+    is by default, and use ``get``: ``aget`` is for the tasks of one event loop.
+
+    A faulty recipe raises injectq's ``InjectionError`` with our message in it. Raises ``WiringError`` when the client
+    of an earlier recipe has been handed out already.
     """
     if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WiringError(f"install: stack is {_named(stack)}; pass a ChatStack, not built yet", parameter="stack")
     _bind_once(container, ChatClient, _AppClient, lambda resolve: _stack(resolve).build(resolve), unless=ChatFronts)
     _bind_giving(container, ChatFronts, lambda: _with_fronts(container.get(ChatClient)))
-    # Transient, so that injectq keeps nothing: another recipe bound before the first get is the one that counts.
+    # Transient, so that injectq caches nothing: a recipe bound later, but before the first get, is the one that counts.
     container.bind(ChatStack, stack, scope="transient", allow_concrete=False)
 
 
 def install_context_manager(container: InjectQ, manager: BaseContextManager[Any] | Strategy | ChatStack) -> None:
-    """Bind what nodes get as ``Inject[BaseContextManager]``: a manager, a strategy, or a recipe of context layers.
+    """Bind the context manager that nodes get as ``Inject[BaseContextManager]``.
 
-    The last two are made into a manager when it is first asked for, once, with what the container has for them:
-    ``TokenCounter``, ``ContextMemory``, ``Telemetry``, ``SummaryClient``. Binding one of these anew later on is an
-    error, as for ``install``. Raises ``WiringError`` for anything else, or when another one has been handed out.
+    ``manager`` is a manager, a strategy, or a recipe of context layers. The last two are made into a manager on first
+    use, with the services bound in the container: ``TokenCounter``, ``ContextMemory``, ``Telemetry``,
+    ``SummaryClient``. Binding one of these anew later on is an error, as for ``install``. Raises ``WiringError`` for
+    anything else, or when another manager has been handed out.
     """
     if isinstance(manager, type) or not isinstance(manager, BaseContextManager | Strategy | ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WiringError(
@@ -97,22 +101,22 @@ def install_context_manager(container: InjectQ, manager: BaseContextManager[Any]
 
 @asynccontextmanager
 async def conversation(container: InjectQ) -> AsyncGenerator[BuiltClient, None]:
-    """A client with fresh layers, closed at the end; the provider and the services stay open.
+    """Open a client with fresh layers, closed at the end; the provider and the services stay open.
 
-    What has been decided for a history is in the recipe's memory, which all conversations share. Injectq's scopes are
-    not used. While ``ChatClient`` or ``ChatFronts`` is overridden, it is what overrides them, and is not closed. Raises
-    ``WiringError`` when nothing is installed, or a layer lacks something.
+    Decisions made for a history are in the recipe's memory, which all conversations share. Injectq's scopes are not
+    used. While ``ChatClient`` or ``ChatFronts`` is overridden, the override is yielded, and is not closed. Raises
+    ``WiringError`` when nothing is installed, or a layer lacks a service.
     """
     resolve = resolver(container)
     if _is_overridden(container):
-        yield cast("BuiltClient", resolve(ChatFronts))  # what it is, the test knows
+        yield cast("BuiltClient", resolve(ChatFronts))  # the override's type is the caller's business
         return
     async with _stack(resolve).open(resolve) as client:
         yield client
 
 
 class _Made:
-    """Something made for the app, and how all that went into it was bound then."""
+    """A value made once for the app, and a snapshot of the bindings that went into it."""
 
     def __init__(self, container: InjectQ, kind: type, make: Callable[[Resolver], object]) -> None:
         self._container = container
@@ -127,7 +131,7 @@ class _Made:
         self._value = make(noted)
 
     def value(self) -> object:
-        """What was made. Raises ``WiringError`` when something that went into it has been bound anew."""
+        """Return the value. Raises ``WiringError`` when something that went into it has been bound anew."""
         for kind, bound in self._bound.items():
             if _binding(self._container, kind) is not bound:
                 raise WiringError(
@@ -139,15 +143,15 @@ class _Made:
 
 
 class _AppClient(_Made):
-    """The key of the client of an app."""
+    """The key of the app's client."""
 
 
 class _AppManager(_Made):
-    """The key of the context manager of an app."""
+    """The key of the app's context manager."""
 
 
 class _HandedOut:
-    """The kinds that a container has handed out."""
+    """The types that a container has handed out."""
 
     def __init__(self) -> None:
         self.kinds: set[type] = set()
@@ -161,9 +165,9 @@ def _bind_once(
     *,
     unless: type[Any] | None = None,
 ) -> None:
-    """Bind a kind to what is made once, in the container's own singletons, under a key of ours.
+    """Bind a kind to a value that is made once, kept in the container's own singletons under a private key.
 
-    Where another kind, ``unless``, is not bound to something of ours, it is whatever that gives.
+    If another kind, ``unless``, is bound to something that is not ours, the value of that binding is given instead.
 
     A factory would be called each time, and win over every ``override``; a singleton class would be made anew by each
     ``aget``. So the kind is a transient class, whose instances are what the synchronous ``get`` has for the key.
@@ -189,9 +193,9 @@ def _bind_once(
 
 
 def _bind_giving(container: InjectQ, kind: type[Any], give: Callable[[], object]) -> None:
-    """Bind a kind to what the function gives, each time. Unlike a factory, it can be overridden."""
+    """Bind a kind to the function's result, computed each time. Unlike a factory, it can be overridden."""
     if kind in container.factories:
-        del container.factories[kind]  # it would win
+        del container.factories[kind]  # a factory would win
     container.bind(kind, _class_giving(kind.__name__, give), scope="transient")
 
 
@@ -200,7 +204,7 @@ class _Given:
 
 
 def _class_giving(name: str, give: Callable[[], object]) -> type[_Given]:
-    """A class that gives, when it is called, what the function gives. Injectq calls the classes that are bound."""
+    """Return a class that gives the function's result when it is called: injectq calls the classes that are bound."""
 
     def made(_: type) -> object:
         return give()
@@ -212,7 +216,7 @@ _CLIENTS = (ChatClient, ChatFronts)
 
 
 def _is_overridden(container: InjectQ) -> bool:
-    """Whether a stack is installed, and its client overridden, or bound over, as one type or the other."""
+    """Return True if a stack is installed and its client is overridden, or bound over, as either type."""
     return container.has(_AppClient) and not all(_is_ours(container, kind) for kind in _CLIENTS)
 
 
@@ -227,13 +231,13 @@ def _with_fronts(client: ChatClient) -> ChatFronts:
 
 
 def _binding(container: InjectQ, kind: type) -> object:
-    """How a kind is bound; None if it is not. Injectq does not tell this in public."""
+    """Return the binding of a kind, or None. Injectq has no public way to ask."""
     registry = container._registry  # pyright: ignore[reportPrivateUsage]
     return registry.get_factory(kind) or registry.get_binding(kind)
 
 
 def _check_one_binding(container: InjectQ, kind: type) -> None:
-    """Refuse a kind with a factory and something else: injectq takes the factory, an ``override`` not excepted."""
+    """Refuse a kind with both a factory and another binding: injectq takes the factory, even over ``override``."""
     registry = container._registry  # pyright: ignore[reportPrivateUsage]
     if registry.has_factory(kind) and registry.has_binding(kind):
         name = kind.__name__
@@ -244,7 +248,7 @@ def _check_one_binding(container: InjectQ, kind: type) -> None:
 
 
 def _checked(container: InjectQ, kind: type, found: object) -> object:
-    """What was found, if it can be the service. Injectq hands out coroutines, generators, functions, old values."""
+    """Return the value if it can be the service. Injectq hands out coroutines, generators, functions, old values."""
     name = kind.__name__
     if inspect.iscoroutine(found):
         found.close()
@@ -281,7 +285,7 @@ def _is_callable(kind: type) -> bool:
 
 
 def _is_stale(container: InjectQ, kind: type, found: object) -> bool:
-    """Whether that is not what the kind is bound to now."""
+    """Return True if the value is not what the kind is bound to now."""
     registry = container._registry  # pyright: ignore[reportPrivateUsage]
     binding = registry.get_binding(kind)
     if binding is None or registry.has_factory(kind):

@@ -1,8 +1,8 @@
-"""What dependency-injector's providers keep is made anew when it was made with something else.
+"""Invalidation: dependency-injector's singletons are made anew when what they were made with has changed.
 
-A singleton that has been made sees neither what is overridden below it later on, nor the end of that, nor that a
-resource has been shut down. So whoever asks for a client, by a ``Watch``, has those reset first whose dependencies are
-no longer what they were. As long as nothing changes, that is one walk through the providers that a client is made from.
+A singleton that has been made does not notice that a provider below it is overridden later, that the override ends, or
+that a resource is shut down. So whoever asks for a client through a ``Watch`` first resets the singletons whose
+dependencies have changed. As long as nothing changes, that costs one walk through the providers of a client.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from chatstack.stack.services import SharedServices
 
 Provider: TypeAlias = "providers.Provider[Any]"
 InForce: TypeAlias = "dict[Provider, object]"
-"""In a provider and below it: what overrides each, and what each resource has opened, None while it is closed."""
+"""Snapshot of a provider and those below it: each override, and the value of each resource, None while it is closed."""
 
 _Seen: TypeAlias = "tuple[InForce, bool]"
-"""What was in force below something, and whether a client had asked for it."""
+"""A snapshot, and True if it was taken when a client was asked for."""
 _LOCAL = (providers.ThreadLocalSingleton, providers.ContextLocalSingleton)
 _KEPT = (providers.BaseSingleton, providers.Resource, providers.AttributeGetter, providers.ItemGetter)
 
 
 class Watch(providers.List):
-    """A provider of clients, and what all that it is made from was made with."""
+    """A provider of clients that checks the dependencies of each client before it gives one."""
 
-    def __init__(self, *made: Provider) -> None:  # of one; a copy of a container makes a copy without, and gives it
+    def __init__(self, *made: Provider) -> None:  # one; a container's copy is made with none, and given it later
         super().__init__(*made)
         self._kept: list[_Kept] = []
         self._before: tuple[int, InForce] | None = None
 
     @property
     def related(self) -> Iterator[Provider]:
-        """A container reads this when it is complete: what is overridden by then was so when singletons were made."""
+        """Dependencies. A container reads this once complete: overrides set by then go into the first snapshot."""
         if self._before is None and self.args:
             with _nothing_else_changes():
                 self._find_kept()
@@ -53,9 +53,9 @@ class Watch(providers.List):
         yield from cast("tuple[Provider, ...]", self.args)
 
     def ask(self) -> Any:
-        """What the provider gives, with everything that it is made from as it is now.
+        """Return the client, made from its dependencies as they are now.
 
-        Raises ``WiringError`` when a resource is open that was opened with something else.
+        Raises ``WiringError`` for an open resource that was opened with dependencies that have changed since.
         """
         (made,) = cast("tuple[Provider]", self.args)
         if self._before is not None and self._before[0] == _Kept.changes and _same(self._before[1], _in_force(made)):
@@ -79,16 +79,17 @@ class Watch(providers.List):
 
 @contextmanager
 def _nothing_else_changes() -> Generator[None]:
-    """In no other thread is a thread-safe singleton made, or a provider overridden: the library's own locks, in turn.
+    """Hold the library's own locks: no thread-safe singleton is made and no provider overridden in another thread.
 
-    A lock of ours would be a third one: whoever makes a singleton may ask for a client, and a client makes some.
+    A lock of ours would be a third one, and could deadlock: making a singleton may ask for a client, and a client makes
+    singletons.
     """
     with cast("Any", providers.ThreadSafeSingleton).storage_lock, cast("Any", providers.Provider).overriding_lock:
         yield
 
 
 def effective(provider: Provider) -> Provider:
-    """What answers in the end: the provider itself, or what overrides it or is given for it."""
+    """Return the provider that answers in the end: an override, the default of a dependency, or the provider itself."""
     other = _overriding(provider)
     if other is None and isinstance(provider, providers.Dependency):
         other = provider.default
@@ -100,9 +101,9 @@ def _overriding(provider: Provider) -> Provider | None:
 
 
 def derived(provider: Provider, stack: ChatStack) -> ChatStack:
-    """What the provider of a stack has given, with the memory, and all that is shared, of the first that it gave.
+    """Return the stack with the services, memory included, of the first stack that its provider gave.
 
-    Unless its memory is another one: then that is what has been changed.
+    If the stack names another memory, the recipe has been changed, and its own services count from then on.
     """
     provider = effective(provider)
     if isinstance(provider, providers.Selector) and provider.selector is not None:
@@ -127,7 +128,7 @@ def _in_force(provider: Provider) -> InForce:
         other = _overriding(each)
         if other is not None:
             found[each] = other
-            to_visit.append(other)  # what it overrides is not asked
+            to_visit.append(other)  # the overridden provider is not called
             continue
         to_visit.extend(each.related)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         if isinstance(each, providers.Resource):
@@ -138,10 +139,10 @@ def _in_force(provider: Provider) -> InForce:
 
 
 def _value_of(option: providers.ConfigurationOption) -> object:
-    """An option of the configuration, also one that is not set."""
+    """Return an option of the configuration, even if it is not set."""
     try:
         value: object = option()
-    except errors.Error:  # of a strict one
+    except errors.Error:  # the option of a strict configuration
         value = None
     return _NOT_SET if value is None else value
 
@@ -151,7 +152,7 @@ def _same(one: InForce, other: InForce) -> bool:
 
 
 def _has_changed(before: InForce, now: InForce) -> bool:
-    """Whether something else is overridden, or what was open has been closed, or opened again."""
+    """Return True if an override has changed, or an open resource was closed or opened again."""
     for each in before.keys() | now.keys():
         was, there = _settled(before.get(each)), _settled(now.get(each))
         was_of_no_use = was is None and (
@@ -164,21 +165,21 @@ def _has_changed(before: InForce, now: InForce) -> bool:
 
 
 def _settled(value: object) -> object:
-    """An asynchronous resource gives a future, each time another; its result tells whether it is the same."""
+    """Return the result of a future that is done: asynchronous resources give a new future each time for one result."""
     if asyncio.isfuture(value) and value.done() and not value.cancelled() and value.exception() is None:
         return cast("object", value.result())
     return value
 
 
 class _Kept:
-    """Something that a provider keeps: what was in force when it was seen last, and whether a client had asked for it;
-    of a singleton of a thread, or of a context, for each of these.
+    """A provider that keeps values: its last snapshot, and whether a client had asked for it by then.
 
-    All clients that depend on the provider share one, so that none resets what another one has just had made.
+    For a singleton per thread or per context, there is one snapshot for each. All clients that depend on the provider
+    share one ``_Kept``, so that none resets what another one has just had made.
     """
 
     changes: ClassVar[int] = 0
-    """How often something was found changed, by whichever client: the others then look again, too."""
+    """Number of changes found, by any client: a higher count makes the other clients look again."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
@@ -194,7 +195,7 @@ class _Kept:
             self._seen, self._see = partial(getattr, place, "seen", first), partial(setattr, place, "seen")
 
     def renew(self) -> None:
-        """Reset a singleton that was made with something else; raise ``WiringError`` for a resource."""
+        """Reset a singleton whose dependencies have changed; raise ``WiringError`` for an open resource."""
         if _overriding(self.provider) is not None:
             return
         before, was_asked = self._seen()
@@ -204,7 +205,7 @@ class _Kept:
             opened = _settled(now[self.provider])
             if has_changed and opened is not None and opened is _settled(before.get(self.provider)):
                 raise _left_open(self.provider)
-        # What had been made for somebody else may have been made with a resource that is closed by now.
+        # A value made for another caller may have been made with a resource that is closed by now.
         elif isinstance(self.provider, providers.BaseSingleton) and (
             has_changed or (not was_asked and any(value is None for value in now.values()))
         ):
@@ -213,7 +214,7 @@ class _Kept:
             _Kept.changes += 1
 
     def note(self, *, was_asked: bool) -> None:
-        """Take what is in force for what it was made with; before a client has asked for it, that is a guess."""
+        """Take a snapshot. Before a client has asked, it is only a guess at what the value was made with."""
         if _overriding(self.provider) is None and (was_asked or not self._seen()[1]):
             self._see((_in_force(self.provider), was_asked))
 
@@ -228,4 +229,4 @@ def _left_open(resource: providers.Resource[object]) -> WiringError:
 
 _NOT_SET = object()
 _all_kept: WeakValueDictionary[int, _Kept] = WeakValueDictionary()
-"""By the id of the provider, which a ``_Kept`` keeps alive. The watches hold them."""
+"""The kept providers by ``id``; a ``_Kept`` keeps its provider alive. The watches hold them."""

@@ -1,8 +1,8 @@
-"""Files below an open folder, whatever is swapped meanwhile.
+"""Files below an open folder, safe against links and renames made at the same time.
 
-Every step from the root to a file is opened by itself, relative to the one before and never through a link, so what
-was opened is below the root. A file that is read is looked at once it is open; one that is replaced is never opened:
-the new one is renamed onto it, in the folder that was opened.
+Every step from the root to a file is opened by itself, relative to the one before and never through a link, so what was
+opened is below the root. A file that is read is checked once it is open. A file that is replaced is never opened: the
+new one is renamed onto it, in the folder that was opened.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FILE: int = os.O_RDONLY | _NOFOLLOW | _CLOEXEC | getattr(os, "O_NONBLOCK", 0)
 _NEW: int = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC
 
 _IN_THE_WAY = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
-"""What systems say of a link, or a file, that was to be opened as a folder."""
+"""Errors of systems that refuse to open a link, or a file, as a folder."""
 _NO_FILE = (*_IN_THE_WAY, errno.ENXIO, errno.ENODEV)
-"""And of a link, a socket or a device that was to be opened as a file."""
+"""The same, and the errors for a link, a socket or a device that is opened as a file."""
 
 
 def check_system() -> None:
-    """Raises ``WiringError`` where files cannot be opened relative to a folder."""
+    """Raise ``WiringError`` if the system cannot open files relative to a folder."""
     needed = (os.open, os.mkdir, os.rename, os.stat, os.unlink, os.rmdir)
     if not _NOFOLLOW or not os.supports_dir_fd.issuperset(needed) or os.scandir not in os.supports_fd:
         raise WiringError(
@@ -44,7 +44,7 @@ def check_system() -> None:
 
 
 def root_at(root: Path) -> int:
-    """The root, made if need be, and open. It may be a link: whoever wires the workspace has chosen it."""
+    """Open the root, and make it if needed. It may be a link: whoever wires the workspace has chosen it."""
     root.mkdir(parents=True, exist_ok=True)
     return os.open(root, _FOLDER)
 
@@ -56,7 +56,7 @@ _under_way: set[int] = set()
 
 @contextmanager
 def locked(root: int) -> Generator[int]:
-    """The root once more, locked. Each opening has a lock of its own, which holds among threads as among processes."""
+    """Open the root once more, and lock it. Each opening has its own lock, which holds among threads and processes."""
     import fcntl  # not on every system: see check_system
 
     fd = os.open(".", _FOLDER, dir_fd=root)
@@ -73,7 +73,7 @@ def locked(root: int) -> Generator[int]:
 
 
 def _after_fork_in_child() -> None:
-    """What the parent's threads are doing is not the child's: if the parent were killed, it would keep their lock."""
+    """Close the parent's locked files in the child: if the parent were killed, the child would keep the lock."""
     for fd in _under_way:
         os.close(fd)
     _under_way.clear()
@@ -86,7 +86,7 @@ at_fork(after_in_child=_after_fork_in_child)
 
 
 def files_in(root: int, *, sweep: bool = False) -> dict[str, os.stat_result]:
-    """All plain files that a path can name. ``sweep`` removes what a killed writer has left; it needs the lock."""
+    """Return all plain files that a path can name. ``sweep`` removes a killed writer's leftovers; it needs the lock."""
     files: dict[str, os.stat_result] = {}
     _gather(root, "", 1, files, sweep)
     return files
@@ -104,7 +104,7 @@ def _gather(here: int, prefix: str, depth: int, files: dict[str, os.stat_result]
             if entry.is_dir(follow_symlinks=False):
                 folders.append((entry.name, f"{prefix}{name}/"))
                 continue
-            with suppress(FileNotFoundError):  # gone again
+            with suppress(FileNotFoundError):  # removed meanwhile
                 found = entry.stat(follow_symlinks=False)
                 if _is_plain(found):
                     files[prefix + name] = found
@@ -126,7 +126,7 @@ def _gather(here: int, prefix: str, depth: int, files: dict[str, os.stat_result]
 
 
 def is_there(root: int, path: str) -> bool:
-    """Whether there is a plain file."""
+    """Return True if there is a plain file."""
     try:
         with _folder_of(root, path, _step_down) as (here, name):
             found = _on_disk(os.listdir(here), name)
@@ -137,7 +137,7 @@ def is_there(root: int, path: str) -> bool:
 
 @contextmanager
 def opened(root: int, path: str) -> Generator[tuple[int, os.stat_result]]:
-    """A plain file, open to be read, and what it is. What it is was asked when it was open."""
+    """Open a plain file for reading, with its status. The status is that of the open file, not of the name."""
     with _folder_of(root, path, _step_down) as (here, name):
         found = _on_disk(os.listdir(here), name)
         if found is None:
@@ -156,11 +156,11 @@ def opened(root: int, path: str) -> Generator[tuple[int, os.stat_result]]:
         os.close(fd)
 
 
-# Changing it, with the lock
+# Writing, with the lock
 
 
 def replace(root: int, path: str, data: bytes) -> None:
-    """Put a file there, as a whole, and the folders that it needs."""
+    """Put a whole file there, and make the folders that it needs."""
     try:
         with _folder_of(root, path, _step_down_or_make) as (here, name):
             names = os.listdir(here)
@@ -183,7 +183,7 @@ def delete(root: int, path: str) -> None:
 
 
 def _write_whole(here: int, name: str, data: bytes, mode: int | None) -> None:
-    """Whoever reads sees the old file or the new one, also after a power failure."""
+    """Write a file by renaming: readers see the old file or the new one, even after a power failure."""
     _unlink(here, PARTIAL)
     fd = os.open(PARTIAL, _NEW, 0o666, dir_fd=here)
     try:
@@ -191,7 +191,7 @@ def _write_whole(here: int, name: str, data: bytes, mode: int | None) -> None:
             file.write(data)
             file.flush()
             if mode is not None:
-                os.fchmod(fd, stat.S_IMODE(mode) & 0o777)  # what can be run can still be run
+                os.fchmod(fd, stat.S_IMODE(mode) & 0o777)  # keep the executable bits
             os.fsync(fd)
         os.rename(PARTIAL, name, src_dir_fd=here, dst_dir_fd=here)
     except BaseException:
@@ -205,8 +205,8 @@ def _unlink(here: int, name: str) -> None:
 
 
 def _drop_empty(root: int, path: str) -> None:
-    """The folders on the way that hold nothing, from the last one up."""
-    with suppress(OSError, WorkspaceError):  # it holds something, or somebody has removed it
+    """Remove the empty folders on the way, from the last one up."""
+    with suppress(OSError, WorkspaceError):  # not empty, or removed by another writer
         for folder in reversed(folders_of(path)):
             with _folder_of(root, folder, _step_down) as (here, name):
                 os.rmdir(_on_disk(os.listdir(here), name) or name, dir_fd=here)
@@ -217,7 +217,7 @@ def _drop_empty(root: int, path: str) -> None:
 
 @contextmanager
 def _folder_of(root: int, path: str, step: Callable[[int, str], int]) -> Generator[tuple[int, str]]:
-    """The folder that a file is in, open, and the file's name."""
+    """Open the folder that a file is in; yield it with the file's name."""
     here = os.open(".", _FOLDER, dir_fd=root)
     try:
         for folder in folders_of(path):
@@ -250,13 +250,13 @@ def _step_down_or_make(here: int, path: str) -> int:
     _check_case(names, path)
     found = _on_disk(names, name)
     if found is None:
-        with suppress(FileExistsError):  # what has come there meanwhile is opened as what it is
+        with suppress(FileExistsError):  # what has appeared there meanwhile is opened as what it is
             os.mkdir(name, dir_fd=here)
     return _step_exactly(here, found or name)
 
 
 def _on_disk(names: Sequence[str], name: str) -> str | None:
-    """How the folder spells a name, letter for letter: some systems would open "Name" when asked for "name"."""
+    """Return a name as the folder spells it, letter for letter: some systems would open "Name" for "name"."""
     return name if name in names else next((each for each in names if as_name(each) == name), None)
 
 
@@ -269,7 +269,7 @@ def _check_case(names: Sequence[str], path: str) -> None:
 
 
 def _mode(here: int, name: str, path: str, *, drop_empty: bool = False) -> int | None:
-    """The mode of the plain file that has that name, or None if nothing has it."""
+    """Return the mode of the plain file that has that name, or None if nothing has it."""
     try:
         found = os.stat(name, dir_fd=here, follow_symlinks=False)
     except FileNotFoundError:
@@ -283,7 +283,7 @@ def _mode(here: int, name: str, path: str, *, drop_empty: bool = False) -> int |
 
 
 def _is_plain(found: os.stat_result) -> bool:
-    """No hard link: under its other name it may lie outside. One that was replaced while it was open has no name."""
+    """Return False for hard links too: the other name may lie outside. One replaced while it was open has none."""
     return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
 
 

@@ -1,4 +1,4 @@
-"""Calling what may be sync or async."""
+"""Calls of functions that may be sync or async."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 async def called(function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What it gives, awaited if it must be."""
+    """Call the function, and await the result if it must be awaited."""
     found = function(*args, **kwargs)
     if inspect.isawaitable(found):
         return await found

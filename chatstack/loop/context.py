@@ -1,4 +1,4 @@
-"""What the prompt and the hooks of an iterative loop get to see."""
+"""The context of an iterative loop: what its prompt and its hooks see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class CancelledRun(ChatStackError):
-    """Somebody has asked for the end of the run. Never leaves the loop."""
+    """The run was cancelled. Never leaves the loop."""
 
 
 class PaidOut(ChatStackError):
@@ -25,8 +25,10 @@ class PaidOut(ChatStackError):
 
 
 class Cancellation:
-    """A request to stop: anybody may ask, in any thread. A model call that runs is ended at once, a tool that runs may
-    end by itself; none is called after it."""
+    """A request to stop, from any thread.
+
+    A model call that runs is cancelled at once, a tool that runs may finish by itself; nothing is called after it.
+    """
 
     __slots__ = ("_event", "_lock", "_stops")
 
@@ -36,7 +38,7 @@ class Cancellation:
         self._stops: set[Callable[[], None]] = set()
 
     def cancel(self) -> None:
-        """Ask for it."""
+        """Request the end of the run."""
         self._event.set()
         with self._lock:
             stops = tuple(self._stops)
@@ -44,7 +46,7 @@ class Cancellation:
             stop()
 
     async def ending(self, step: Awaitable[T]) -> T:
-        """Await that, and end it as soon as the end is asked for. Raises ``CancelledRun`` then."""
+        """Await the step, and cancel it as soon as the end is requested. Raises ``CancelledRun`` then."""
         loop, limit, is_over = asyncio.get_running_loop(), asyncio.timeout(None), False
 
         def expire() -> None:
@@ -75,7 +77,7 @@ class Cancellation:
 
     @property
     def is_requested(self) -> bool:
-        """Whether it was asked for; long work in a tool or a prompt should look now and then."""
+        """True if the end was requested; long work in a tool or a prompt should check now and then."""
         return self._event.is_set()
 
     def __repr__(self) -> str:
@@ -84,14 +86,15 @@ class Cancellation:
 
 @dataclass(slots=True, kw_only=True)
 class IterativeContext:
-    """State of one run, handed to the prompt, ``is_complete`` and the hooks; one context is for one run.
+    """State of one run, handed to the prompt, ``is_complete`` and the hooks; a context serves one run.
 
     The ``workspace`` is the memory from one iteration to the next; it is yours. ``state`` is for whatever does not
-    belong there: anything at all, but JSON where the loop has a journal. ``last_tool_results`` are the results of the
-    iteration before that the model has not seen, by the loop's mode; they are replaced each time. ``is_finalizing``
-    says that the budget is nearly used up, and this iteration is the last: no tool may be called in it. ``records`` are
-    the iterations that have ended, also those of a run that failed. ``run_id`` is what a journal knows the run by, and
-    the client the conversation; ``iteration`` counts from 0.
+    belong there: any values, or JSON if the loop has a journal. ``last_tool_results`` are the results of the last
+    iteration that the model has not seen, which depends on the loop's mode; they are replaced each time.
+    ``is_finalizing`` is True in the last iteration when the budget is nearly used up: no tool may be called in it.
+    ``records`` are the iterations that have ended, also those of a run that failed. ``run_id`` identifies the run in a
+    journal, and the conversation for the client; ``iteration`` counts from 0.
+
     Source: NexusLabs.Needlr's ``IterativeContext``.
     """
 
@@ -104,4 +107,4 @@ class IterativeContext:
     is_finalizing: bool = False
     records: list[IterationRecord] = field(default_factory=list[IterationRecord])
     is_taken: bool = field(default=False, init=False, repr=False)
-    """Whether a run has it already."""
+    """True once a run uses this context."""

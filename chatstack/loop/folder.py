@@ -1,6 +1,6 @@
 """A workspace in a folder of the file system, from which no path leads out.
 
-How it keeps to the folder is in ``chatstack.loop.below``.
+``chatstack.loop.below`` opens the files and keeps them inside.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from chatstack.loop.paths import file_path, folder_path, shown
 from chatstack.loop.workspace import Quotas, content_digest, digest_of, encoded, is_below, missing
 
 _COARSEST_CLOCK_NS = 2_000_000_000
-"""Two changes of a file within one tick of its file system's clock look like one."""
+"""Coarsest tick of a file system's clock: two changes of a file within one tick look like one."""
 
 _Mark = tuple[int, int, int, int, int]
 
 
 class FolderWorkspace:
-    """A workspace in a folder, for any number of threads and processes of one machine. It is made if it is missing.
+    """A workspace in a folder, for any number of threads and processes of one machine. The folder is made if missing.
 
-    What is no plain file is not there, and refused where it is named: links, hard links, pipes, devices. A file is
-    replaced as a whole, even if the process is killed. The folder stays the one that was opened, whatever comes to
-    stand in its place. Raises ``WiringError`` if it cannot be opened, and on systems that cannot open relative to a
-    folder (Windows); whatever the system refuses later is a ``WorkspaceError``.
+    Only plain files count: links, hard links, pipes and devices are not listed, and naming one is an error. A file is
+    replaced as a whole, even if the process is killed. The folder stays the one that was opened, whatever later takes
+    its place. Raises ``WiringError`` if it cannot be opened, and on systems that cannot open relative to a folder
+    (Windows); what the system refuses later is a ``WorkspaceError``.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class FolderWorkspace:
                 layer="FolderWorkspace",
                 parameter="root",
             ) from error
-        # Not by a method: nobody can close it while another thread uses its number.
+        # No method closes it: another thread may be using the descriptor.
         weakref.finalize(self, os.close, self._root).atexit = False
         self._known: dict[str, tuple[_Mark, bytes]] = {}
 
     def read(self, path: str) -> str:
-        """The text of a file. Raises ``MissingFileError``."""
+        """Return the text of a file. Raises ``MissingFileError``."""
         path = file_path(path)
         with _told(path, "read"):
             data = self._content(self._root, path)
@@ -82,19 +82,19 @@ class FolderWorkspace:
             self._put(root, path, data)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file: a plain one."""
+        """Return True if there is such a file: a plain one."""
         path = file_path(path)
         with _told(path, "looked at"):
             return below.is_there(self._root, path)
 
     def list(self, folder: str = "") -> builtins.list[str]:
-        """The paths of all plain files below a folder, sorted."""
+        """Return the paths of all plain files below a folder, sorted."""
         folder = folder_path(folder)
         with _told(folder, "listed"):
             return sorted(path for path in below.files_in(self._root) if is_below(path, folder))
 
     def compare_and_exchange(self, path: str, expected: str | None, text: str) -> bool:
-        """Write only if the file holds ``expected``; None for no file at all. It holds across processes."""
+        """Write only if the file holds ``expected``; None means no file. Atomic among threads and processes."""
         path, data = file_path(path), encoded(path, text)
         with _told(path, "written"), below.locked(self._root) as root:
             if below.is_there(root, path) is (expected is None):
@@ -105,13 +105,13 @@ class FolderWorkspace:
             return True
 
     def delete(self, path: str) -> None:
-        """Remove a file, and the folders that hold nothing any more. Raises ``MissingFileError``."""
+        """Remove a file, and the folders that become empty. Raises ``MissingFileError``."""
         path = file_path(path)
         with _told(path, "deleted"), below.locked(self._root) as root:
             below.delete(root, path)
 
     def digest(self) -> str:
-        """The same as long as every path and every text is the same. Files that have not changed are not read again."""
+        """Return a digest of all paths and texts. Files that have not changed are not read again."""
         known: dict[str, tuple[_Mark, bytes]] = {}
         total: builtins.list[tuple[str, bytes]] = []
         with _told("", "read"):
@@ -123,7 +123,7 @@ class FolderWorkspace:
         return digest_of(total)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy opens the folder for itself."""
+        """Pickle the settings: a copy opens the folder for itself."""
         limits = self.quotas
         quotas = {
             "max_files": limits.max_files,
@@ -136,7 +136,7 @@ class FolderWorkspace:
         return f"FolderWorkspace({str(self.root)!r})"
 
     def _content(self, root: int, path: str) -> bytes:
-        """What a plain file holds, unless it is too much."""
+        """Return the bytes of a plain file. Raises ``WorkspaceError`` if it is larger than the quota."""
         with below.opened(root, path) as (fd, found):
             return self._bounded(fd, found, path)
 
@@ -149,7 +149,7 @@ class FolderWorkspace:
         return data
 
     def _put(self, root: int, path: str, data: bytes) -> None:
-        """Write it. The lock is held, so whatever is half written has been left by somebody who was killed."""
+        """Write a file. The lock is held, so a partial file found here was left by a writer that was killed."""
         sizes = {each: found.st_size for each, found in below.files_in(root, sweep=True).items()}
         self.quotas.check(path, len(data), sizes)
         below.replace(root, path, data)
@@ -165,7 +165,7 @@ class FolderWorkspace:
                 digest = content_digest(self._bounded(fd, found, path))
         except FileNotFoundError:
             return None
-        except (WorkspaceError, PermissionError):  # nobody here can read it, but it can be told from what comes later
+        except (WorkspaceError, PermissionError):  # unreadable, but a change must still change the digest
             return content_digest(repr(_mark(found)).encode())
         if found.st_ctime_ns + _COARSEST_CLOCK_NS < began:
             known[path] = (_mark(found), digest)
@@ -173,14 +173,17 @@ class FolderWorkspace:
 
 
 def _mark(found: os.stat_result) -> _Mark:
-    """Whatever writes to a file changes its ``st_ctime``, which nobody can set (through mapped memory, once the system
-    writes that back); what replaces it has another ``st_ino``, or a later ``st_ctime``."""
+    """Return a mark that changes with the file.
+
+    Every write changes ``st_ctime``, which cannot be set (writes through mapped memory, once the system writes them
+    back); a file that replaces it has another ``st_ino``, or a later ``st_ctime``.
+    """
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @contextmanager
 def _told(path: str, done: str) -> Generator[None]:
-    """What the system refuses, in words for a model."""
+    """Raise what the system refuses as a ``WorkspaceError``, in words for a model."""
     try:
         yield
     except WorkspaceError:

@@ -1,4 +1,4 @@
-"""One iteration: its model calls, its tools, and what of it has been done already by a run that died."""
+"""One iteration: its model calls, its tools, and what an interrupted run has already done of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STOPPED = "Error: not run, because somebody has stopped the run."
 
 
 class Iteration:
-    """Runs one iteration. What is known of it at any time is in ``record``."""
+    """Runs one iteration. ``record`` gives its state at any time."""
 
     def __init__(
         self,
@@ -56,20 +56,20 @@ class Iteration:
         self._runner = _runner(loop, context)
         self._started_at = time.perf_counter()
         self._done: dict[tuple[int, int], ToolCallResult] = {}
-        """By round and place in it, as soon as there is a result."""
+        """Results by round and position, as soon as they are there."""
         self._text = ""
         self._asked = 0
         self._usage = self._overhead = Usage()
         self.pending: tuple[ToolCallResult, ...] = ()
         """Results that the model has not seen."""
         self.spent = Usage()
-        """What was used now; what a run that died had used is in the record as well."""
+        """Usage of this process; the record also includes that of an interrupted run."""
         self.ended_in_words = False
         self.first_request: ChatRequest | None = None
         self.last_answer: ChatResponse | None = None
 
     async def run(self) -> None:
-        """Ask, run tools, and ask again, as often as the mode says."""
+        """Call the model, run its tools, and call again, as often as the mode allows."""
         turn = ToolTurn(await self._request(), self._calls_left, limits_in(self._loop.client))
         request, rounds = turn.request, 0
         self.first_request = request
@@ -93,7 +93,7 @@ class Iteration:
             request = turn.next_request()
 
     def record(self, digest: str = "", *, is_partial: bool = False) -> IterationRecord:
-        """What there is to say of it by now."""
+        """Return the record of the iteration so far."""
         context = self._context
         return IterationRecord(
             iteration=context.iteration,
@@ -109,7 +109,7 @@ class Iteration:
         )
 
     async def _request(self) -> ChatRequest:
-        """The prompt: fresh, or as it was when the run died."""
+        """Return the request: with a fresh prompt, or the one that an interrupted run had."""
         loop, context, started = self._loop, self._context, self._journal.started
         if started is not None:
             prompt = started.prompt
@@ -149,7 +149,7 @@ class Iteration:
         try:
             answer = await self._context.cancellation.ending(self._whole_answer(request))
         except BudgetExceeded as error:
-            if not _has_conversation_budget(self._loop):  # what that one tells of was counted here, answer by answer
+            if not _has_conversation_budget(self._loop):  # else counted here already, answer by answer
                 self._pay(error.usage or Usage(), error.overhead_usage or Usage())
             raise PaidOut from error
         self._pay(answer.usage, answer.overhead_usage, answer.model)
@@ -172,13 +172,13 @@ class Iteration:
         self._usage, self._overhead = self._usage + usage, self._overhead + overhead
 
     def _is_budget_used_up(self) -> bool:
-        """Whether the model may not be asked again. What it has answered already, in a run that died, was allowed."""
+        """Return True if the model may not be called again. Answers already in the journal were allowed."""
         return self._journal.answer(self._asked) is None and bool(self._loop.allowance.excess(self._account, "run"))
 
     async def _run(self, turn: ToolTurn) -> list[Outcome]:
-        """Run what this round asked for, together; calls beyond the limit are answered, not run."""
+        """Run the calls of this round together; calls beyond the limit are answered, not run."""
         begun = sum(self._journal.was_begun(turn.round, position) for position in range(len(turn.open_calls)))
-        allowed = max(begun, turn.calls_left)  # what was run in an earlier life was allowed then
+        allowed = max(begun, turn.calls_left)  # calls begun by an interrupted run were allowed then
 
         async def one(place: tuple[int, ToolCall]) -> Outcome:
             about = replace(turn.context_of(place[1]), round=self._context.iteration)
@@ -193,7 +193,7 @@ class Iteration:
         return outcomes + self._refuse(turn, allowed, OVER_LIMIT)
 
     def _refuse(self, turn: ToolTurn, start: int, why: str) -> list[Outcome]:
-        """Answer the calls from that place on without running them."""
+        """Answer the calls from that position on without running them."""
         outcomes = [refused(call, why) for call in turn.open_calls[start:]]
         for position, outcome in enumerate(outcomes, start):
             self._done[turn.round, position] = _told(turn.open_calls[position], outcome)
@@ -218,7 +218,7 @@ class Iteration:
         return outcome
 
     async def _approve(self, start: ToolStarted, call: ToolCall, about: ToolContext) -> bool | str:
-        """Whether the call may be run. Nobody has begun it until then, however long somebody thinks about it."""
+        """Decide if the call may be run. It is journalled as begun only once approved, however long that takes."""
         if not self._loop.allows(call.name, self._context):
             return f"{call.name} may not be called now."
         said: bool | str = True
@@ -230,7 +230,7 @@ class Iteration:
 
 
 def _runner(loop: LoopSettings, context: IterativeContext) -> ToolRunner:
-    """Runs the loop's tools for this run, with its workspace."""
+    """Return a runner of the loop's tools for this run, with its workspace."""
 
     def resolve(kind: type[object]) -> object:
         if issubclass(kind, Workspace) and isinstance(context.workspace, kind):
@@ -262,7 +262,7 @@ def _has_conversation_budget(loop: LoopSettings) -> bool:
 
 
 def messages_of(given: object) -> tuple[Message, ...]:
-    """What a prompt function gave, as messages. Raises ``InputError`` for what cannot be any."""
+    """Return the result of a prompt function as messages. Raises ``InputError`` if it has another type."""
     if isinstance(given, str):
         return (Message.user(given),)
     if isinstance(given, Message):

@@ -13,38 +13,45 @@ from chatstack.loop.workspace import Workspace
 class IterativeLoop(LoopSettings):
     """Asks a model again and again, each time with a fresh prompt, its only memory a workspace.
 
-    No history accumulates: ``prompt`` looks at the ``IterativeContext``, above all at the files that tools have
-    written, and says what the model is to know now. In an iteration the model is asked once (``single_call``: its
-    tools are run, it never sees the results), twice (``one_round_trip``), or up to ``max_tool_rounds`` times
-    (``multi_round``); results that it has not seen are in ``context.last_tool_results`` for the next prompt.
+    No history accumulates: ``prompt`` makes each prompt from the ``IterativeContext``, above all from the files that
+    tools have written. In an iteration the model is called once (``single_call``: its tools are run, it never sees the
+    results), twice (``one_round_trip``), or up to ``max_tool_rounds`` times (``multi_round``); results that it has not
+    seen are in ``context.last_tool_results`` for the next prompt.
 
-    It ends, with a reason, when ``is_complete`` says so, which is asked after each iteration and before anything else;
-    when the model answers in words and there is no ``is_complete``; at ``max_iterations``, ``max_total_tool_calls``,
-    ``max_tokens`` or ``max_cost`` (dollars); when ``max_stalled_iterations`` in a row called the same tools with the
-    same arguments and the workspace was the same after each; when it is cancelled; and with an error, which is in the
-    result, not raised. From ``pressure`` of the budget on, one last iteration may use no tools
-    (``context.is_finalizing``); where the budget is used up by then, there is none.
+    A run ends for one of these reasons:
 
-    The client must have no tool loop of its own; whatever else it has (a guard, a clearer, a fallback) works here, too.
-    A bare provider is given a ``ModelTracer``.
-    Tools may have ``Injected[Workspace]`` and ``Injected[IterativeContext]``. ``tool_filter`` says which tools there
-    are now, and is asked again before each call. Hooks may be sync or async; what they raise ends the run.
+    - ``is_complete`` returns True; it is called after each iteration, before the other reasons are checked
+    - the model answers in words, and there is no ``is_complete``
+    - ``max_iterations``, ``max_total_tool_calls``, ``max_tokens`` or ``max_cost`` (dollars) is reached
+    - ``max_stalled_iterations`` in a row called the same tools with the same arguments, and left the same workspace
+    - the run is cancelled
+    - an error is raised, which is then in the result
 
-    With a ``journal``, and a ``run_id`` in the context, a run that died, was cancelled or failed goes on where it was,
-    if its workspace is still there: answers of the model and results of tools are taken from the journal, a tool that
-    was interrupted is run again only if it is marked ``idempotent``. ``on_iteration_end`` and ``is_complete`` may then
-    be called twice for one iteration. Raises ``WiringError`` for what cannot work, ``InputError`` for a context that
-    does not fit. Source: NexusLabs.Needlr's iterative agent loop.
+    Once the share ``pressure`` of the budget is used, one last iteration may use no tools (``context.is_finalizing``);
+    if the whole budget is used up by then, there is none.
+
+    The client must have no tool loop of its own; other layers (a guard, a clearer, a fallback) work here, too. A bare
+    provider is given a ``ModelTracer``. Tools may have ``Injected[Workspace]`` and ``Injected[IterativeContext]``.
+    ``tool_filter`` decides which tools are offered, and is called again before each tool call. Hooks may be sync or
+    async; an exception of a hook ends the run.
+
+    With a ``journal``, and a ``run_id`` in the context, a run that was killed, was cancelled or failed resumes where it
+    was, if its workspace is still there. Answers of the model and results of tools are taken from the journal; a tool
+    that was interrupted is run again only if it is marked ``idempotent``. ``on_iteration_end`` and ``is_complete`` may
+    then be called twice for one iteration.
+
+    Raises ``WiringError`` for settings that cannot work, ``InputError`` for a context that does not fit. Source:
+    NexusLabs.Needlr's iterative agent loop.
     """
 
     __slots__ = ()
 
     async def run(self, context: IterativeContext) -> IterativeResult:
-        """Run it to its end. Cancelling the task cancels the run, and raises; ``context.records`` has what was done."""
+        """Run to the end. Cancelling the task cancels the run, and raises; ``context.records`` has what was done."""
         return await self.iterations(context).result()
 
     def iterations(self, context: IterativeContext) -> IterativeRun:
-        """The same, iteration by iteration: ``async for record in run``, then ``await run.result()``."""
+        """Return the run, to step through: ``async for record in run``, then ``await run.result()``."""
         if not isinstance(context, IterativeContext):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"IterativeLoop: context is a {type(context).__name__}, not an IterativeContext")
         if context.is_taken or context.records or context.iteration:

@@ -1,4 +1,4 @@
-"""What a run of an iterative loop writes down as it goes, so that it can go on where it died."""
+"""The journal of an iterative loop: the entries from which an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from chatstack.values.responses import FinishReason, Usage
 
 
 class IterationStarted(msgspec.Struct, frozen=True, tag="iteration_started", omit_defaults=True):
-    """The prompt of an iteration: what it goes on with, whatever its tools have changed by then; and whose it is.
+    """The prompt with which an iteration resumes, whatever its tools have changed since, and the loop's name.
 
-    Here and below, ``state`` is ``context.state`` where it has changed since it was written last, else None.
+    Here and below, ``state`` is ``context.state`` if it has changed since it was last written, else None.
     """
 
     iteration: int
@@ -29,7 +29,7 @@ class IterationStarted(msgspec.Struct, frozen=True, tag="iteration_started", omi
 
 
 class ModelAnswered(msgspec.Struct, frozen=True, tag="model_answered"):
-    """What a model call came to."""
+    """The response of a model call."""
 
     messages: tuple[Message, ...]
     usage: Usage
@@ -39,14 +39,14 @@ class ModelAnswered(msgspec.Struct, frozen=True, tag="model_answered"):
 
 
 class ToolStarted(msgspec.Struct, frozen=True, tag="tool_started"):
-    """A tool is about to run: the call's place among those of its round."""
+    """A tool is about to run: the position of the call among those of its round."""
 
     round: int
     position: int
 
 
 class ToolEnded(msgspec.Struct, frozen=True, tag="tool_ended", omit_defaults=True):
-    """What it gave."""
+    """The result of a tool call."""
 
     round: int
     position: int
@@ -56,7 +56,7 @@ class ToolEnded(msgspec.Struct, frozen=True, tag="tool_ended", omit_defaults=Tru
 
 
 class IterationEnded(msgspec.Struct, frozen=True, tag="iteration_ended", omit_defaults=True):
-    """The record of an iteration, with what the next one starts from; or why there is no next one."""
+    """The record of an iteration, with what the next one starts from, or the reason why there is none."""
 
     record: IterationRecord
     last_tool_results: tuple[ToolCallResult, ...]
@@ -70,20 +70,22 @@ Entry: TypeAlias = IterationStarted | ModelAnswered | ToolStarted | ToolEnded | 
 
 @runtime_checkable
 class Journal(Protocol):
-    """Where runs are written down, by their id. ``SQLiteJournal`` is one."""
+    """A store of runs by their id. ``SQLiteJournal`` is one."""
 
     async def entries(self, run_id: str) -> Sequence[Entry]:
-        """All that was written of that run, in order."""
+        """Return all entries of that run, in order."""
         ...
 
     async def append(self, run_id: str, number: int, entry: Entry) -> None:
-        """Write one more, safely on return; ``number`` counts from 0. Raises ``StoreError`` if somebody else has
-        written that one already: a run goes on in one place only."""
+        """Append one entry, durably on return; ``number`` counts from 0.
+
+        Raises ``StoreError`` if the entry of that number exists already: a run goes on in one place only.
+        """
         ...
 
 
 class Journalled:
-    """One run's journal: what is left of an iteration that was not finished, and where to write on.
+    """One run's journal: the entries of an unfinished iteration, and the position to write at.
 
     Without a journal it remembers nothing, and writes nothing.
     """
@@ -98,17 +100,17 @@ class Journalled:
         self._written = b""
         self.finished: list[IterationEnded] = []
         self.paid: list[ModelAnswered] = []
-        """All that the model has answered by then, in whichever iteration."""
+        """All answers of the model in the journal, of every iteration."""
         self.state: dict[str, Any] | None = None
-        """What was in ``context.state`` at last, if anything was written of it."""
+        """The last ``context.state`` that was written, if any."""
         self.started: IterationStarted | None = None
-        """The iteration that was not finished, if there is one."""
+        """The unfinished iteration, if there is one."""
         self._answers: list[ModelAnswered] = []
         self._tools_started: set[tuple[int, int]] = set()
         self._tools_ended: dict[tuple[int, int], ToolEnded] = {}
 
     async def open(self) -> None:
-        """Read what was written before. Raises ``StoreError`` where that is the run of another loop."""
+        """Read what was written before. Raises ``StoreError`` if that is the run of another loop."""
         if self._journal is None:
             return
         for entry in await self._journal.entries(self._run_id):
@@ -135,14 +137,14 @@ class Journalled:
         self._written = msgspec.json.encode(self.state or {})
 
     async def write(self, entry: Entry) -> None:
-        """Write one more. After one that failed, or was cancelled, there is no other: nothing may be missing between.
+        """Append one entry. After one that failed, or was cancelled, all others fail: the journal must have no gap.
 
         Raises ``StoreError``.
         """
         if self._journal is None:
             return
         async with self._writing:
-            if self._is_broken:  # a tool beside it, which nobody has cancelled yet
+            if self._is_broken:  # a concurrent tool that is not cancelled yet
                 raise StoreError(f"run {self._run_id!r}: something before could not be written down, so this is not")
             self._is_broken = True
             await self._journal.append(self._run_id, self._number, entry)
@@ -152,7 +154,7 @@ class Journalled:
             self._forget_iteration()
 
     def changed(self, state: dict[str, Any]) -> dict[str, Any] | None:
-        """The state, for the next entry, if it is not as it was written last. Raises ``InputError`` for no JSON."""
+        """Return the state for the next entry; None if it has not changed. Raises ``InputError`` if it is no JSON."""
         if self._journal is None:
             return None
         try:
@@ -171,19 +173,19 @@ class Journalled:
         return kept
 
     def answer(self, round: int) -> ModelAnswered | None:
-        """What the model has answered in that round already."""
+        """Return the answer that the journal has for that round, or None."""
         return self._answers[round] if round < len(self._answers) else None
 
     def tool(self, round: int, position: int) -> ToolEnded | None:
-        """What that call has come to already."""
+        """Return the result that the journal has for that call, or None."""
         return self._tools_ended.get((round, position))
 
     def was_begun(self, round: int, position: int) -> bool:
-        """Whether that call was begun by a run that died."""
+        """Return True if that call was begun by an interrupted run."""
         return (round, position) in self._tools_started
 
     def was_interrupted(self, round: int, position: int) -> bool:
-        """Whether that call was begun, and nobody knows what came of it."""
+        """Return True if that call was begun, and its outcome is unknown."""
         return (round, position) in self._tools_started and (round, position) not in self._tools_ended
 
     def _forget_iteration(self) -> None:

@@ -1,4 +1,4 @@
-"""Paths in a workspace: one spelling for each file, and only what every file system can hold."""
+"""Paths in a workspace: one spelling for each file, and only names that every file system can hold."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from chatstack.errors import WorkspaceError
 MAX_CHARS = 1_024
 MAX_NAME_BYTES = 255
 MAX_NAMES = 32
-"""Names in one path: each folder on the way costs a step, with every write that adds up the sizes."""
+"""Maximum number of names in a path: each folder costs a step, with every write that adds up the sizes."""
 PARTIAL = ".chatstack-partial"
-"""What a file is called while it is written; nobody else's file may be."""
+"""Name of a file while it is written; no other file may have it."""
 
 _SHOWN_CHARS = 120
 _UNUSABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Control characters, and what else ends a line."""
+"""Control characters, and other line breaks."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$) *(\..*)?", re.IGNORECASE)
-"""Windows opens the device under any extension, and in any folder."""
+"""Names of Windows devices: it opens the device under any extension, and in any folder."""
 _EXAMPLE = "name a file by its way from the workspace's root, such as 'notes/plan.md'"
 
 
 def file_path(path: str) -> str:
-    """The one spelling of a path: NFC, "/" between names, no "." and no empty names.
+    """Return the one spelling of a path: NFC, "/" between names, no "." and no empty names.
 
-    Raises ``WorkspaceError`` for whatever is not a file below the root on every system. What it gives, it gives again
-    for itself.
+    The result is its own spelling. Raises ``WorkspaceError`` for a path that is not a file below the root on every
+    system.
     """
     normal = _normal(path)
     if not normal:
@@ -38,36 +38,36 @@ def file_path(path: str) -> str:
 
 
 def folder_path(path: str) -> str:
-    """The same for a folder; "" is the root."""
+    """Return the one spelling of a folder's path; "" is the root."""
     return _normal(path)
 
 
 def folders_of(path: str) -> list[str]:
-    """The paths of all the folders that a file is in, the outermost first; not the root."""
+    """Return the paths of all folders that a file is in, the outermost first, without the root."""
     names = path.split("/")
     return ["/".join(names[:count]) for count in range(1, len(names))]
 
 
 def name_of(path: str) -> str:
-    """The last name of a path."""
+    """Return the last name of a path."""
     return path.rpartition("/")[2]
 
 
 def folded(path: str) -> str:
-    """The same for all the paths that differ only in case: on some systems they are one file."""
+    """Return a key that is equal for paths that differ only in case: on some systems they are one file."""
     if path.isascii():
         return path.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
 def as_name(name: str) -> str | None:
-    """How a path spells the name of what is in a folder; None if no path can."""
+    """Return the spelling in a path of a name from a folder; None if no path can hold it."""
     normal = unicodedata.normalize("NFC", name)
     return normal if normal != "." and _why_not(normal) is None else None
 
 
 def shown(path: str) -> str:
-    """A path as errors show it: quoted, escaped, not too long."""
+    """Return a path as errors show it: quoted, escaped, not too long."""
     return repr(path if len(path) <= _SHOWN_CHARS else path[: _SHOWN_CHARS - 1] + "…")
 
 
@@ -92,7 +92,7 @@ def _normal(path: str) -> str:
 
 
 def _why_not(name: str) -> str | None:
-    """What is wrong with one name, or None."""
+    """Return the reason why a name is refused, or None."""
     if name == "..":
         return f"holds '..', which may lead out of the workspace; {_EXAMPLE}"
     if "\\" in name:

@@ -1,4 +1,4 @@
-"""What an iterative loop leaves: a record of each iteration, and why it ended."""
+"""Results of an iterative loop: a record of each iteration, and the reason why the run ended."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ EndReason: TypeAlias = Literal[
     "cancelled",
     "error",
 ]
-"""Why a run ended: ``is_complete`` said so; the model answered in words, and nobody else says when it is complete; a
-limit was reached; tokens or money were used up; iterations did the same without any effect; somebody asked for it;
-something failed."""
+"""The reason why a run ended.
+
+In this order: ``is_complete`` returned True; the model answered in words and there is no ``is_complete``; a limit was
+reached (two reasons); tokens or money were used up; iterations repeated each other without effect; the run was
+cancelled; an error was raised.
+"""
 
 
 class ToolCallResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One tool call of an iteration, and what came of it. ``arguments`` is the JSON text as the model wrote it.
+    """One tool call of an iteration, and its result. ``arguments`` is the JSON text as the model wrote it.
 
-    ``was_run`` is False for one that was only answered: beyond a limit, cut off, not allowed.
+    ``was_run`` is False for a call that was answered without being run: over a limit, cut off, not allowed.
     """
 
     name: str
@@ -38,18 +41,18 @@ class ToolCallResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def output(self) -> str:
-        """The result as text; of parts, the texts."""
+        """The result as text; of a list of parts, their texts."""
         output = self.result.output
         return output if isinstance(output, str) else "\n".join(getattr(part, "text", "") for part in output)
 
     @property
     def is_error(self) -> bool:
-        """Whether the call failed, or was not run."""
+        """True if the call failed, or was not run."""
         return self.result.is_error
 
 
 class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One iteration: what the model said last, what was called, what it used. ``workspace_digest`` is that of the end.
+    """One iteration: the model's last text, the tool calls, the usage; ``workspace_digest`` is that at the end.
 
     ``is_partial`` marks one that did not get to its end; ``seconds`` are those of the process that ended it.
     """
@@ -67,10 +70,10 @@ class IterationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class IterativeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A run: why it ended, and everything up to there. ``cost`` is in dollars, None where no cost was bounded.
+    """The outcome of a run: why it ended, and all its records. ``cost`` is in dollars, None if no cost was limited.
 
-    ``error`` is what failed, for the reason "error"; for "budget" the ``BudgetExceeded`` of a layer of the client, if
-    it was that one. It has not been raised.
+    ``error`` is the exception, for the reason "error"; for "budget" it is the ``BudgetExceeded`` of a layer of the
+    client, if that ended the run. It has not been raised.
     """
 
     reason: EndReason
@@ -82,10 +85,10 @@ class IterativeResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What the model said last."""
+        """The model's last text."""
         return next((record.text for record in reversed(self.iterations) if record.text), "")
 
     @property
     def tool_calls(self) -> int:
-        """How many tools were run."""
+        """Number of tools that were run."""
         return sum(call.was_run for record in self.iterations for call in record.tool_calls)

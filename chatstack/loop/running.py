@@ -1,4 +1,4 @@
-"""A run of an iterative loop: iteration after iteration, to an end that has a reason."""
+"""A run of an iterative loop: iteration after iteration, until it ends for a stated reason."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from chatstack.values.responses import ChatResponse, Usage
 
 
 class IterativeRun(Closing):
-    """An async iterator of the iterations that end; an async context manager, which stops it. For one task.
+    """An async iterator over the iterations as they end; leaving its ``async with`` block stops it. For one task.
 
-    One that was taken up again gives those that end now; all of them are in ``context.records``, and in the result.
+    A resumed run yields only the iterations that end now; ``context.records`` and the result have all of them.
     """
 
     def __init__(self, loop: LoopSettings, context: IterativeContext) -> None:
@@ -47,10 +47,10 @@ class IterativeRun(Closing):
         self._is_read = False
         self._error: BaseException | None = None
         self.reason: EndReason | None = None
-        """Why it ended; None as long as it has not."""
+        """The reason why the run ended; None until then."""
 
     async def result(self) -> IterativeResult:
-        """Run what is left, and say what it came to. May be asked again."""
+        """Run to the end, and return the result. May be called again."""
         async for _ in self:
             pass
         account = self._account
@@ -101,7 +101,7 @@ class IterativeRun(Closing):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop here; what runs in another task may end, and nothing is called after it."""
+        """Stop here; what runs in another task may finish, and nothing is called after it."""
         if self.reason is None:
             self._context.cancellation.cancel()
             self._end("cancelled", None)
@@ -112,7 +112,7 @@ class IterativeRun(Closing):
             contextvars.copy_context().run(self._end, "cancelled", None)
 
     async def _open(self) -> Turn:
-        """Take up what the journal has, and open the span of the whole."""
+        """Resume from the journal, and open the span of the run."""
         loop, context, journal = self._loop, self._context, self._journal
         about = {semconv.OPERATION_NAME: "invoke_workflow", semconv.WORKFLOW_NAME: loop.name}
         if "openinference" in loop.telemetry.display_hints:
@@ -137,7 +137,7 @@ class IterativeRun(Closing):
         return turn
 
     async def _next(self, turn: Turn) -> IterationRecord | None:
-        """The next iteration; None if there is none."""
+        """Return the next iteration's record; None if the run has ended."""
         context, journal = self._context, self._journal
         reason = self._must_stop()
         if reason is not None:
@@ -173,7 +173,7 @@ class IterativeRun(Closing):
         return record
 
     async def _run(self, iteration: Iteration) -> EndReason | None:
-        """Run one, and write down what it came to; why it was the last, if it was."""
+        """Run one iteration and write its record; return the reason if it was the last."""
         loop, context = self._loop, self._context
         await iteration.run()
         record = iteration.record(await asyncio.to_thread(context.workspace.digest))
@@ -187,7 +187,7 @@ class IterativeRun(Closing):
         return reason
 
     def _must_stop(self) -> EndReason | None:
-        """Why the next iteration must not begin. One that a run has died in is brought to its end, limit or not."""
+        """Return the reason why no iteration may begin. An interrupted iteration is finished, limit or not."""
         finished = self._journal.finished
         if finished and finished[-1].reason is not None:
             return finished[-1].reason
@@ -201,7 +201,7 @@ class IterativeRun(Closing):
         return "max_iterations" if len(self._context.records) >= self._loop.max_iterations else None
 
     async def _has_ended(self, iteration: Iteration) -> EndReason | None:
-        """Why this iteration was the last, if it was. Completion comes first, whatever else is the matter."""
+        """Return the reason why this iteration was the last, or None. Completion takes precedence over all else."""
         loop, context = self._loop, self._context
         if loop.is_complete is not None:
             if await called(loop.is_complete, context):
@@ -217,7 +217,7 @@ class IterativeRun(Closing):
         return self._limit_reached()
 
     def _end(self, reason: EndReason, error: BaseException | None) -> None:
-        """Close the span of the whole; what it came to is in the result."""
+        """Close the span of the run; the outcome is in the result."""
         if self.reason is not None:
             return
         self.reason = reason
@@ -245,7 +245,7 @@ class IterativeRun(Closing):
         turn.tell("turn_ended", self._loop.name, message=reason, error=kind, numbers=numbers)
 
     def _show(self, turn: Turn, reason: EndReason, error: BaseException | None) -> None:
-        """Let the root show what came of it, for lists of traces; what was asked and answered, if text is captured."""
+        """Show the outcome on the root span, for lists of traces, and, if text is captured, prompt and answer."""
         telemetry, root, asked, answer = self._loop.telemetry, turn.root, self._first_request, self._last_answer
         ended = f"{reason} ({error_type(error)})" if reason == "error" else reason
         shown = "; ".join(filter(None, (f"{ended}, {_iterations(len(self._context.records))}", turn.story)))
@@ -301,7 +301,7 @@ def _set_usage(span: Span, usage: Usage) -> None:
 
 
 def _has_stalled(records: list[IterationRecord], most: int) -> bool:
-    """Whether the last iterations all did the same, and nothing came of it."""
+    """Return True if the last ``most`` iterations made the same calls and left the same workspace."""
     last = records[-most:]
     return len(last) == most and len({_signature(record) for record in last}) == 1
 

@@ -40,7 +40,7 @@ _STALLED = "a whole number, at least 2: one alone repeats nothing"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopSettings:
-    """Everything that a run goes by; see ``IterativeLoop``."""
+    """The settings of a run; see ``IterativeLoop``."""
 
     client: ChatClient
     instructions: str
@@ -110,7 +110,7 @@ class LoopSettings:
             self._find_price()
 
     async def prepare(self) -> None:
-        """Find the price, where that was not possible when the loop was made on a running event loop."""
+        """Look up the price, if that was not possible when the loop was made on a running event loop."""
         if self.allowance.looks_up and self.asked_price is None:
             await tables_loaded()
             self._find_price()
@@ -120,11 +120,11 @@ class LoopSettings:
 
     @property
     def rounds(self) -> int:
-        """How often tools may be run in an iteration."""
+        """Maximum number of rounds of tools in an iteration."""
         return {"single_call": 1, "one_round_trip": 2, "multi_round": self.max_tool_rounds}[self.mode]
 
     def allows(self, name: str, context: IterativeContext) -> bool:
-        """Whether that tool may be called now. Raises ``InputError`` if the filter does not say so or so."""
+        """Return True if that tool may be called now. Raises ``InputError`` if the filter returns no bool."""
         said = True if self.tool_filter is None else self.tool_filter(name, context)
         if not isinstance(said, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - a coroutine is no yes
             raise InputError(f"IterativeLoop: tool_filter gave a {type(said).__name__}, not True or False")

@@ -1,4 +1,4 @@
-"""Workspaces: the text files that a loop keeps its state in, and one that is kept in memory."""
+"""Workspaces: the text files in which a loop keeps its state, and an implementation in memory."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from chatstack.loop.paths import file_path, folded, folder_path, folders_of, sho
 class Workspace(Protocol):
     """Text files, by paths such as ``notes/plan.md``, for an iterative loop, its tools and its prompt.
 
-    Any number of threads may use it. What it refuses is a ``WorkspaceError``: a path that leads out of it or that some
-    system cannot hold, one that differs from a file or folder only in case, a quota, what is no UTF-8 text. A folder is
-    there as long as a file is in it. ``chatstack.testing.WorkspaceContract`` checks one of your own.
+    Any number of threads may use it. Raises ``WorkspaceError`` for what it refuses: a path that leads out of it or that
+    some system cannot hold, one that differs from a file or folder only in case, a file over a quota, text that is no
+    UTF-8. A folder exists as long as a file is in it. ``chatstack.testing.WorkspaceContract`` checks an implementation
+    of your own.
     """
 
     def read(self, path: str) -> str:
-        """The text of a file. Raises ``MissingFileError``."""
+        """Return the text of a file. Raises ``MissingFileError``."""
         ...
 
     def write(self, path: str, text: str) -> None:
-        """Make a file, or replace all that it holds. Whoever reads meanwhile gets the old text or the new one."""
+        """Make a file, or replace all that it holds. Concurrent readers get the old text or the new one."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file; a folder is none."""
+        """Return True if there is such a file; a folder is none."""
         ...
 
     def list(self, folder: str = "") -> builtins.list[str]:
-        """The paths of all files below a folder, sorted; none if there is no such folder."""
+        """Return the paths of all files below a folder, sorted; none if there is no such folder."""
         ...
 
     def compare_and_exchange(self, path: str, expected: str | None, text: str) -> bool:
-        """Write only if the file holds ``expected``, None for no file at all; whether it did. Nobody writes between."""
+        """Write only if the file holds ``expected``, None meaning no file; return True if it did. It is atomic."""
         ...
 
     def delete(self, path: str) -> None:
@@ -47,12 +48,12 @@ class Workspace(Protocol):
         ...
 
     def digest(self) -> str:
-        """The same as long as every path and every text is the same, in whichever workspace."""
+        """Return a digest that is equal for equal paths and texts, in whichever workspace."""
         ...
 
 
 class MemoryWorkspace:
-    """A workspace in memory, of one process. ``files`` are there from the beginning."""
+    """A workspace in memory, of one process. ``files`` are its initial files."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class MemoryWorkspace:
             self.write(path, text)
 
     def read(self, path: str) -> str:
-        """The text of a file. Raises ``MissingFileError``."""
+        """Return the text of a file. Raises ``MissingFileError``."""
         path = file_path(path)
         with self._lock:
             found = self._files.get(path)
@@ -86,19 +87,19 @@ class MemoryWorkspace:
             self._put(path, text, data)
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Return True if there is such a file."""
         path = file_path(path)
         with self._lock:
             return path in self._files
 
     def list(self, folder: str = "") -> builtins.list[str]:
-        """The paths of all files below a folder, sorted."""
+        """Return the paths of all files below a folder, sorted."""
         folder = folder_path(folder)
         with self._lock:
             return sorted(path for path in self._files if is_below(path, folder))
 
     def compare_and_exchange(self, path: str, expected: str | None, text: str) -> bool:
-        """Write only if the file holds ``expected``; None for no file at all."""
+        """Write only if the file holds ``expected``; None means no file."""
         path, data = file_path(path), encoded(path, text)
         with self._lock:
             found = self._files.get(path)
@@ -119,7 +120,7 @@ class MemoryWorkspace:
             self._names = {folded(name): name for name in names}
 
     def digest(self) -> str:
-        """The same as long as every path and every text is the same."""
+        """Return a digest that is equal for equal paths and texts."""
         with self._lock:
             return digest_of((path, file.digest) for path, file in self._files.items())
 
@@ -139,7 +140,7 @@ class MemoryWorkspace:
         self._files[path] = _File(text, len(data), content_digest(data))
 
     def _check_kind(self, path: str) -> None:
-        """That it is no folder, and that no file stands where it needs one."""
+        """Raise ``WorkspaceError`` if the path is a folder, or a file stands where it needs one."""
         if folded(path) in self._names and self._names[folded(path)] == path:
             raise is_folder(path)
         for folder in folders_of(path):
@@ -155,7 +156,7 @@ class _File(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """How many files, of how many bytes, and how many bytes of all of them."""
+    """Maximum number of files, bytes of one file, and bytes of all files."""
 
     of: str
     max_files: int
@@ -171,7 +172,7 @@ class Quotas:
                 )
 
     def check(self, path: str, size: int, sizes: Mapping[str, int]) -> None:
-        """That a file of that size may be put where these are. What is over the limit already may get smaller."""
+        """Refuse a file of that size beyond a limit. A workspace over its limit may still shrink."""
         if size > self.max_file_bytes:
             raise WorkspaceError(
                 f"{shown(path)} would have {size:,} bytes; a file may have at most {self.max_file_bytes:,}. "
@@ -192,7 +193,7 @@ class Quotas:
 
 
 def encoded(path: str, text: str) -> bytes:
-    """The text as it is stored."""
+    """Return the text as it is stored."""
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WorkspaceError(f"{shown(path)} takes text, not {type(text).__name__}")
     try:
@@ -205,12 +206,12 @@ def encoded(path: str, text: str) -> bytes:
 
 
 def content_digest(data: bytes) -> bytes:
-    """Of what one file holds."""
+    """Return the digest of one file's bytes."""
     return hashlib.blake2b(data, digest_size=32).digest()
 
 
 def digest_of(files: Iterable[tuple[str, bytes]]) -> str:
-    """Of all paths and the digests of what is there."""
+    """Return the digest of all paths and their files' digests."""
     total = hashlib.blake2b(digest_size=16)
     for path, digest in sorted(files):
         total.update(path.encode() + b"\0" + digest)  # no path holds a zero, and all digests are equally long
@@ -218,19 +219,19 @@ def digest_of(files: Iterable[tuple[str, bytes]]) -> str:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether a file is in that folder or one in there."""
+    """Return True if a file is in that folder or below it."""
     return not folder or path.startswith(f"{folder}/")
 
 
 def missing(path: str) -> MissingFileError:
-    """There is no such file."""
+    """Return the error for a file that does not exist."""
     return MissingFileError(
         f"there is no file {shown(path)}. List the files to see their names; upper and lower case make a difference."
     )
 
 
 def differs_in_case(path: str, there: str) -> WorkspaceError:
-    """Some file systems would take it for the one that is there."""
+    """Return the error for a path that some file systems would take for an existing one."""
     return WorkspaceError(
         f"{shown(path)} differs only in upper and lower case from {shown(there)}, which is there. "
         "Use that spelling, or another name."
@@ -238,10 +239,10 @@ def differs_in_case(path: str, there: str) -> WorkspaceError:
 
 
 def is_folder(path: str) -> WorkspaceError:
-    """A folder is no file."""
+    """Return the error for a folder that is used as a file."""
     return WorkspaceError(f"{shown(path)} is a folder. Name a file, in it or beside it.")
 
 
 def no_folder(path: str, way: str) -> WorkspaceError:
-    """A file or a link is no folder."""
+    """Return the error for a path through a file or a link."""
     return WorkspaceError(f"{shown(path)} cannot be: {shown(way)} is not a folder. Choose another folder or name.")

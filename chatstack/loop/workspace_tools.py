@@ -1,4 +1,4 @@
-"""Tools by which a model works on the files of a workspace."""
+"""Tools with which a model works on the files of a workspace."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from chatstack.loop.workspace import Workspace
 from chatstack.tools.tool import Tool, tool
 
 MAX_CHARS = 30_000
-"""What a tool gives at most, about; a model that wants more asks for the next lines."""
+"""Approximate maximum length of a result; a model that wants more asks for the next lines."""
 _TRIES = 100
-"""Each one that fails means that somebody else's change was made."""
+"""Maximum number of attempts; each one that fails means that another writer's change was made."""
 
 
 def workspace_tools(workspace: Workspace, *, read_only: bool = False) -> tuple[Tool[..., Any], ...]:
-    """``list_files`` and ``read_file``, and, unless ``read_only``, ``write_file`` and ``replace_in_file``.
+    """Return ``list_files``, ``read_file`` and, unless ``read_only``, ``write_file`` and ``replace_in_file``.
 
     For ``FunctionInvoker(tools=...)`` and the iterative loop; all of them work on this workspace. What the workspace
     refuses is an error result that the model reads. No result is much longer than 30,000 characters.
@@ -112,7 +112,7 @@ def _replace_in_file(workspace: Workspace) -> Tool[..., Any]:
 
 
 def _only(text: str, old: str, path: str) -> int:
-    """Where it is, once."""
+    """Return the position of a text that must occur exactly once."""
     if not old:
         raise ToolError("old is empty. Give the text to replace; to write a whole file, use write_file.")
     at = text.find(old)
@@ -130,14 +130,14 @@ def _only(text: str, old: str, path: str) -> int:
 
 
 def _lines(text: str) -> list[str]:
-    """With their ends; nothing but a newline ends one."""
+    """Return the lines with their ends; only a newline ends one."""
     lines = [f"{line}\n" for line in text.split("\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
 
 
 def _that_fit(lines: list[str], start: int, max_lines: int | None) -> int:
-    """How many lines from there on; one at least."""
+    """Return the number of lines that fit, from ``start`` on; at least one."""
     wanted = lines[start:] if max_lines is None else lines[start : start + max_lines]
     chars = 0
     for count, line in enumerate(wanted):

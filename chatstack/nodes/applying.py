@@ -1,4 +1,4 @@
-"""Layers applied to the messages of a state: by the very layers that would apply them in a stack."""
+"""Layers applied to the messages of a state, by the same layers that would apply them in a stack."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from chatstack.values.responses import ChatUpdate
 
 
 class Applied:
-    """What the context layers of a recipe make of messages: repaired first, earlier decisions replayed, plans verified.
+    """Applies the context layers of a recipe to messages: repairs first, replays earlier decisions, verifies plans.
 
     ``name`` is what errors call them. ``options`` go along with every request that these messages will be in, so they
-    are weighed with them. The recipe's provider is an ``Outlet``.
+    are counted with them. The recipe's provider is an ``Outlet``.
     """
 
     __slots__ = ("_alone", "_client", "_name", "_options", "waits")
@@ -34,19 +34,19 @@ class Applied:
         self._options = options or NO_OPTIONS
         self._client = replace(stack, trace_model_calls=False).build(resolve)
         self.waits = next((called for called, layer in self.layers if getattr(layer, "may_wait", True)), "")
-        """The first layer that may have to wait for a model, a store or an API, by its name; "" if none does."""
+        """Name of the first layer that may have to wait for a model, a store or an API; "" if none does."""
         self._alone: ChatClient | None = None
-        if not self.waits:  # without what lies behind the outlet, so that nobody is asked
+        if not self.waits:  # without the client behind the outlet, so that no model is called
             provider = cast("Outlet", stack.provider)
             self._alone = replace(stack, provider=Outlet(provider.info), trace_model_calls=False).build(resolve)
 
     @property
     def layers(self) -> list[tuple[str, object]]:
-        """The layers that are applied, by their names."""
+        """The layers that are applied, with their names."""
         return list(zip(self._client.names, self._client.layers, strict=True))
 
     async def to(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The messages as they would be sent: the very same tuple, if there is nothing to do."""
+        """Return the messages as they would be sent; the same tuple if there is nothing to do."""
         return await self._applied(self._client, messages)
 
     async def _applied(self, client: ChatClient, messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -59,7 +59,7 @@ class Applied:
         return stream.sent.messages
 
     def at_once(self, messages: tuple[Message, ...]) -> tuple[Message, ...] | None:
-        """The same without an event loop; None where that cannot be, because something has to be waited for."""
+        """Return the messages without an event loop; None if something has to be awaited."""
         if self._alone is None:
             return None
         _load_tables(self._client.layers)
@@ -68,12 +68,12 @@ class Applied:
             step.send(None)
         except StopIteration as done:
             return cast("tuple[Message, ...]", done.value)
-        step.close()  # it did wait: nothing more comes of it
+        step.close()  # it did wait: its result is not available here
         return None
 
 
 def _load_tables(layers: Iterable[object]) -> None:
-    """Load what the layers would wait for: whoever trims synchronously has asked to be held up."""
+    """Load tables and tokenizers that layers would wait for: a synchronous caller accepts being blocked."""
     for layer in layers:
         if getattr(layer, "needs_window", True):
             load_tables()
@@ -83,10 +83,10 @@ def _load_tables(layers: Iterable[object]) -> None:
 
 
 class Outlet:
-    """Where the request would leave the stack: says what was sent, and answers nothing.
+    """The end of the stack instead of a provider: records what would be sent, and answers nothing.
 
-    Behind it is the client that a layer may ask for something of its own, if there is one; whoever looks for that asks
-    below all context layers, of which this is one.
+    ``inner`` is the client that a layer may ask for a summary of its own, if there is one. It is looked for below all
+    context layers, of which this is one.
     """
 
     __slots__ = ("info", "inner")
@@ -104,7 +104,7 @@ class Outlet:
 
 
 class _Nothing:
-    """An answer without an update."""
+    """A response without an update."""
 
     async def __anext__(self) -> ChatUpdate:
         raise StopAsyncIteration

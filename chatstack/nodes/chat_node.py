@@ -26,16 +26,16 @@ from chatstack.values.responses import ChatResponse
 class ChatNode:
     """A node: ``await node(state)`` asks the client, and returns the whole state with the answer at its end.
 
-    What is sent is trimmed, for that call only, by a context manager or a strategy; without one, the client's own
-    layers see to it. ``trim_context=False`` leaves out the one that is given; True, where neither the node nor its
-    client has anything to trim with, is a ``WiringError``. A trimmed state never leaves the node, and the one that came
-    in stays as it is, whatever a manager does to its own copy. What a manager raises surfaces: nothing is ever sent
-    untrimmed for it.
-    A strategy is applied around the client, so it sees a turn's first request: what a tool loop in the client adds
-    within the turn, only layers inside that loop see. It is applied by its layer, which gets its services from
-    ``resolve``, as in ``ChatStack.build``; so does the ``ModelTracer`` that a bare provider is given. ``options`` and
-    ``timeout_seconds`` are those of every call.
-    Source: seed ``agentflow-context-manager``.
+    A context manager or a strategy trims the messages for that call only; without one, the client's own layers do.
+    ``trim_context=False`` turns the manager off; True raises ``WiringError`` if neither the node nor its client can
+    trim. A trimmed state never leaves the node, and the state that came in stays as it is: a manager works on a copy.
+    An exception of the manager's surfaces; nothing is sent untrimmed instead.
+
+    A strategy is applied around the client, so it sees only the first request of a turn; what a tool loop in the client
+    adds within the turn is seen by layers inside that loop. The strategy's layer gets its services from ``resolve``, as
+    in ``ChatStack.build``; so does the ``ModelTracer`` that a bare provider is given. ``options`` and
+    ``timeout_seconds`` apply to every call.
+    Source: Agentflow's context manager.
     """
 
     client: ChatClient
@@ -56,13 +56,13 @@ class ChatNode:
         object.__setattr__(self, "_asked", stack.build(self.resolve))
 
     async def __call__(self, state: S, *, conversation_id: str | None = None) -> S:
-        """The state to go on with: all its messages, and what the turn has added."""
+        """Return the state with all its messages, and those that the turn has added."""
         whole = messages_of(state)
         answer = await self._answer(state, whole, conversation_id)
         return self._with_messages(state, (*whole, *answer.messages))
 
     async def answer(self, state: HasMessages, *, conversation_id: str | None = None) -> ChatResponse:
-        """The answer alone, for graphs that add ``response.messages`` to the state themselves."""
+        """Return the response alone, for graphs that add ``response.messages`` to the state themselves."""
         return await self._answer(state, messages_of(state), conversation_id)
 
     async def _answer(
@@ -71,7 +71,7 @@ class ChatNode:
         sent = whole
         manager = self.context_manager
         if self.trim_context is not False and isinstance(manager, BaseContextManager):
-            # Managers may be of those that change the state that they get: this one is theirs.
+            # A manager may change the state that it gets, so it gets a copy.
             trimmed: object = await manager.atrim_context(self._with_messages(state, whole))
             if trimmed is None:
                 raise InputError(f"{type(manager).__name__}: atrim_context returned None instead of a state")
@@ -90,7 +90,7 @@ class ChatNode:
 
 
 def check_node(owner: str, client: object, manager: object, trim_context: object) -> None:
-    """Refuse what a node cannot ask or trim with. Raises ``WiringError`` that names the node's class, ``owner``."""
+    """Refuse what a node cannot call or trim with. Raises ``WiringError`` that names the node's class, ``owner``."""
     for layer in chain(client):
         _check_filled_in(owner, "client", layer)
     if not is_client(client):
@@ -111,9 +111,9 @@ def check_node(owner: str, client: object, manager: object, trim_context: object
 
 
 def _check_filled_in(owner: str, parameter: str, value: object) -> None:
-    """Refuse a lazy default of injectq's, which gives whoever comes later what another container had.
+    """Refuse a lazy default of injectq's: it keeps the first object it resolves, of whichever container.
 
-    Known by its class: ``isinstance`` would already look up what it stands for, and keep it.
+    It is known by its class: ``isinstance`` would already resolve it, and keep the result.
     """
     if type(value).__module__.partition(".")[0] == "injectq":
         raise WiringError(

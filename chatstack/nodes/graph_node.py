@@ -1,4 +1,4 @@
-"""What the nodes of graphs of other libraries have in common: they ask a client, while somebody listens."""
+"""The common base of the nodes for other graph libraries: they call a client while a listener may follow."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from chatstack.values.responses import ChatResponse
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphNode:
-    """The base of a node that takes the state and the messages of another library: what it is made with, and ``ask``.
+    """The base of a node that takes the state and the messages of another library: its fields, and ``ask``.
 
-    A subclass writes ``__call__`` as its library wants it, converts what it gets, and what ``ask`` gives back. Its
+    A subclass writes ``__call__`` in its library's form, and converts the input of ``ask`` and its result. Its
     ``signals`` are the exceptions by which a tool pauses the graph: no tool loop in the client takes them for failures.
-    Fields are those of ``ChatNode``, and mean the same. Raises ``WiringError`` in the name of the subclass for what
-    cannot be.
+    Fields are those of ``ChatNode``, and mean the same. Raises ``WiringError``, in the name of the subclass, for
+    invalid fields.
     """
 
     client: ChatClient
@@ -42,7 +42,7 @@ class GraphNode:
 
     def __post_init__(self) -> None:
         check_node(type(self).__name__, self.client, self.context_manager, self.trim_context)
-        # The tracer goes inside, where it sees that a call is streamed for whoever listens.
+        # The tracer goes inside, where it sees that a call is streamed for a listener.
         client = ChatStack(self.client).build(self.resolve) if needs_tracer(self.client) else self.client
         node = ChatNode(
             Overheard(client),
@@ -55,9 +55,9 @@ class GraphNode:
         object.__setattr__(self, "_node", node)
 
     async def ask(self, state: AgentState, thread: object) -> ChatResponse:
-        """The answer to that state. The graph's thread is the conversation; a thread without a name is none.
+        """Return the response to that state. The graph's thread is the conversation; a thread without a name is none.
 
-        Whoever is in ``chatstack.nodes.overheard.listener_now`` hears the answer as it arrives.
+        The listener in ``chatstack.nodes.overheard.listener_now`` gets the response as it arrives.
         """
         conversation_id = str(thread) if thread is not None and thread != "" else None
         token = graph_signals.set(self.signals)

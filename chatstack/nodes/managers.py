@@ -29,12 +29,12 @@ class BaseContextManager(ABC, Generic[S]):
     Both return a state with fewer messages, or the very same one when there is nothing to trim; the one that goes in
     stays as it is. ``self.with_messages(state, messages)`` makes the new one. A subclass that lacks a method raises
     ``WiringError`` when it is made. A manager that has to call a model derives from ``AwaitedContextManager``.
-    Source: seed ``agentflow-context-manager``.
+    Source: Agentflow's context manager.
     """
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # to a type checker, what a manager is made with is what its class says
+    if not TYPE_CHECKING:  # type checkers take the constructor's arguments from the subclass
 
         def __new__(cls, *given: object, **named: object) -> BaseContextManager[Any]:
             missing = sorted(cls.__abstractmethods__)
@@ -45,20 +45,20 @@ class BaseContextManager(ABC, Generic[S]):
                     layer=cls.__name__,
                     parameter=missing[0],
                 )
-            if (given or named) and cls.__init__ is object.__init__:  # what object.__new__ would say
+            if (given or named) and cls.__init__ is object.__init__:  # as object.__new__ would raise
                 raise TypeError(f"{cls.__name__}() takes no arguments")
             return object.__new__(cls)
 
     @abstractmethod
     def trim_context(self, state: S) -> S:
-        """The state with what a model should see of its messages."""
+        """Return the state with the messages that a model should see."""
 
     @abstractmethod
     async def atrim_context(self, state: S) -> S:
-        """The same, where there is something to wait for."""
+        """Return the trimmed state, where something has to be awaited."""
 
     def with_messages(self, state: S, messages: Sequence[Message]) -> S:
-        """A state like that one, with other messages. Override it for a class that a copy does not do for."""
+        """Return a state like that one, with other messages. Override it for a class that cannot be copied."""
         return state_with(state, messages)
 
 
@@ -76,7 +76,7 @@ class AwaitedContextManager(BaseContextManager[S]):
 
 
 class _Trimming(BaseContextManager[Any]):
-    """What managers share that apply a strategy. They take states of every class, and give back that class."""
+    """The common base of managers that apply a strategy. They take states of any class, and return that class."""
 
     __slots__ = ()
 
@@ -86,7 +86,7 @@ class _Trimming(BaseContextManager[Any]):
         return messages
 
     def trim_context(self, state: S) -> S:
-        """The state with what the strategy leaves. Raises ``WiringError`` where that has to be waited for."""
+        """Return the state with what the strategy leaves. Raises ``WiringError`` if that has to be awaited."""
         came = messages_of(state)
         if not came:
             return state
@@ -96,7 +96,7 @@ class _Trimming(BaseContextManager[Any]):
         return self._with_left(state, came, left)
 
     async def atrim_context(self, state: S) -> S:
-        """The state with what the strategy leaves."""
+        """Return the state with what the strategy leaves."""
         came = messages_of(state)
         return self._with_left(state, came, await self._applied.to(came)) if came else state
 
@@ -112,7 +112,7 @@ class MessageContextManager(_Trimming):
     keeps of each turn the newest rounds only (a round is one assistant message with its results): for long tool loops
     after one user message. Whole units go, so no call loses its result; what was broken before is repaired first.
     Pinned messages stay. The state itself comes back when there is nothing to do.
-    Source: seed ``agentflow-context-manager``.
+    Source: Agentflow's context manager.
     """
 
     max_messages: PositiveInt = 10
@@ -137,13 +137,13 @@ class MessageContextManager(_Trimming):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrategyContextManager(_Trimming):
-    """Any strategy as a context manager: repaired, planned, verified and said as by its layer in a stack.
+    """Any strategy as a context manager: repairs, plans, verifies and reports as the strategy's layer does in a stack.
 
-    ``options`` are those of the calls to come (instructions, tools, ``max_tokens``): they are weighed with the
-    messages. ``window_tokens`` is the model's window, for strategies that go by it. Decisions are kept in ``memory``,
-    so that later calls are edited the same way. ``client`` writes summaries, for a strategy that has no client of its
-    own. The synchronous ``trim_context`` raises ``WiringError`` where there is something to wait for: a memory with a
-    store, a window that the client has to be asked for, or a strategy whose layer asks a model (``ContextWindow``).
+    ``options`` are those of the calls to come (instructions, tools, ``max_tokens``): they are counted with the
+    messages. ``window_tokens`` is the model's window, for strategies that need it. Decisions are kept in ``memory``, so
+    that later calls are edited the same way. ``client`` writes summaries, for a strategy that has no client of its
+    own. The synchronous ``trim_context`` raises ``WiringError`` if something has to be awaited: a memory with a store,
+    a window that the client has to be asked for, or a strategy whose layer calls a model (``ContextWindow``).
     """
 
     strategy: Strategy
@@ -184,10 +184,10 @@ class StrategyContextManager(_Trimming):
 class StackContextManager(_Trimming):
     """The context layers of a recipe as a context manager: clearer, summarizer, guard, one after the other.
 
-    The recipe's provider answers nothing here; it is only asked for summaries, counts and its window, where a layer
-    does. ``options`` are those of the calls to come. Decisions are kept in the recipe's memory. What a summary costs is
-    in its span, as a state has no place for it. ``trim_context`` raises ``WiringError`` naming the layer that may have
-    to wait: for a model, a store, or a window that has to be asked for. A layer of yours that never waits says so by
+    The recipe's provider is not called for answers here, only for the summaries, counts and window that a layer needs.
+    ``options`` are those of the calls to come. Decisions are kept in the recipe's memory. The cost of a summary is in
+    its span, as a state has no place for it. ``trim_context`` raises ``WiringError`` naming the layer that may have to
+    wait: for a model, a store, or a window that has to be asked for. A layer of yours that never waits declares
     ``may_wait = False``.
     """
 

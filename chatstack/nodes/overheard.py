@@ -1,4 +1,4 @@
-"""A client that tells somebody what is sent and what comes back, while a node waits for the whole answer."""
+"""A client that passes requests and updates on to a listener, while a node waits for the whole response."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chatstack.values.responses import ChatUpdate
 
 
 class Listener(Protocol):
-    """Who is told. What it raises ends the call."""
+    """A listener to the calls of a node. An exception that it raises ends the call."""
 
     async def asked(self, request: ChatRequest) -> None: ...
 
@@ -24,12 +24,12 @@ class Listener(Protocol):
 
 
 listener_now: ContextVar[Listener | None] = ContextVar("listener_now", default=None)
-"""Who is listening to the calls of this task."""
+"""The listener to the calls of this task, if any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overheard(ChatFronts):
-    """Hands everything on; with a listener, the answer is streamed and each update is told before it goes up."""
+    """Passes everything on; with a listener, the response is streamed, and each update goes to the listener first."""
 
     inner: ChatClient
 

@@ -1,10 +1,10 @@
-"""What one side of a conversion has and the other has no field for: taken as a difference, put back where it fits.
+"""The part of a value that a conversion would lose: taken as a difference, and put back where it still fits.
 
-A value is converted plainly, and back; what that round trip would lose is the remainder. So nothing has to be listed
-field by field, and whatever a later version of a library adds rides along as well. A remainder is JSON data.
+A value is converted plainly, and back; what that round trip loses is the remainder. So no fields have to be listed, and
+fields of later versions of a library ride along as well. A remainder is JSON data.
 
-Inside of lists, and where a value takes the place of another one, a remainder names the digest of the plain value that
-it belongs to. A message that somebody has changed meanwhile keeps the change: what rode along for the old one is left.
+Inside lists, and where a value replaces another one, a remainder names the digest of the plain value that it belongs
+to. A message that was changed meanwhile keeps the change: the remainder of the old one is dropped.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, TypeAlias, cast
 from chatstack.errors import InputError
 
 Json: TypeAlias = Any
-"""Whatever JSON can say: the values of both sides are compared as such."""
+"""Any JSON value."""
 
 
 def remainder(wanted: Json, plain: Json) -> dict[str, Json]:
-    """What has to be done to ``plain`` to make it ``wanted``; empty if they are the same."""
+    """Return the changes that turn ``plain`` into ``wanted``; empty if they are the same."""
     if same(wanted, plain):
         return {}
     named, others_named = as_object(wanted), as_object(plain)
@@ -36,7 +36,7 @@ def remainder(wanted: Json, plain: Json) -> dict[str, Json]:
 
 
 def completed(plain: Json, rest: Json) -> Json:
-    """``plain`` with that remainder, as far as it still belongs to it. A remainder of another form is left out."""
+    """Return ``plain`` with the remainder applied, where it still fits. A remainder of another form is ignored."""
     known = as_object(rest)
     if not known:
         return plain
@@ -54,17 +54,17 @@ def completed(plain: Json, rest: Json) -> Json:
 
 
 def same(one: Json, other: Json) -> bool:
-    """Equal, and of the same types all through: 1, 1.0 and True are three values."""
+    """Return True if both are equal, and of the same types all through: 1, 1.0 and True are three values."""
     return type(one) is type(other) and one == other and (type(one) in _PLAIN or _written(one) == _written(other))
 
 
 def digest(value: Json) -> str:
-    """A short digest of a JSON value."""
+    """Return a short digest of a JSON value."""
     return hashlib.blake2b(_written(value).encode(), digest_size=6).hexdigest()
 
 
 def json_text(value: Json, where: str) -> str:
-    """JSON text that gives the very same value back. Raises ``InputError`` naming the place for what has none."""
+    """Return JSON text that decodes to the same value. Raises ``InputError`` naming the place if there is none."""
     with told_at(where, "; convert it with keep_rest=False"):
         text = json.dumps(value, separators=(",", ":"))
         if not same(json.loads(text), value):
@@ -74,11 +74,11 @@ def json_text(value: Json, where: str) -> str:
 
 @contextmanager
 def told_at(where: str, remedy: str = "") -> Generator[None]:
-    """Makes an ``InputError`` that names the place of what JSON cannot say: an object, a circle, a value too deep."""
+    """Raise an ``InputError`` naming the place for what JSON cannot hold: an object, a cycle, too deep a value."""
     try:
         yield
     except InputError:
-        raise  # which names a place inside
+        raise  # this one names a place inside
     except RecursionError as error:
         raise InputError(f"{where}: lists and objects stand in one another too deep for JSON{remedy}") from error
     except (TypeError, ValueError) as error:
@@ -86,7 +86,7 @@ def told_at(where: str, remedy: str = "") -> Generator[None]:
 
 
 def object_in(text: str) -> dict[str, Json]:
-    """The object that the JSON text says; an empty one where it says none."""
+    """Return the object that the JSON text holds; an empty one if it holds none."""
     try:
         return as_object(json.loads(text)) or {}
     except (ValueError, RecursionError):
@@ -94,7 +94,7 @@ def object_in(text: str) -> dict[str, Json]:
 
 
 def is_deep(value: Json, *, most: int = 100) -> bool:
-    """Whether lists and objects stand in one another more than that often: checkpoints give up on such values."""
+    """Return True if lists and objects are nested deeper than ``most`` levels, which checkpoints cannot store."""
     level = [value]
     for _ in range(most):
         level = [
@@ -115,17 +115,17 @@ def _written(value: Json) -> str:
 
 
 def as_object(value: object) -> dict[str, Json] | None:
-    """The value if it is an object, its names taken to be text."""
+    """Return the value if it is an object, its names taken to be text."""
     return cast("dict[str, Json]", cast("object", value)) if isinstance(value, dict) else None
 
 
 def as_list(value: object) -> list[Json] | None:
-    """The value if it is a list."""
+    """Return the value if it is a list."""
     return cast("list[Json]", cast("object", value)) if isinstance(value, list) else None
 
 
 def _placed(wanted: Json, plain: Json) -> dict[str, Json]:
-    """The remainder of one item of a list, which always names what it belongs to."""
+    """Return the remainder of one item of a list, with the digest of the item that it belongs to."""
     return {**remainder(wanted, plain), "of": digest(plain)}
 
 
@@ -149,7 +149,7 @@ def _fields(wanted: dict[str, Json], plain: dict[str, Json]) -> dict[str, Json]:
 
 
 def _can_be_told_inside(one: Json, other: Json) -> bool:
-    """Whether the difference is told part by part: long lists and objects, where most of it is the same."""
+    """Return True if the difference is recorded part by part: for objects and lists, where most of it is the same."""
     return (isinstance(one, dict) and isinstance(other, dict)) or isinstance(one, list) or isinstance(other, list)
 
 

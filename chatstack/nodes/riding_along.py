@@ -1,4 +1,4 @@
-"""What rides along with our messages for another library's, and what of ours rode along with those."""
+"""Data that rides along: what our messages carry for another library's, and the other way round."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from chatstack.values.messages import Message
 
 
 def json_of(message: Message) -> dict[str, Json]:
-    """The message as JSON has it, to take a remainder of."""
+    """Return the message as JSON data, to take a remainder of."""
     return cast("dict[str, Json]", _with_lists(msgspec.to_builtins(message)))
 
 
 def completed_message(plain: Message, rest: Json) -> Message:
-    """The message with what was kept of it; as it is plainly, where that does not make a message.
+    """Return the message with its remainder applied; the plain message if the result is no valid message.
 
-    What was kept may come from outside, so nobody becomes the system by it, and no user the assistant.
+    The remainder may come from outside, so it can turn no message into a system message, and no user message into an
+    assistant's.
     """
     if not isinstance(rest, dict):
         return plain
@@ -32,20 +33,20 @@ def completed_message(plain: Message, rest: Json) -> Message:
 
 
 def with_rest(message: Message, wire: str, rest: dict[str, Json], where: str) -> Message:
-    """The message with that under the wire's name in ``extra_json``, beside what other wires have there.
+    """Return the message with the remainder stored under the wire's name in ``extra_json``, beside other wires' data.
 
-    Raises ``InputError`` naming the place for what JSON cannot say.
+    Raises ``InputError`` naming the place for what JSON cannot hold.
     """
     own: dict[str, Json] = {"rest": rest}
     others: dict[str, Json] = {}
     if message.extra_json:
-        own["was"] = message.extra_json  # to give back the same text
+        own["was"] = message.extra_json  # to restore the same text
         others = object_in(message.extra_json)
     return msgspec.structs.replace(message, extra_json=json_text({**others, wire: own}, where))
 
 
 def without_rest(message: Message, wire: str) -> tuple[Message, Json]:
-    """The message as it was before ``with_rest``, and what that added; None where it added nothing."""
+    """Return the message as it was before ``with_rest``, and what that added; None if it added nothing."""
     own = as_object(object_in(message.extra_json).get(wire)) if message.extra_json else None
     if own is None or "rest" not in own:
         return message, None
@@ -54,7 +55,7 @@ def without_rest(message: Message, wire: str) -> tuple[Message, Json]:
 
 
 def _with_lists(value: Any) -> Json:
-    """The same with lists for tuples."""
+    """Return the value with lists instead of tuples."""
     fields = as_object(value)
     if fields is not None:
         return {name: _with_lists(each) for name, each in fields.items()}

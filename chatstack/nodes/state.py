@@ -15,7 +15,7 @@ from chatstack.values.messages import Message
 
 
 class HasMessages(Protocol):
-    """A state: a class of anybody's whose ``messages`` are a list or a tuple of ``Message``."""
+    """A state: any class whose ``messages`` are a list or a tuple of ``Message``."""
 
     @property
     def messages(self) -> Sequence[Message]: ...
@@ -30,7 +30,7 @@ class AgentState:
 
     Subclass it for fields of your own, or take any class that has ``messages``. Nothing here changes a state that it
     was given: managers and nodes return a new one, with the other fields as they were.
-    Source: seed ``agentflow-context-manager``.
+    Source: Agentflow's context manager.
     """
 
     messages: Sequence[Message] = ()
@@ -38,7 +38,7 @@ class AgentState:
 
 
 def messages_of(state: object) -> tuple[Message, ...]:
-    """The messages of a state, checked. Raises ``InputError`` that names the class, never a text."""
+    """Return the messages of a state, checked. Raises ``InputError`` that names the class, never a text."""
     kind = type(state).__name__
     try:
         found = cast("object", cast("HasMessages", state).messages)
@@ -52,7 +52,7 @@ def messages_of(state: object) -> tuple[Message, ...]:
 
 
 def state_with(state: S, messages: Sequence[Message]) -> S:
-    """A copy of a state with other messages: a list where it had a list, else a tuple. Its constructor is not run.
+    """Return a copy of a state with other messages: a list if it had a list, else a tuple. Its constructor is not run.
 
     Raises ``WiringError`` for a class that cannot be copied like that.
     """
@@ -72,13 +72,13 @@ def _changed(state: S, messages: Sequence[Message]) -> S:
     if isinstance(state, msgspec.Struct):
         return cast("S", msgspec.structs.replace(state, messages=messages))
     model_copy = getattr(state, "model_copy", None)
-    if callable(model_copy):  # a pydantic model, which keeps account of the fields that were set
+    if callable(model_copy):  # a pydantic model, which tracks the fields that were set
         return cast("S", model_copy(update={"messages": messages}))
     changed = copy.copy(state)
     if changed is not state:
         try:
             setattr(changed, "messages", messages)  # noqa: B010 - read-only, as far as the protocol knows
-        except AttributeError:  # a frozen dataclass; this copy nobody else has seen yet
+        except AttributeError:  # a frozen dataclass; nobody else has this copy yet
             object.__setattr__(changed, "messages", messages)
     return changed
 

@@ -27,7 +27,7 @@ class NewestTurns(Strategy):
     A unit that begins before the first message kept, and ends behind it, stays whole. Never touched: system, pinned
     and summary messages, what a user said within these turns, calls that wait, and results that the model is
     about to read.
-    Source: seed ``agentflow-context-manager``, and what its original gets wrong.
+    Source: Agentflow's context manager, with its errors corrected.
     """
 
     max_messages: PositiveInt = 10
@@ -60,8 +60,11 @@ class NewestTurns(Strategy):
 
 
 def _finished_tools(units: list[Unit], context: Context) -> Iterator[Unit]:
-    """Tool calls with their results, but for the loop that still runs: what comes after the last word of the user, and
-    after the last message of the model that called nothing. Both only move on, so what went once never comes back."""
+    """Yield finished tool calls with their results; those of a tool loop that still runs are kept.
+
+    The loop that runs begins after the user's last message, and after the model's last message without a call. Both
+    positions only move forward, so a unit that was left out never comes back.
+    """
     last_word = max((at for at, message in enumerate(context.messages) if _is_a_word(message)), default=-1)
     for unit in units:
         of_tools = any(context.messages[position].calls for position in unit.positions)
@@ -70,9 +73,9 @@ def _finished_tools(units: list[Unit], context: Context) -> Iterator[Unit]:
 
 
 def _old_rounds(units: list[Unit], kept_users: list[int], context: Context, most: int) -> Iterator[Unit]:
-    """The rounds beyond the newest of each turn, but for results that the model is about to read.
+    """Yield the rounds beyond the newest of each turn, except results that the model is about to read.
 
-    What begins before the first message kept, and is there for its late results, counts as one turn.
+    Units that begin before the first message kept, and stay for their late results, count as one turn.
     """
     turns: defaultdict[int, list[Unit]] = defaultdict(list)
     for unit in units:
@@ -91,15 +94,15 @@ def _must_stay(unit: Unit, context: Context) -> bool:
 
 
 def _must_stay_inside(unit: Unit, context: Context) -> bool:
-    """The same for the turns that are kept, where what a user said stays, be it beside a result."""
+    """Return True for what must stay inside the kept turns: also a unit with user text beside a tool result."""
     return _must_stay(unit, context) or any(_speaks(context.messages[position]) for position in unit.positions)
 
 
 def _is_a_word(message: Message) -> bool:
-    """Whether somebody speaks to somebody, and not to a tool."""
+    """Return True for words between user and model: no tool call, no tool result."""
     return _speaks(message) or (message.role == "assistant" and not message.calls)
 
 
 def _speaks(message: Message) -> bool:
-    """Whether the user speaks in it: tool results in a user message are not the user's."""
+    """Return True if the user speaks in it: a user message of tool results alone does not count."""
     return message.role == "user" and not (message.parts and all(type(part) is ToolResult for part in message.parts))

@@ -1,7 +1,7 @@
-"""What is asked of a server beside answers: how much fits into a model's context, and how long a request is.
+"""Queries to a server beside answers: the size of a model's context window, and the tokens of a request.
 
-For the window no standard has a field, so every server has its own: Anthropic, vLLM, SGLang, OpenRouter, Groq,
-Mistral, llama.cpp. OpenAI itself says nothing.
+No standard has a field for the window, so every server has its own: Anthropic, vLLM, SGLang, OpenRouter, Groq, Mistral,
+llama.cpp. OpenAI itself reports none.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Protocol, TypeAlias, cast
 from chatstack.errors import ChatStackError, ProviderError, ServerError
 
 Card: TypeAlias = Mapping[str, object]
-"""What a server says of one model, as it is on the wire."""
+"""A server's description of one model, as it is on the wire."""
 
-# What is in force comes before what the model could do at best.
+# The limit in force comes before the model's maximum.
 _FIELDS = (
     "max_input_tokens",  # Anthropic
     "max_model_len",  # vLLM, SGLang
@@ -38,10 +38,10 @@ async def told_window(
     model: str,
     translated: Callable[[Exception], ChatStackError | None],
 ) -> int | None:
-    """What the server says of that model's window, in tokens; None when it says nothing.
+    """Return the window of that model as the server reports it, in tokens; None if it reports none.
 
-    ``retrieve`` asks for the one model; ``listed`` for all of them, where the server knows only the list (llama.cpp).
-    What they raise comes out as ``translated`` makes of it.
+    ``retrieve`` asks for the one model; ``listed`` for all of them, where the server has only the list (llama.cpp).
+    Their exceptions are translated by ``translated``.
     """
     try:
         with translating(translated):
@@ -60,7 +60,7 @@ async def told_window(
 
 @contextmanager
 def translating(translated: Callable[[Exception], ChatStackError | None]) -> Generator[None, None, None]:
-    """Around a call of an SDK: what it raises comes out as the error of the tree, with the SDK's as its cause."""
+    """Translate the exceptions of an SDK call into our errors, with the SDK's as their cause."""
     try:
         yield
     except Exception as error:
@@ -71,7 +71,7 @@ def translating(translated: Callable[[Exception], ChatStackError | None]) -> Gen
 
 
 def window_on(card: Card) -> int | None:
-    """The window that a model's card tells, in tokens; None when it tells none."""
+    """Return the window on a model's card, in tokens; None if it has none."""
     window = next((found for name in _FIELDS if (found := _window(card.get(name))) is not None), None)
     meta, provider = card.get("meta"), card.get("top_provider")
     if window is None and isinstance(meta, Mapping):  # llama.cpp; beside it stands what the model was trained for
@@ -83,14 +83,14 @@ def window_on(card: Card) -> int | None:
 
 
 def counted(tokens: object, provider: str) -> int:
-    """The number that a count endpoint answered. Raises ``ServerError`` for an answer without one."""
+    """Return the number from a count endpoint. Raises ``ServerError`` for an answer without one."""
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
         raise ServerError(f"{provider}: the answer holds no count of tokens: check base_url", provider=provider)
     return tokens
 
 
 def card_of(model: str, listing: object) -> Card | None:
-    """The card of that model in a server's list of them, by its id or an alias; None when it is not there."""
+    """Return the card of that model in a server's list of them, by its id or an alias; None if it is not there."""
     rows = cast("Card", listing).get("data") if isinstance(listing, Mapping) else listing
     if not isinstance(rows, list):
         return None
@@ -99,12 +99,12 @@ def card_of(model: str, listing: object) -> Card | None:
         aliases = card.get("aliases")
         if card.get("id") == model or (isinstance(aliases, list) and model in cast("list[object]", aliases)):
             return card
-    # llama.cpp serves its one model under whatever name it is asked for.
+    # llama.cpp serves its one model under any name.
     return cards[0] if len(cards) == 1 and cards[0].get("owned_by") == "llamacpp" else None
 
 
 def _fields_of(answer: object) -> Card:
-    """The answer's fields; none where the SDK hands on what is no model (a list, a page) as it came."""
+    """Return the answer's fields; none if the SDK hands on something other than a model (a list, a page) as it came."""
     if isinstance(answer, Mapping):
         return cast("Card", answer)
     return cast("_SdkModel", answer).to_dict(warnings=False) if hasattr(answer, "to_dict") else {}

@@ -1,4 +1,4 @@
-"""From fragments to one message: what every streaming provider does in the same way.
+"""Assembly of one message from fragments, shared by all streaming providers.
 
 Both providers read whole answers and streamed ones through it, so an answer cannot depend on how it was sent.
 """
@@ -67,9 +67,9 @@ _Block = _TextBlock | _ReasoningBlock | _CallBlock | _WholeBlock
 class MessageAssembly:
     """Collects the fragments of one assistant message, in the order in which its blocks began.
 
-    A ``block`` key says which block a fragment belongs to (its index, or a name that you choose); without one, text
-    continues the last block if that was text, and begins a new one if not. Calls are told apart by their index.
-    Empty text and reasoning is left out of the message. ``wire`` names the wire that the fragments come over.
+    A ``block`` key (its index, or a name that you choose) assigns a fragment to a block; without one, text continues
+    the last block if that was text, and begins a new one if not. Calls are told apart by their index. Empty text and
+    reasoning is left out of the message. ``wire`` names the wire that the fragments come over.
     """
 
     __slots__ = ("_blocks", "_calls", "_extra", "_keyed", "_positions", "_wire")
@@ -83,11 +83,11 @@ class MessageAssembly:
         self._extra: dict[str, object] = {}
 
     def add_text(self, delta: str, *, block: Hashable | None = None) -> None:
-        """A piece of text."""
+        """Add a piece of text."""
         self._open(_TextBlock, block).pieces.append(delta)
 
     def add_reasoning(self, delta: str, *, block: Hashable | None = None) -> None:
-        """A piece of what the model thought."""
+        """Add a piece of reasoning."""
         self._open(_ReasoningBlock, block).pieces.append(delta)
 
     def add_call(
@@ -99,11 +99,11 @@ class MessageAssembly:
         arguments: str = "",
         extra: Mapping[str, object] = MappingProxyType({}),
     ) -> CallDelta:
-        """A piece of the tool call at that index; returns it as a delta for the display.
+        """Add a piece of the tool call at that index, and return it as a delta for the display.
 
         A second id at the same index is another call: some servers number every parallel call 0. The name may come
-        whole, in pieces, or again with every piece. ``extra`` are the wire's fields for the call; the last that were
-        given count.
+        whole, in pieces, or again with every piece. ``extra`` are the wire's fields for the call; the last ones given
+        count.
         """
         call = self._calls.get(index)
         if call is None or (id and call.id and id != call.id):
@@ -119,7 +119,7 @@ class MessageAssembly:
         return CallDelta(call.position, id, name, arguments)
 
     def add_part(self, part: Part, *, block: Hashable | None = None) -> None:
-        """A whole part. Under the key of a block that has begun, it takes the place of what that block held."""
+        """Add a whole part. Under the key of a block that has begun, it replaces the content of that block."""
         whole = _WholeBlock(part)
         if block is not None and block in self._keyed:
             self._blocks[self._keyed[block]] = whole
@@ -129,19 +129,19 @@ class MessageAssembly:
         self._blocks.append(whole)
 
     def set_text_extra(self, block: Hashable, fields: Mapping[str, object]) -> None:
-        """The wire's fields for the text of that block."""
+        """Set the wire's fields for the text of that block."""
         self._open(_TextBlock, block).extra_json = encoded_extra(fields, self._wire)
 
     def add_extra(self, fields: Mapping[str, object]) -> None:
-        """The wire's fields for the whole message; the last value of a field counts."""
+        """Add wire fields for the whole message; the last value of a field counts."""
         self._extra.update(fields)
 
     def part(self, block: Hashable) -> Part:
-        """What the block of that key holds now. Raises ``KeyError`` if it has not begun."""
+        """Return the current content of the block with that key. Raises ``KeyError`` if it has not begun."""
         return self._blocks[self._keyed[block]].part()
 
     def call(self, index: int) -> ToolCall:
-        """The call at that index, as far as it has come. Raises ``KeyError`` if it has not begun."""
+        """Return the call at that index, as far as it has come. Raises ``KeyError`` if it has not begun."""
         return self._calls[index].part()
 
     @property
@@ -150,7 +150,7 @@ class MessageAssembly:
         return tuple(block.part() for block in self._blocks if isinstance(block, _CallBlock))
 
     def finish(self) -> Message:
-        """The message, as it stands."""
+        """Return the message, as it stands."""
         parts = tuple(part for part in (block.part() for block in self._blocks) if not _is_empty(part))
         return Message("assistant", parts, extra_json=encoded_extra(self._extra, self._wire))
 
@@ -178,11 +178,11 @@ def _is_empty(part: Part) -> bool:
 
 
 class StallGuard(Generic[T]):
-    """The same events, with a limit on the silence before the next one.
+    """A watchdog over a stream of events: yields the same events, with a limit on the silence before the next one.
 
-    ``received`` counts the bytes that have come, where the SDK tells: keep-alives, which SDKs hide, are no silence.
-    Time that the reader takes does not count. Raises ``BrokenStreamError`` when the limit is reached; closing what
-    the events come from remains the business of whoever opened it. ``stall_seconds=None`` sets no limit.
+    ``received`` counts the bytes that have come, if the SDK reports them: keep-alives, which SDKs hide, are no silence.
+    The reader's own time does not count. Raises ``BrokenStreamError`` when the limit is reached; closing the source of
+    the events remains with its opener. ``stall_seconds=None`` sets no limit.
     """
 
     __slots__ = ("_events", "_provider", "_received", "_stall_seconds")
@@ -224,7 +224,7 @@ class StallGuard(Generic[T]):
 
 
 class _Alarm:
-    """Makes a limit expire once ``seconds`` have passed in which not a byte came."""
+    """Makes a limit expire after ``seconds`` without a single byte."""
 
     __slots__ = ("_handle", "_limit", "_quiet_since", "_received", "_seconds", "_seen", "_step")
 
@@ -235,7 +235,7 @@ class _Alarm:
         self._received = received or _nothing
         self._seen = self._received()
         self._quiet_since = loop.time()
-        # When bytes came is not told, only how many: by looking now and then it is known well enough.
+        # Only the number of bytes is known, not their time: polling it now and then is precise enough.
         self._step = seconds if received is None else seconds / 8
         self._handle = loop.call_later(self._step, self._look)
 

@@ -1,7 +1,7 @@
-"""Messages from and to the forms that the three APIs write them in. No SDK is imported.
+"""Conversion of messages to and from the forms of the three APIs. No SDK is imported.
 
-What comes from an API goes back to it as it was: what we have no field for rides along. Pins, marks, annotations and
-what only another API understands have no place in an API's form, and stay behind; ``to_json`` keeps all of it.
+Messages from an API go back to it unchanged: fields without a counterpart here ride along. Pins, marks, annotations and
+items of another API have no place in an API's form, and are dropped; ``to_json`` keeps all of it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ BLOCKS: Mapping[Form, tuple[str, ...]] = {
 }
 """Types of content that only one form has; beside them Anthropic's ``..._use`` and ``..._result``."""
 TOOL_BLOCKS = ("tool_use", "tool_result")
-"""How the types of Anthropic's blocks end, those of its own tools, too."""
+"""Endings of the types of Anthropic's blocks, those of its own tools included."""
 CHAT_FIELDS = ("tool_calls", "function_call", "tool_call_id")
 """Fields of a message that only chat completions have."""
 
 _ROLES = ("system", "developer", "user", "assistant")
-"""Of a message among Responses items. What is said by another must not become the model's."""
+"""Roles of a message among Responses items. Text of any other role must not become the model's."""
 
 _READERS: dict[Form, str] = {
     "chat": "from_openai_chat",
@@ -58,7 +58,7 @@ _TEXTS: dict[str, tuple[str, ...]] = {
     "custom_tool_call": ("call_id", "name", "input"),
     "custom_tool_call_output": ("call_id",),
 }
-"""Fields that have to be text, by type: without them calls and results could not be paired, or words would be lost."""
+"""Fields that must be text, by type: without them calls and results could not be paired, or words would be lost."""
 
 
 def from_openai_chat(messages: Sequence[object]) -> list[Message]:
@@ -92,7 +92,11 @@ def from_openai_responses(items: str | Sequence[object]) -> list[Message]:
 def to_openai_responses(messages: Sequence[Message]) -> list[WireObject]:
     """Return the ``input`` items of a Responses request. Raises ``InputError`` for what this API has no form for."""
     with naming_faults():
-        return responses_to_wire(checked_messages(messages))
+        items = responses_to_wire(checked_messages(messages))
+    for position, item in enumerate(items):
+        if "type" not in item and "role" not in item:  # nothing that the API gave
+            raise InputError(f"input[{position}]: a ProviderItem of OpenAI's without a type: nothing that it reads")
+    return items
 
 
 def from_anthropic(messages: Sequence[object], *, system: object = None) -> list[Message]:
@@ -122,7 +126,8 @@ def to_anthropic(messages: Sequence[Message]) -> WireObject:
 
 @contextmanager
 def naming_faults() -> Generator[None]:
-    """Turn what JSON cannot say, or nobody can nest, into ``InputError``, so that no exception quotes the text."""
+    """Raise ``InputError`` for values that JSON cannot express, or that nest too deeply, so that no exception quotes
+    the text."""
     try:
         yield
     except RecursionError as error:
@@ -132,7 +137,7 @@ def naming_faults() -> Generator[None]:
 
 
 def _checked(given: object, where: str, form: Form) -> list[object]:
-    """The items as plain JSON values, looked at for what the reader would take for something else."""
+    """Return the items as plain JSON values, after a check for those that the reader would misinterpret."""
     items = as_list(given, where)
     for position, each in enumerate(items):
         if isinstance(each, Message):
@@ -174,11 +179,12 @@ def _check_form(kind: str, where: str, form: Form) -> None:
 
 
 def _plain(value: object, where: str, form: Form) -> object:
-    """The same as JSON values; of the SDKs' objects what was set. Chat completions refuse some of their own nulls."""
+    """Return a value as plain JSON; of the SDKs' objects only fields that were set. Chat completions refuse some of
+    their own nulls."""
     try:
         return msgspec.to_builtins(value, enc_hook=_set_fields if form == "chat" else _fields, builtin_types=(bytes,))
     except TypeError as error:
-        if isinstance(value, list) and where.isidentifier():  # again one by one, to tell which
+        if isinstance(value, list) and where.isidentifier():  # once more, one by one, to name the item
             for position, each in enumerate(cast("list[object]", value)):
                 _plain(each, f"{where}[{position}]", form)
         raise InputError(f"{where}: holds something that JSON has no form for") from error

@@ -1,8 +1,8 @@
-"""Fields that have no place of their own in our values: kept as JSON text when read, put back when written.
+"""Fields without a counterpart in our values: kept as JSON text when read, put back when written.
 
-Reading and writing are two halves of one rule: what writing would not reproduce is kept, and what is kept is only put
-where nothing was written. Every field is kept under the name of the wire that it came from, and goes back over that
-wire alone: what one API sends along, another refuses.
+Reading and writing follow one rule: reading keeps every field that writing would not reproduce, and writing puts a kept
+field only where nothing was written. Every field is kept under the name of the wire that it came from, and goes back
+over that wire alone: fields of one API are refused by another.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ WireObject: TypeAlias = dict[str, object]
 
 
 def extra_json_of(original: Mapping[str, object], written: Mapping[str, object], wire: str) -> str:
-    """What of ``original`` is not in ``written``, as an ``extra_json`` of that wire; "" when nothing is missing."""
+    """Return the fields of ``original`` missing in ``written``, as an ``extra_json`` of that wire; "" if there are
+    none."""
     return encoded_extra(fields_missing(original, written), wire)
 
 
 def encoded_extra(fields: Mapping[str, object], wire: str) -> str:
-    """Those fields as an ``extra_json`` of that wire; "" when there are none."""
+    """Return fields as an ``extra_json`` of that wire; "" if there are none."""
     return encoded({wire: fields}) if fields else ""
 
 
 def extra_fields(extra_json: str, wire: str, where: str) -> WireObject:
-    """What rides along for that wire. Raises ``InputError`` naming the place for what is no object of objects."""
+    """Return the extra fields for that wire. Raises ``InputError`` naming the place unless it is an object of
+    objects."""
     if not extra_json:
         return {}
     try:
@@ -44,22 +46,22 @@ def extra_fields(extra_json: str, wire: str, where: str) -> WireObject:
 def with_extra(
     written: WireObject, extra_json: str, wire: str, where: str, *, left_out: frozenset[str] = frozenset()
 ) -> WireObject:
-    """``written``, completed by what rides along for that wire; its own fields win.
+    """Return ``written``, completed by the extra fields for that wire; its own fields win.
 
-    ``left_out`` names fields that have no place here though they are of the same wire. Raises ``InputError`` naming
-    the place for what is no object of objects.
+    ``left_out`` names fields that have no place here though they are of the same wire. Raises ``InputError`` naming the
+    place unless ``extra_json`` is an object of objects.
     """
     extra = extra_fields(extra_json, wire, where)
     return _completed(written, {name: value for name, value in extra.items() if name not in left_out})
 
 
 def encoded(value: object) -> str:
-    """JSON text."""
+    """Return the value as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
 def decoded_object(text: str, where: str) -> WireObject:
-    """The JSON object in that text. Raises ``InputError`` naming the place when it holds none."""
+    """Return the JSON object in that text. Raises ``InputError`` naming the place if it holds none."""
     try:
         found: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -70,7 +72,7 @@ def decoded_object(text: str, where: str) -> WireObject:
 
 
 def decoded_text(text: str) -> str:
-    """The text that a JSON string stands for; what is no JSON string stands for itself."""
+    """Return the text of a JSON string; text that is no JSON string is returned as it is."""
     try:
         found: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -79,28 +81,28 @@ def decoded_text(text: str) -> str:
 
 
 def as_object(value: object, where: str) -> Mapping[str, object]:
-    """The value, if it is an object. Raises ``InputError`` naming the place when it is not."""
+    """Return the value, if it is an object. Raises ``InputError`` naming the place if it is not."""
     if not isinstance(value, Mapping):
         raise InputError(f"{where}: expected an object, got {type(value).__name__}")
     return cast("Mapping[str, object]", value)
 
 
 def as_list(value: object, where: str) -> list[object]:
-    """The value, if it is a list. Raises ``InputError`` naming the place when it is not."""
+    """Return the value, if it is a list. Raises ``InputError`` naming the place if it is not."""
     if not isinstance(value, (list, tuple)):
         raise InputError(f"{where}: expected a list, got {type(value).__name__}")
     return list(cast("list[object]", value))
 
 
 def as_string(value: object, where: str) -> str:
-    """The value, if it is text. Raises ``InputError`` naming the place when it is not."""
+    """Return the value, if it is text. Raises ``InputError`` naming the place if it is not."""
     if not isinstance(value, str):
         raise InputError(f"{where}: expected text, got {type(value).__name__}")
     return value
 
 
 def fields_missing(original: Mapping[str, object], written: Mapping[str, object]) -> WireObject:
-    """What of ``original`` is not in ``written``, objects in both compared field by field."""
+    """Return the fields of ``original`` missing in ``written``; objects in both are compared field by field."""
     missing: WireObject = {}
     for name, value in original.items():
         if name not in written:

@@ -1,7 +1,7 @@
-"""What a provider's refusal means: from status, code and text to one error of the tree.
+"""Classification of provider failures: from status, code and text to one ``ProviderError``.
 
-Pure functions, shared by all providers. The text that a provider sent is read here to recognise an overflow, and goes
-no further: it may quote the prompt. What it said stays on the SDK's exception, which the caller sets as the cause.
+Pure functions, shared by all providers. A provider's text is read here to recognise an overflow, and goes no further:
+it may quote the prompt. It stays on the SDK's exception, which the caller sets as the cause.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from chatstack.errors import (
 )
 from chatstack.providers.overflow import Overflow, overflow_in
 
-# A server may send the key back as a code: nothing that begins like one, has a hyphen, or a long run as one has.
+# A server may echo the key as a code: refuse codes that begin like a key, have a hyphen, or a run as long as a key's.
 _SHOWABLE = re.compile(r"(?!sk|pk|key|bearer)(?!.*[a-z0-9]{20})[a-z0-9_.]{1,64}", re.ASCII | re.IGNORECASE)
 _HTTP_STATUS = re.compile(r"[1-5][0-9][0-9]")
 
 _TOO_LONG = "integer string conversion"
-"""What Python says, as a plain ``ValueError``, of a number in JSON that has thousands of digits."""
+"""Text of Python's plain ``ValueError`` for a JSON number with thousands of digits."""
 
 _AUTHENTICATION = frozenset({"authentication_error", "permission_error", "invalid_api_key", "invalid_authentication"})
 _RATE_LIMIT = frozenset({"rate_limit_error", "rate_limit_exceeded", "rate_limit", "insufficient_quota"})
@@ -56,7 +56,7 @@ _REFUSED = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """The fields of an error body, whatever shape it came in."""
+    """The fields of an error body, in whatever shape it came."""
 
     code: str = ""
     kind: str = ""
@@ -65,7 +65,7 @@ class ErrorBody:
 
     @classmethod
     def read(cls, body: object) -> ErrorBody:
-        """From the whole body or the object under ``error``, decoded or as text."""
+        """Read the whole body or the object under ``error``, decoded or as text."""
         fields = _error_fields(body)
         if fields is None:
             return cls(text=body if isinstance(body, str) else "")
@@ -87,11 +87,11 @@ def failure(
     headers: Mapping[str, str] | None = None,
     streaming: bool = False,
 ) -> ProviderError:
-    """The error for what a provider answered; the caller raises it ``from`` the SDK's exception.
+    """Return the error for a provider's failed answer; the caller raises it ``from`` the SDK's exception.
 
-    ``body`` is the error body in any shape: whole, the object under ``error``, or its text; ``code`` and ``text``
-    stand in for what it lacks. ``streaming`` says that the answer had begun to stream, with status 200: what an error
-    event means is then read from its code alone, and one that says nothing is a ``BrokenStreamError``.
+    ``body`` is the error body in any shape: whole, the object under ``error``, or its text; ``code`` and ``text`` are
+    used where it lacks them. ``streaming`` says that the answer had begun to stream, with status 200: then the code or
+    type of an error event decides (its text only for an overflow), and one without either is a ``BrokenStreamError``.
     """
     said = ErrorBody.read(body)
     code = said.code or _as_text(code)
@@ -119,10 +119,10 @@ def failure(
 
 
 def transport_failure(provider: str, error: BaseException, *, streaming: bool = False) -> ProviderError | None:
-    """The error for an exception that came from below the SDK, or None when it is none of the transport's.
+    """Return the error for an exception from below the SDK, or None if it is none of the transport's.
 
-    The HTTP library is told by the module of the exception's classes, never imported. ``streaming`` says that the
-    answer had begun: then whatever cuts it is a ``BrokenStreamError``.
+    The HTTP library is recognised by the module of the exception's classes, never imported. ``streaming`` says that the
+    answer had begun: then every interruption is a ``BrokenStreamError``.
     """
     names = {
         each.__name__
@@ -131,7 +131,7 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
     }
     is_timeout = "TimeoutException" in names or isinstance(error, TimeoutError)
     if streaming and (names or isinstance(error, (OSError, ValueError, EOFError, RecursionError))):
-        # ValueError: malformed JSON and broken UTF-8 both are one; RecursionError: JSON that nests too deeply.
+        # ValueError: malformed JSON, or broken UTF-8; RecursionError: JSON that nests too deeply.
         what = "could not be read" if isinstance(error, (ValueError, RecursionError)) else "was cut"
         return BrokenStreamError(
             f"{provider}: the stream {what} before the answer was complete ({type(error).__name__})", provider=provider
@@ -154,7 +154,7 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
 
 @contextmanager
 def misshapen(provider: str, *, streaming: bool) -> Generator[None, None, None]:
-    """Around the reading of an answer: what does not have the shape that the API promises is the provider's failure."""
+    """Turn exceptions while an answer is read into the provider's failure: it lacks the shape that the API promises."""
     try:
         yield
     except InputError as error:
@@ -170,19 +170,20 @@ def misshapen(provider: str, *, streaming: bool) -> Generator[None, None, None]:
 
 
 def window_full(provider: str, input_tokens: int, reason: str) -> ContextOverflowError:
-    """The error for an answer that ended for that reason, a full window, before the model had said anything."""
+    """Return the error for an answer that ended for that reason, a full window, before the model had begun to
+    answer."""
     return _overflow(provider, 200, reason, f" ({reason})", Overflow(input_tokens or None))
 
 
 def stream_ended(provider: str, missing: str) -> BrokenStreamError:
-    """The error for a stream that ended in good order, but without what ends an answer."""
+    """Return the error for a stream that ended in good order, but without the end of an answer."""
     return BrokenStreamError(
         f"{provider}: the stream ended without {missing}: the answer is not complete", provider=provider
     )
 
 
 def retry_after_seconds(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
-    """What ``retry-after-ms`` or ``Retry-After`` (seconds, or an HTTP date) says; None when neither says anything."""
+    """Return the delay from ``retry-after-ms`` or ``Retry-After`` (seconds, or an HTTP date); None without either."""
     lowered = {name.lower(): value for name, value in headers.items()}
     milliseconds = _number(lowered.get("retry-after-ms"))
     if milliseconds is not None:
@@ -215,7 +216,7 @@ def _overflow(provider: str, status: int, code: str, label: str, found: Overflow
 
 
 def _class_of(status: int, code: str, kind: str, streaming: bool) -> tuple[type[ProviderError], tuple[str, str]]:
-    """The class, and what its message says before and after the label."""
+    """Return the class, and the parts of its message before and after the label."""
     says = {code, kind}
     if status in (401, 403) or (status < 400 and says & _AUTHENTICATION):
         return AuthenticationError, ("authentication failed", ": check the key and what it may do")
@@ -237,7 +238,7 @@ def _class_of(status: int, code: str, kind: str, streaming: bool) -> tuple[type[
 
 
 def _label(status: int, code: str, kind: str) -> str:
-    """``" (401 invalid_api_key)"``: status and the first of code and type that is fit to be shown."""
+    """Return ``" (401 invalid_api_key)"``: status, and the first of code and type that is fit to be shown."""
     shown = [str(status)] if status >= 300 else []
     name = next((each for each in (code, kind) if each and each != str(status) and _SHOWABLE.fullmatch(each)), "")
     if name:
@@ -270,7 +271,8 @@ def _message_of(fields: Mapping[str, object]) -> str:
 
 
 def _upstream_of(fields: Mapping[str, object]) -> str:
-    """The error of the server behind a router, which OpenRouter hands on as ``metadata.raw``: an object, or text."""
+    """Return the error of the server behind a router, which OpenRouter puts into ``metadata.raw``: an object, or
+    text."""
     metadata = fields.get("metadata")
     raw = cast("Mapping[str, object]", metadata).get("raw") if isinstance(metadata, Mapping) else None
     said = _error_fields(raw)

@@ -1,7 +1,7 @@
-"""How providers say that a request is longer than the window, and the two sizes that they tell with it.
+"""Recognition of context overflows in providers' errors, with the two sizes that they report.
 
-The sizes are worth having: the one is the true length of what was sent, the other the true window. They come in the
-text of the message, in a different sentence from every server, or, from llama.cpp, as fields of the body.
+The sizes are worth having: one is the true length of the request, the other the true window. They come in the text of
+the message, in a different sentence from every server, or, from llama.cpp, as fields of the body.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _CODES = frozenset({
 _N = r"(?P<{}>[0-9,]{{0,14}}[0-9])(?![0-9])"
 _ACTUAL, _MORE, _LIMIT = _N.format("actual"), _N.format("more"), _N.format("limit")
 
-# ``more`` is added to ``actual``: where input and reserved output are told apart, their sum is what does not fit.
+# ``more`` is added to ``actual``: if input and reserved output are given apart, their sum does not fit.
 _SENTENCES = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
         # Anthropic
         rf"prompt is too long: {_ACTUAL} tokens > {_LIMIT} maximum",
         rf"input length and `?max_tokens`? exceed context limit: {_ACTUAL} \+ {_MORE} > {_LIMIT}",
-        # OpenAI and those who copied its words (OpenRouter, vLLM, DeepSeek)
+        # OpenAI and servers with the same words (OpenRouter, vLLM, DeepSeek)
         rf"maximum context length is {_LIMIT} tokens.{{0,60}}?resulted in {_ACTUAL} tokens",
         rf"maximum context length is {_LIMIT} tokens.{{0,60}}?you requested (?:about )?{_ACTUAL} tokens",
         rf"limit of {_LIMIT} tokens.{{0,40}}?resulted in {_ACTUAL} tokens",
-        # vLLM; where it says "at least", it has stopped counting one past the limit: that is no size
+        # vLLM; with "at least", it stopped counting one past the limit: that is no size
         rf"context length is {_LIMIT} tokens.{{0,40}}?{_MORE} output tokens.{{0,40}}?contains {_ACTUAL} input tokens",
         rf"context length is {_LIMIT} tokens.{{0,40}}?request has {_ACTUAL} input tokens plus {_MORE} '?max_tokens",
         rf"too large: {_MORE}\. .{{0,30}}?maximum context length is {_LIMIT} tokens and your request has {_ACTUAL} ",
@@ -63,7 +63,7 @@ _SENTENCES = tuple(
         rf"maximum prompt length is {_LIMIT} but the request contains {_ACTUAL} tokens",
         rf"must be <= {_LIMIT}\. given: {_ACTUAL} `inputs` tokens and {_MORE} `max_new_tokens`",
         rf"keep the first {_ACTUAL} tokens when .{{0,80}}?context length of only {_LIMIT} tokens",
-        # Only the window, or nothing, is told
+        # Messages with only the window, or no size
         rf"maximum context length (?:is|of) {_LIMIT}",
         r"maximum context length",
         r"exceeds? (?:the|its) (?:model'?s? )?(?:maximum )?(?:context (?:window|length|size)|input length)",
@@ -80,7 +80,7 @@ _SENTENCES = tuple(
 
 
 class Overflow(NamedTuple):
-    """How long the request was, and how long it might have been, in tokens; None where nobody said."""
+    """Length of the request and its limit, in tokens; None if not reported."""
 
     actual: int | None = None
     limit: int | None = None
@@ -89,16 +89,15 @@ class Overflow(NamedTuple):
 def overflow_in(
     status: int, code: str, kind: str, text: str, fields: Mapping[str, object] | None = None
 ) -> Overflow | None:
-    """The overflow that an error tells of, or None when it is about something else.
+    """Return the overflow that an error reports, or None if it is about something else.
 
-    A code decides; without one the text does, but only where an overflow can be meant: a rate limit on tokens or a
-    missing permission is none, however it is worded, and a body that is too large (413) only if it tells a limit in
-    tokens.
+    A code decides; without one the text does, but only if an overflow is possible: a rate limit on tokens or a missing
+    permission is none, whatever its words, and a body that is too large (413) only if it names a limit in tokens.
     """
     is_coded = bool({code, kind} & _CODES)
     if not is_coded and (status in (401, 403, 404, 429) or status > 500):
         return None
-    text = text.replace("\\u003e", ">")  # an error within an error is JSON in JSON
+    text = text.replace("\\u003e", ">")  # an error nested in an error is JSON in JSON
     if fields is not None and isinstance(fields.get("n_ctx"), int):
         return Overflow(_integer(fields.get("n_prompt_tokens")), _integer(fields.get("n_ctx")))
     for sentence in _SENTENCES:

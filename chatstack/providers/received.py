@@ -1,4 +1,4 @@
-"""What a provider sent, before anything is made of it."""
+"""Clean-up of received data, before it is interpreted."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from chatstack.values.surrogates import without_lone_surrogates
 
 
 def readable(fields: WireObject) -> WireObject:
-    """The same object, with U+FFFD in place of halves of characters: JSON can spell them, and nothing can send them.
+    """Return the same object with U+FFFD for lone surrogates: JSON can spell them, but nothing can send them.
 
-    Raises ``RecursionError`` for what nests too deeply to be kept.
+    Raises ``RecursionError`` for data that nests too deeply to be kept.
     """
     try:
         msgspec.json.encode(fields)

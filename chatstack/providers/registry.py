@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class ProviderEntry(NamedTuple):
-    """Where a provider's client lies, and by which names it goes.
+    """The place of a provider's client, and its names.
 
     ``sdk`` is the module of its SDK and our extra, ``provider`` its GenAI name, which is on spans, errors and items.
-    ``wire`` is the key of its fields in ``extra_json``; ``converters`` is how ``from_...`` and ``to_...`` go on.
+    ``wire`` is the key of its fields in ``extra_json``; ``converters`` is the ending of the names ``from_...`` and
+    ``to_...``.
     """
 
     module: str
@@ -30,7 +31,7 @@ class ProviderEntry(NamedTuple):
     converters: str
 
     def load(self) -> type[SdkProvider[SdkClient]]:
-        """The class of the client. Imports its module, and not the SDK."""
+        """Return the class of the client. Imports its module, but not the SDK."""
         return cast("type[SdkProvider[SdkClient]]", getattr(importlib.import_module(self.module), self.class_name))
 
 
@@ -62,4 +63,4 @@ PROVIDERS: Final[Mapping[str, ProviderEntry]] = MappingProxyType(
         ),
     }
 )
-"""The providers by the names that a config has for them."""
+"""Providers by their names in a config."""

@@ -1,6 +1,6 @@
-"""What is done with every official SDK in the same way: making a client, calling it, and reading its errors.
+"""Common handling of the official SDKs: making a client, calling it, and reading its errors.
 
-An SDK is imported when a client is made, and no HTTP library is.
+An SDK is imported when a client is made; no HTTP library is imported here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         def headers(self) -> Mapping[str, str]: ...
 
     class _Errors(Protocol):
-        """The errors of an SDK: both have them under the same names."""
+        """The errors of an SDK: both SDKs have them under the same names."""
 
         APIError: type[_ApiError]
         APIStatusError: type[_StatusError]
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class SdkClient(Protocol):
-    """What the clients of all SDKs have."""
+    """The common attributes of all SDKs' clients."""
 
     @property
     def base_url(self) -> object: ...
@@ -75,10 +75,10 @@ class _SdkModel(Protocol):
 
 
 class Sdk(Generic[C]):
-    """One SDK: its names, and what is its own in the methods that a subclass overrides.
+    """One SDK: its names, and its peculiarities in the methods that a subclass overrides.
 
-    ``name`` is the SDK's module, our extra, and the GenAI name of the provider. ``resource`` is what a client of
-    another make has, besides ``base_url``, that can stand in for the SDK's.
+    ``name`` is the SDK's module, our extra, and the GenAI name of the provider. ``resource`` is the attribute, besides
+    ``base_url``, by which a client of another make can stand in for the SDK's.
     """
 
     name: ClassVar[str]
@@ -91,7 +91,7 @@ class Sdk(Generic[C]):
     dict_options: ClassVar[Mapping[str, object]]
 
     def client(self, owner: str, client: object | None, asked: Mapping[str, object]) -> C:
-        """The client that was given, or a new one. Raises ``WiringError``, naming ``owner`` and the remedy."""
+        """Return the given client, or a new one. Raises ``WiringError``, naming ``owner`` and the remedy."""
         try:
             sdk = importlib.import_module(self.name)
         except ModuleNotFoundError as error:
@@ -108,7 +108,7 @@ class Sdk(Generic[C]):
         return self._checked(owner, sdk, client)
 
     def _checked(self, owner: str, sdk: ModuleType, client: object) -> C:
-        """The client that was given, if it is one of the SDK's, or can stand in for it."""
+        """Return the given client, if it is one of the SDK's, or can stand in for it."""
         kind: type[C] = getattr(sdk, f"Async{self.client_name}")
         wanted = f"{self.name}.Async{self.client_name}(...)"
         if isinstance(client, getattr(sdk, self.client_name)):
@@ -119,7 +119,7 @@ class Sdk(Generic[C]):
         return self._with_key(owner, cast("C", client))
 
     def _made(self, owner: str, sdk: ModuleType, options: Mapping[str, object]) -> C:
-        """A new client of the SDK's, which has a key."""
+        """Return a new client of the SDK's, which has a key."""
         kind: type[C] = getattr(sdk, f"Async{self.client_name}")
         prefix = self.name.upper()
         check_base_url(owner, options.get("base_url") or os.environ.get(f"{prefix}_BASE_URL") or self.default_url)
@@ -134,17 +134,17 @@ class Sdk(Generic[C]):
         return made
 
     def has_key(self, client: C) -> bool:
-        """Whether a client that was made has a key; the SDK itself may say so only with the first request."""
+        """Return True if a new client has a key; the SDK itself may check only with the first request."""
         return True
 
     def _with_key(self, owner: str, client: C) -> C:
-        """The client, if its key, which may come from the environment, can go into a header."""
+        """Return the client, if its key, which may come from the environment, can go into a header."""
         for name in self.keys:
             check_key(owner, getattr(client, name, None) or None)
         return client
 
     def info(self, client: C, model: str, window_tokens: int | None) -> ProviderInfo:
-        """Who answers: name, model, and the server from the client's ``base_url``."""
+        """Return the provider's info: name, model, and the server from the client's ``base_url``."""
         address = urlsplit(str(client.base_url))
         return ProviderInfo(
             name=self.name,
@@ -158,10 +158,10 @@ class Sdk(Generic[C]):
     async def exchange(
         self, create: Callable[[], Awaitable[object]], *, streaming: bool, stall_seconds: float | None
     ) -> AsyncGenerator[tuple[WireObject, object], None]:
-        """One call: what ``whole`` makes of a whole answer, or every event of the stream, each with the SDK's object.
+        """Make one call: yield the results of ``whole`` for a whole answer, or every event of the stream, each with the
+        SDK's object.
 
-        What the SDK raises comes out as the error of the tree, with the SDK's as its cause. The stream is closed at
-        the end, whatever the end is.
+        Exceptions of the SDK become our errors, with the SDK's as their cause. The stream is always closed at the end.
         """
         stream: _SdkStream | None = None
         try:
@@ -179,11 +179,11 @@ class Sdk(Generic[C]):
                 await _close(stream)
 
     def whole(self, answer: object) -> Iterable[WireObject]:
-        """The events of a whole answer."""
+        """Return the events of a whole answer."""
         return (self.fields_of(answer, streaming=False),)
 
     def fields_of(self, event: object, *, streaming: bool) -> WireObject:
-        """The JSON object of an answer, or of an event, in the SDK's own form."""
+        """Return the JSON object of an answer, or of an event, in the SDK's own form."""
         if isinstance(event, Mapping):
             return readable(dict(cast("Mapping[str, object]", event)))
         if hasattr(event, "to_dict"):
@@ -192,11 +192,11 @@ class Sdk(Generic[C]):
         if streaming:
             told = "an event of the stream is not a JSON object"
             raise BrokenStreamError(f"{self.name}: {told}", provider=self.name)
-        # The SDK hands on as text whatever was not sent as JSON.
+        # The SDK returns text for a body that is not JSON.
         raise ServerError(f"{self.name}: the answer is not a JSON object: check base_url", provider=self.name)
 
     def translated(self, error: Exception, *, streaming: bool = False) -> ChatStackError | None:
-        """The error of the tree for what the SDK, or what is below it, raised; None for anything else."""
+        """Return our error for an exception of the SDK, or of the layers below it; None for any other."""
         if isinstance(error, ChatStackError):
             return error
         errors = cast("_Errors", importlib.import_module(self.name))
@@ -208,7 +208,7 @@ class Sdk(Generic[C]):
                 code=getattr(error, "code", None) or "",
                 text=error.message,
                 headers=dict(error.response.headers),
-                streaming=error.status_code < 400,  # some send an error within a stream as a status
+                streaming=error.status_code < 400,  # some servers send an error within a stream as a status
             )
         if isinstance(error, errors.APIConnectionError):
             unsaid = TimeoutError() if isinstance(error, errors.APITimeoutError) else ConnectionError()

@@ -1,4 +1,4 @@
-"""What the clients on the official SDKs have in common: a model, a server, and an SDK client to close."""
+"""The base of clients on the official SDKs: a model, a server, and an SDK client to close."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chatstack.values.responses import ChatUpdate
 
 
 class SdkProvider(Closing, ChatFronts, Generic[C]):
-    """The innermost of a stack: a subclass names its SDK, and says in ``_updates`` how a request is sent and read."""
+    """The innermost of a stack: a subclass names its SDK, and implements sending and reading in ``_updates``."""
 
     __slots__ = ("_client", "_is_ours", "info", "model", "stall_seconds")
 
@@ -61,7 +61,7 @@ class SdkProvider(Closing, ChatFronts, Generic[C]):
 
     @abstractmethod
     def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        """Send the request, and yield what comes back."""
+        """Send the request, and yield the updates of its answer."""
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         """Answer one request; returns once the answer has begun."""

@@ -1,4 +1,4 @@
-"""The body of a request, made so that nothing in it can fail later, below the SDK, with the prompt in the error."""
+"""Request bodies that cannot fail later, below the SDK, where an error would quote the prompt."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from chatstack.values.surrogates import lone_surrogate_in
 _HALF = "holds half a character (a lone surrogate), which cannot be sent"
 _DEEP = "nests too deeply"
 _LONG = frozenset({"messages", "input", "system", "tools", "instructions"})
-"""What is made of our own values: all that can be wrong with it is its text."""
+"""Fields made of our own values: only their text can be invalid."""
 
 
 def sendable(request: ChatRequest, write: Callable[[], WireObject]) -> WireObject:
-    """The body that ``write`` makes of the request.
+    """Return the body that ``write`` makes of the request.
 
-    Raises ``InputError`` naming the place, and never quoting it, for what cannot be sent: nothing but white space,
-    options that are not JSON, and text that cannot be encoded. No exception that holds the text stays behind it.
+    Raises ``InputError`` naming the place, and never quoting it, for content that cannot be sent: nothing but white
+    space, options that are not JSON, and text that cannot be encoded. Its chain has no exception that holds the text.
     """
     refuse_blank(request.messages)
     for name, value in request.options.extra.items():
@@ -42,7 +42,7 @@ def sendable(request: ChatRequest, write: Callable[[], WireObject]) -> WireObjec
 
 
 def _written(write: Callable[[], WireObject]) -> tuple[WireObject | None, str]:
-    """The body, or what is wrong with it. The exception, which quotes the text, ends here."""
+    """Return the body, or its fault. The exception, which quotes the text, is dropped here."""
     try:
         body = write()
         for name in _LONG & body.keys():
@@ -64,7 +64,7 @@ def _place_of_half(request: ChatRequest) -> str:
 
 
 def _fault_of(value: object) -> str:
-    """Why a value cannot go out as JSON; "" when it can."""
+    """Return the reason why a value cannot go out as JSON; "" if it can."""
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""What every provider is made with, checked when it is made: one ``WiringError`` that names the parameter."""
+"""Validation of provider settings at construction: one ``WiringError`` that names the parameter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chatstack.errors import WiringError
 
 BaseUrl: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": "^https?://[^/?#]"})]
 
-# What an HTTP library says of a header that it cannot send quotes it, and with it the key.
+# An HTTP library's error for an invalid header quotes the header, and with it the key.
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
 
 
@@ -26,7 +26,7 @@ def check_settings(
     stall_seconds: object,
     window_tokens: object,
 ) -> None:
-    """Raise ``WiringError``, naming ``owner`` and the parameter, for what no provider can work with."""
+    """Raise ``WiringError``, naming ``owner`` and the parameter, for a setting that no provider can work with."""
     if not isinstance(model, str) or not model.strip():
         raise _wrong(owner, "model", "must be the name of a model", model)
     for name, seconds in (("timeout_seconds", timeout_seconds), ("stall_seconds", stall_seconds)):
@@ -39,7 +39,7 @@ def check_settings(
 
 
 def check_base_url(owner: str, base_url: object) -> None:
-    """Raise ``WiringError`` for an address that no server can have; it is not shown: it may hold a password."""
+    """Raise ``WiringError`` for an invalid server address, without showing it: it may hold a password."""
     remedy = f"{owner}: base_url must be like 'https://host:port/path'"
     if not isinstance(base_url, str):
         raise WiringError(f"{remedy}, not {type(base_url).__name__}", parameter="base_url")
@@ -55,7 +55,8 @@ def check_base_url(owner: str, base_url: object) -> None:
 
 
 def check_key(owner: str, key: object) -> None:
-    """Raise ``WiringError``, without the key, for one that no header may hold. Keys that are fetched are not seen."""
+    """Raise ``WiringError``, without the key, for a key that no header may hold. Keys from a callable are not
+    checked."""
     if key is None or callable(key):
         return
     if not isinstance(key, str):

@@ -1,1 +1,1 @@
-"""Each fact said once, seen as a span, a log record, a metric and a progress event."""
+"""Telemetry: each fact is emitted once, as a span, a log record, a metric and a progress event."""

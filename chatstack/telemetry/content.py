@@ -1,4 +1,4 @@
-"""What was said, in the shape of the GenAI conventions; recorded only where the standard opt-in asks for it.
+"""Message content in the shape of the GenAI conventions; recorded only if the standard opt-in asks for it.
 
 Source: OpenTelemetry's JSON schemas for input messages, output messages, system instructions and tool definitions.
 """
@@ -21,28 +21,28 @@ from chatstack.values.responses import ChatResponse
 from chatstack.values.surrogates import without_lone_surrogates as clean
 
 ContentCapture: TypeAlias = Literal["no_content", "span_only", "event_only", "span_and_event"]
-"""Where the text of messages is recorded: nowhere, on spans, on log events, on both."""
+"""Destination of message text: none, spans, log events, or both."""
 VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 _FINISH: Final[dict[str, str]] = {"tool_calls": "tool_call", "refused": "content_filter"}
-"""What the conventions' messages call some reasons."""
+"""Names of finish reasons in the conventions' messages, where they differ from ours."""
 
 _DEEPEST = 64
 
 JSON: TypeAlias = Any
 Content: TypeAlias = dict[str, JSON]
-"""By attribute, what was said, as plain JSON values."""
+"""Message content as plain JSON values, by attribute."""
 
 
 class _Declared(msgspec.Struct):
-    """What a tool that runs at the provider says of itself."""
+    """Declaration of a tool that runs at the provider."""
 
     type: str = ""
     name: str = ""
 
 
 def capture_of(given: ContentCapture | None) -> ContentCapture:
-    """What was asked for, else what the environment says; an unknown word there is a ``RuntimeWarning``."""
+    """Return the given setting, else that of the environment; an unknown word there is a ``RuntimeWarning``."""
     known = get_args(ContentCapture)
     if given is not None:
         if given not in known:
@@ -62,7 +62,7 @@ def capture_of(given: ContentCapture | None) -> ContentCapture:
 
 
 def content_of(request: ChatRequest, answer: ChatResponse | None) -> Content:
-    """What a model was sent and has answered, as far as it got."""
+    """Return the content of a request, and of its answer up to now."""
     options, found = request.options, Content()
     if options.instructions:
         found[semconv.SYSTEM_INSTRUCTIONS] = [{"type": "text", "content": options.instructions}]
@@ -78,7 +78,7 @@ def content_of(request: ChatRequest, answer: ChatResponse | None) -> Content:
 
 
 def tool_content(call: ToolCall, result: ToolResult | None) -> Content:
-    """What a tool was given and gave."""
+    """Return the arguments and the result of a tool call."""
     found = Content({semconv.TOOL_CALL_ARGUMENTS: _parsed(call.arguments)})
     if result is not None:
         found[semconv.TOOL_CALL_RESULT] = _output(result)
@@ -86,7 +86,7 @@ def tool_content(call: ToolCall, result: ToolResult | None) -> Content:
 
 
 def as_attributes(content: Content) -> dict[str, str]:
-    """The same for a span, whose attributes are flat: as JSON text."""
+    """Return content as span attributes, which are flat: as JSON text."""
     return {
         name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
         for name, value in content.items()
@@ -94,12 +94,12 @@ def as_attributes(content: Content) -> dict[str, str]:
 
 
 def shown_input(messages: Sequence[Message]) -> str:
-    """Return what the user said last, for the cell of a list."""
+    """Return the text of the latest user message, for a cell in a list."""
     return clean(next((message.text for message in reversed(messages) if message.role == "user"), ""))
 
 
 def shown_output(story: str, answer: str) -> str:
-    """Return what became of a turn, and its answer, for the cell of a list."""
+    """Return the story of a turn, and its answer, for a cell in a list."""
     return clean("\n\n".join(filter(None, (story, answer))))
 
 
@@ -154,8 +154,8 @@ def _tool(tool: ToolDeclaration | ProviderItem) -> dict[str, JSON]:
 
 
 def _parsed(text: str) -> JSON:
-    """The value of a JSON text; what is none, or cannot be written again (half a character, too deep), stays the text
-    that it is."""
+    """Return the value of a JSON text. Text that is no JSON, or cannot be written again (lone surrogates, too deep),
+    stays text."""
     try:
         value = msgspec.json.decode(text)
         msgspec.json.encode(value)
@@ -165,7 +165,7 @@ def _parsed(text: str) -> JSON:
 
 
 def _is_deep(value: JSON) -> bool:
-    """Whether it is nested deeper than exporters take it."""
+    """Return True if the value is nested deeper than exporters accept."""
     level: list[JSON] = [value]
     for _ in range(_DEEPEST):
         below: list[JSON] = []
@@ -181,7 +181,8 @@ def _is_deep(value: JSON) -> bool:
 
 
 def _clean(value: JSON) -> JSON:
-    """The same without half characters, which no exporter takes: names and ids that a model invents may hold them."""
+    """Return the value without lone surrogates, which no exporter takes: names and ids that a model invents may hold
+    them."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What model calls have cost, as a metric: where the extra ``prices`` is installed, and has a price for the model."""
+"""Costs of model calls as a metric, if the extra ``prices`` is installed and has a price for the model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from chatstack.tokens.prices import price_of
 from chatstack.values.responses import Usage
 
 _MOST_WAITING = 10_000
-"""Calls before the first export; of more than that, the oldest are not counted."""
+"""Maximum number of calls that wait for the first export; of more, the oldest are not counted."""
 
 
 class Costs:
-    """Adds up dollars by the attributes of calls, and tells the sums when metrics are collected.
+    """Adds up dollars by the attributes of calls, and reports the sums when metrics are collected.
 
-    The first price loads tables, which takes a second. So calls wait until metrics are collected for the first time:
-    that is done by a thread of its exporter, not on the event loop of the calls.
+    The first price loads tables, which takes a second. So calls wait until metrics are collected for the first time: an
+    exporter does that in its own thread, off the event loop of the calls.
     """
 
     def __init__(self, meter: metrics.Meter) -> None:
@@ -38,11 +38,11 @@ class Costs:
         renewed_in_child(self)
 
     def after_fork(self) -> None:
-        """In a child nobody holds the lock."""
+        """Make a new lock in a forked child, where no thread holds the old one."""
         self._lock = threading.Lock()
 
     def add(self, models: tuple[str, ...], usage: Usage, labels: Mapping[str, Value]) -> None:
-        """Take in a call, at the price of the first of those models that has one."""
+        """Add a call, at the price of the first of those models that has one."""
         if self._is_loaded:
             self._count(models, usage, labels)
         else:
@@ -73,7 +73,7 @@ _making = threading.Lock()
 
 
 def costs_of(meter: metrics.Meter, provider: metrics.MeterProvider | None) -> Costs:
-    """The one for a provider, None is the process's: a sum that is observed must have one observer."""
+    """Return the sum for a provider (None: the process's). One each, because an observed sum must have one observer."""
     with _making:
         if provider is None:
             if not _everybodys:
@@ -86,7 +86,7 @@ def costs_of(meter: metrics.Meter, provider: metrics.MeterProvider | None) -> Co
 
 
 def _dollars(model: str, usage: Usage) -> Decimal | None:
-    """The price of a call; writing to the cache costs what input does, where nobody says what it costs."""
+    """Return the price of a call; without a published price, a cache write costs as much as input."""
     price = price_of(model)
     if price is None:
         return None

@@ -1,4 +1,5 @@
-"""Bringing progress events to a listener without letting it hurt a call: in order, from a thread of its own."""
+"""Delivery of progress events to a listener, in order and from a thread of its own, so that it cannot slow down a
+call."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _IDLE_SECONDS = 1.0
 class ProgressDelivery:
     """Hands events to one listener, one after the other, in a background thread that ends when idle.
 
-    A listener that raises misses that event; one that is too slow misses those that no longer fit into the queue.
-    Both are counted in ``dropped``; neither is ever felt by a call.
+    A listener that raises misses that event; a slow one misses those that no longer fit into the queue. Both are
+    counted in ``dropped``; neither affects a call.
     """
 
     def __init__(self, listener: Callable[[ProgressEvent], object], *, capacity: int = 1_000) -> None:
@@ -33,7 +34,7 @@ class ProgressDelivery:
         renewed_in_child(self)
 
     def after_fork(self) -> None:
-        """In a child there is no thread yet; what waited in the parent is delivered there."""
+        """Forget the thread in a forked child, where it does not exist; the parent delivers the events that waited."""
         self._changed = threading.Condition()
         self._waiting.clear()
         self._when_idle.clear()
@@ -53,7 +54,7 @@ class ProgressDelivery:
             self._changed.notify_all()
 
     def _start(self) -> bool:
-        """Begin to deliver; False where the system has no thread left."""
+        """Start the delivering thread; False if the system has no thread left."""
         thread = threading.Thread(target=self._deliver, name="chatstack-progress", daemon=True)
         try:
             thread.start()
@@ -63,13 +64,13 @@ class ProgressDelivery:
         return True
 
     def take_dropped(self) -> int:
-        """How many events were lost since this was last asked."""
+        """Return the number of events lost since the last call, and reset it."""
         with self._changed:
             dropped, self.dropped = self.dropped, 0
             return dropped
 
     def give_up(self) -> None:
-        """Count what is still waiting as lost."""
+        """Count the waiting events as lost."""
         with self._changed:
             self.dropped += len(self._waiting)
             self._waiting.clear()
@@ -77,12 +78,12 @@ class ProgressDelivery:
     async def flush(self, timeout_seconds: float = 5.0) -> bool:
         """Wait until everything queued has been delivered; False if the listener did not finish in time.
 
-        The delivering thread wakes the waiting loop itself: no thread of a pool, which stuck tools may have used up.
+        The delivering thread wakes the waiting loop itself: threads of a pool may all be used up by stuck tools.
         """
         loop, idle = asyncio.get_running_loop(), asyncio.Event()
 
         def tell() -> None:
-            with suppress(RuntimeError):  # that loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # that loop is closed: nothing waits any more
                 loop.call_soon_threadsafe(idle.set)
 
         with self._changed:
@@ -109,7 +110,7 @@ class ProgressDelivery:
                 self._busy = True
             try:
                 self._listener(event)
-            except BaseException:  # noqa: BLE001 - counted and reported, never a call's; SystemExit would end the thread
+            except BaseException:  # noqa: BLE001 - counted, never raised in a call; SystemExit would end the thread
                 with self._changed:
                     self.dropped += 1
             finally:

@@ -1,4 +1,4 @@
-"""The one emission point: whoever has something to say about a call says it here, once."""
+"""The one place that emits telemetry: every fact about a call is reported here, once."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Telemetry:
     its span; ``log_warnings`` writes it to the standard ``logging`` as well (logger ``chatstack``, level WARNING, its
     attributes in ``extra``); ``display_hints`` adds the attributes by which dashboards colour it;
     ``warning_status="error"`` makes warned spans red, at the price of counting as errors. ``capture_content`` says
-    where the text of messages is recorded; unless it is given, the variable
-    ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` says so, and nowhere without.
+    where the text of messages is recorded; its default is the variable
+    ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, and without that, nowhere.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -100,13 +100,13 @@ class Telemetry:
         self.captures_on_spans = capture in ("span_only", "span_and_event")
         self.captures_in_events = capture in ("event_only", "span_and_event")
         self._last_seen: tuple[object, object, bool] = (None, None, False)
-        """The providers that were asked for last, and whether they do nothing."""
+        """The last providers looked up, and True if they do nothing."""
         self._warned: Lru[tuple[WarningCode, Hashable], bool] = Lru(_MOST_WARNED)
         self._lock = threading.Lock()
 
     @property
     def is_silent(self) -> bool:
-        """Whether spans and metrics go nowhere, because no SDK is configured: then nothing is spent on them."""
+        """True if spans and metrics go nowhere, because no SDK is configured: then no work is done for them."""
         tracers = self._tracer_provider or global_tracer_provider()
         meters = self._meter_provider or global_meter_provider()
         if (tracers, meters) != self._last_seen[:2]:  # an application may configure them late
@@ -116,17 +116,17 @@ class Telemetry:
 
     @property
     def is_unheard(self) -> bool:
-        """Whether spans, metrics, logs and progress events of what is said here all go nowhere."""
+        """True if spans, metrics, logs and progress events all go nowhere."""
         loggers = self._logger_provider or _logs.get_logger_provider()
         return self.is_silent and does_nothing(loggers) and current_turn() is None
 
     @property
     def measures(self) -> bool:
-        """Whether metrics go anywhere."""
+        """True if metrics go anywhere."""
         return not does_nothing(self._meter_provider or global_meter_provider())
 
     def is_first(self, code: WarningCode, conversation: Hashable) -> bool:
-        """Whether this is the first such warning of that conversation, of the latest 10,000."""
+        """Return True for the first such warning of that conversation, among the latest 10,000."""
         with self._lock:
             if self._warned.get((code, conversation)):
                 return False
@@ -143,9 +143,9 @@ class Telemetry:
         error: str = "",
         span: Span | None = None,
     ) -> None:
-        """Say that something should be looked at. ``error`` names what was rejected or failed, if anything did.
+        """Emit a warning. ``error`` names the type of a rejection or failure, if there was one.
 
-        It has a span of its own, or is said on the one that ``working`` has opened for the attempt.
+        It gets a span of its own, or uses the one that ``working`` has opened for the attempt.
         """
         with self.warning(code, message, attributes, span_name=span_name, error=error, span=span):
             pass
@@ -161,7 +161,7 @@ class Telemetry:
         error: str = "",
         span: Span | None = None,
     ) -> Generator[Span]:
-        """The same, with a span that stays open, and current, for what is done about it. Not across an await."""
+        """Emit a warning whose span stays open, and current, for the work in response to it. Not across an await."""
         turn = current_turn()
         attributes = within(turn, attributes)
         said = {
@@ -190,7 +190,7 @@ class Telemetry:
 
     @contextmanager
     def working(self, strategy: str) -> Generator[Span]:
-        """A span for an edit that takes time, and news of its start and end. Whoever opens it tells what came of it.
+        """Open a span for an edit that takes time, with progress events around it. The caller reports the result.
 
         It is not current, so it may be held across an await.
         """
@@ -220,7 +220,7 @@ class Telemetry:
         tokens_after: int,
         span: Span | None = None,
     ) -> None:
-        """Say that the request was edited: information, not a warning. ``span`` is ``working``'s, if it has one."""
+        """Report an edit of the request: information, not a warning. ``span`` is ``working``'s, if any."""
         turn = current_turn()
         said = {
             **within(turn, attributes),
@@ -249,7 +249,7 @@ class Telemetry:
             turn.tell("edit", strategy, message=message, numbers=numbers)
 
     def weighed(self, tokens: int, limit: int) -> None:
-        """Say how full the context is that is about to be sent, before anything is done about it."""
+        """Record the utilization of the context before any edit."""
         utilization = tokens / limit
         self._utilization.record(utilization)
         turn = current_turn()
@@ -260,21 +260,21 @@ class Telemetry:
                 turn.tell("context_weighed", "", numbers=numbers)
 
     def evicted(self, conversations: int) -> None:
-        """Count conversations that the context memory let go of for want of room."""
+        """Count conversations that the context memory evicted for lack of room."""
         self._evicted.add(conversations)
 
     def shortened(self, turn: Turn, left_out: LeftOut | None) -> None:
-        """Say on a turn's root how much less than it came is sent, whenever the edit was made."""
+        """Record on a turn's root what was left out of the request, whenever the edit was made."""
         if left_out is not None and left_out.is_of_turn:
             turn.shortened(left_out)
             self._roll_up(turn)
 
     def details(self, attributes: Attributes, content: Content, span: Span) -> None:
-        """The log event of a model call, with what was said in it."""
+        """Emit the log event of a model call, with its content."""
         self._log(semconv.DETAILS_EVENT, None, None, {**attributes, **content}, set_span_in_context(span))
 
     def _log_warning(self, code: WarningCode, message: str, attributes: Attributes) -> None:
-        """Once to the standard logging, and once to OpenTelemetry, unless it gets there from the standard logging."""
+        """Write to the standard logging, and to OpenTelemetry, unless the standard logging already forwards to it."""
         if self.log_warnings:
             write_warning(code, message, attributes)
             if reaches_opentelemetry(self._logger_provider):
@@ -299,11 +299,11 @@ class Telemetry:
         )
         try:
             self._logger.emit(record)
-        except Exception:  # whatever the user's processor raises; the call is not to fail of it
+        except Exception:  # the user's log processor may raise anything; the call must not fail because of it
             _logger.exception("a log record may be lost: a log record processor raised")
 
     def _roll_up(self, turn: Turn) -> None:
-        """Let the root show what happened in its turn: lists of traces show nothing else."""
+        """Copy the turn's warnings and edits to its root span: lists of traces show nothing else."""
         if not turn.root.is_recording():
             return
         if "openinference" in self.display_hints and not self.captures_on_spans:  # else the answer is shown there
@@ -318,7 +318,7 @@ class Telemetry:
         return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
     def _levels(self, message: str) -> dict[str, Value]:
-        """What colours a span in dashboards that have levels."""
+        """Return the attributes that colour a span in dashboards with levels."""
         levels: dict[str, Value] = {}
         if "langfuse" in self.display_hints:
             levels[semconv.LANGFUSE_LEVEL] = "WARNING"
@@ -329,7 +329,7 @@ class Telemetry:
 
 
 def say_dropped(telemetry: Telemetry, dropped: int) -> None:
-    """Warn of progress events that no listener got."""
+    """Warn of progress events that did not reach their listener."""
     telemetry.warn(
         "progress_dropped",
         f"{dropped} progress events were not delivered: the listener is too slow, or raised",
@@ -340,7 +340,7 @@ def say_dropped(telemetry: Telemetry, dropped: int) -> None:
 
 @contextmanager
 def _opened(span: Span) -> Generator[Span]:
-    """A span that is current, and ends with the block."""
+    """Make a span current, and end it with the block."""
     try:
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             yield span

@@ -1,4 +1,4 @@
-"""What listeners in this process are told: the same facts that the spans carry."""
+"""Progress events for listeners in this process: the same facts as on the spans."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ProgressKind: TypeAlias = Literal[
 class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One fact of a turn. ``name`` is the model, the tool, the warning's code or the edit's strategy.
 
-    ``edit_started`` and ``edit_ended`` stand around an edit that takes time, a summary; what came of it is the ``edit``
-    or the ``warning`` between them. Other edits are an ``edit`` alone.
+    ``edit_started`` and ``edit_ended`` enclose an edit that takes time, a summary; its result is the ``edit`` or the
+    ``warning`` between them. Other edits are an ``edit`` alone.
 
     ``message`` is for people, ``numbers`` for programs: tokens, counts, seconds; both never hold message text.
-    ``error`` is the type of what went wrong, "cancelled" for what was stopped, "" otherwise. Events cannot be hashed,
-    because ``numbers`` is a mapping.
+    ``error`` is the type of a failure, "cancelled" for a stop, "" otherwise. Events cannot be hashed, because
+    ``numbers`` is a mapping.
     """
 
     kind: ProgressKind

@@ -1,4 +1,4 @@
-"""Progress as an async iterator: the events of one conversation, or of all, for whoever wants to follow them."""
+"""Progress as an async iterator: the events of one conversation, or of all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from chatstack.telemetry.events import ProgressEvent
 
 
 class ProgressFeed:
-    """Where turns tell what happens in them, and where that can be followed, from any event loop or thread.
+    """A publish-subscribe feed of the events of turns, usable from any event loop or thread.
 
-    A stack and all that is derived from it share one, unless the container has one: so what follows a conversation
-    need not hold the client that it runs through. Any number may follow; none of them is felt by a call::
+    A stack and all that is derived from it share one, unless the container has one: so a subscriber need not hold the
+    client that a conversation runs through. Any number may follow; none of them affects a call::
 
         feed = ProgressFeed()  # bound in the container; or find(client, ProgressReporter).feed
         async with feed.events("c-42") as events:
@@ -31,18 +31,19 @@ class ProgressFeed:
     def __init__(self) -> None:
         self._followers: weakref.WeakSet[ProgressEvents] = weakref.WeakSet()
         self._lost_before = 0
-        self._lock = threading.RLock()  # a stream that the collector drops may tell its end in the middle of this
+        self._lock = threading.RLock()  # the collector may end a dropped stream, and so emit events, while it is held
         renewed_in_child(self)
 
     def after_fork(self) -> None:
-        """In a child, nobody of the parent's follows."""
+        """Drop the parent's subscribers in a forked child."""
         self._lock = threading.RLock()
         self._followers = weakref.WeakSet()
 
     def events(self, conversation_id: str | None = None, *, capacity: int = 1_000) -> ProgressEvents:
-        """The events from now on: of that conversation, or of all. A turn that runs unheard is heard from its next.
+        """Subscribe to the events from now on: of that conversation, or of all. A turn that began without subscribers
+        is missed.
 
-        ``capacity`` is how many may wait; those that no longer fit are dropped and counted.
+        ``capacity`` is the size of the queue; events that no longer fit are dropped and counted.
         """
         if conversation_id is not None and (not isinstance(conversation_id, str) or not conversation_id):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(
@@ -56,23 +57,23 @@ class ProgressFeed:
         return events
 
     def is_followed(self, conversation_id: str | None) -> bool:
-        """Whether anybody would hear of that conversation."""
+        """Return True if that conversation has a subscriber."""
         return bool(self._followers) and bool(self._hearing(conversation_id))
 
     def put(self, event: ProgressEvent) -> None:
-        """Tell everybody who follows; returns at once."""
+        """Put the event into the queue of every subscriber; returns at once."""
         for events in self._hearing(event.conversation_id):
             events.put(event)
 
     def take_dropped(self, conversation_id: str | None) -> int:
-        """How many events of that conversation were lost since this was last asked, by all that follow it; and by those
-        that no longer follow anything, of which it is not known."""
+        """Return the number of events lost since the last call, by the subscribers of that conversation and by former
+        subscribers, whose conversation is no longer known."""
         with self._lock:
             lost, self._lost_before = self._lost_before, 0
         return lost + sum(events.take_unreported() for events in self._hearing(conversation_id))
 
     def forget(self, events: ProgressEvents) -> None:
-        """No longer tell that one."""
+        """Remove a subscriber."""
         with self._lock:
             self._followers.discard(events)
             self._lost_before += events.take_unreported()
@@ -90,8 +91,8 @@ class ProgressFeed:
 class ProgressEvents(Closing):
     """Events in the order in which they happened: an async iterator and an async context manager.
 
-    It ends when it is closed, which any task or thread may do; a dropped one is forgotten. One task reads it at a
-    time. ``dropped`` counts what was lost because it was read too slowly.
+    It ends when it is closed, which any task or thread may do; a dropped one is forgotten. One task reads it at a time.
+    ``dropped`` counts the events lost because it was read too slowly.
     """
 
     def __init__(self, feed: ProgressFeed, conversation_id: str | None, capacity: int) -> None:
@@ -106,7 +107,7 @@ class ProgressEvents(Closing):
         self._is_closed = False
 
     def put(self, event: ProgressEvent) -> None:
-        """Add one, for whoever reads; returns at once."""
+        """Add an event for the reader; returns at once."""
         with self._lock:
             if self._is_closed:
                 return
@@ -118,7 +119,7 @@ class ProgressEvents(Closing):
             self._wake()
 
     def take_unreported(self) -> int:
-        """How many were dropped since this was last asked."""
+        """Return the number of events dropped since the last call, and reset it."""
         with self._lock:
             dropped, self._unreported = self._unreported, 0
             return dropped
@@ -145,7 +146,7 @@ class ProgressEvents(Closing):
                     self._reader = None
 
     async def aclose(self) -> None:
-        """End it; what still waits may be read."""
+        """End the iterator; events that still wait may be read."""
         self._feed.forget(self)
         with self._lock:
             self._is_closed = True
@@ -155,7 +156,7 @@ class ProgressEvents(Closing):
         if self._reader is None:
             return
         loop, news = self._reader
-        with suppress(RuntimeError):  # that loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # that loop is closed: nothing waits any more
             loop.call_soon_threadsafe(_set, news)
 
 

@@ -1,4 +1,4 @@
-"""What became of a request, in the words that lists of traces have room for: about twenty characters."""
+"""Short descriptions of edits, to fit the about twenty characters that lists of traces show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from chatstack.telemetry.spans import Attributes
 
 
 def what_was_done(strategy: str, attributes: Attributes) -> str:
-    """An edit in the words that come first, where lists show no more."""
+    """Return a description of an edit, the essential first."""
 
     def count(name: str) -> int:
         value = attributes.get(name, 0)

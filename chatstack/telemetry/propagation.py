@@ -1,4 +1,4 @@
-"""Trace context on its way to a provider's server: spans of others may be suppressed, propagation is not."""
+"""Trace context in the headers to a provider's server: other spans may be suppressed, propagation is not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 _log = logging.getLogger(__name__)
 
-try:  # here and not in a call: it looks through all installed distributions
+try:  # at import, not in a call: it looks through all installed distributions
     from opentelemetry.propagate import get_global_textmap
 except Exception:  # noqa: BLE001 - OTEL_PROPAGATORS names one that is not installed; that must not end model calls
 
@@ -19,19 +19,19 @@ except Exception:  # noqa: BLE001 - OTEL_PROPAGATORS names one that is not insta
 
 
 def trace_headers() -> dict[str, str]:
-    """Return the headers that carry the current trace (``traceparent``, or what ``OTEL_PROPAGATORS`` asks for); empty
+    """Return the headers that carry the current trace (``traceparent``, or those of ``OTEL_PROPAGATORS``); empty
     outside of any trace.
 
-    Whoever instruments the HTTP client or the SDK replaces them by those of its own span. Baggage is left out: what an
-    application notes there is not for a provider's server. Never raises.
+    An instrumentation of the HTTP client or the SDK replaces them by those of its own span. Baggage is left out: an
+    application's notes are not for a provider's server. Never raises.
     """
     if not trace.get_current_span().get_span_context().is_valid:
         return {}
     headers: dict[str, str] = {}
     try:
-        # The default of its setter does not fit its own hint.
+        # The default of the setter does not fit its own hint.
         get_global_textmap().inject(headers, context=baggage.clear())  # pyright: ignore[reportArgumentType]
-    except Exception:  # noqa: BLE001 - a propagator of somebody's; the call is worth more than its trace
+    except Exception:  # noqa: BLE001 - a custom propagator may raise anything; the call is worth more than its trace
         _log.debug("the trace context could not be written into headers", exc_info=True)
         return {}
     return headers

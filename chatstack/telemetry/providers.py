@@ -1,7 +1,7 @@
-"""The process's OpenTelemetry providers, asked for cheaply.
+"""The process's OpenTelemetry providers, looked up cheaply.
 
-The API looks into the environment every time that it is asked while nothing is configured, which costs more than the
-rest of a silent layer. Where it keeps what is configured is not public: if that place is gone, the API is asked.
+While nothing is configured, the API reads the environment on every look-up, which costs more than the rest of a silent
+layer. The place where it keeps the configured provider is not public: if that is gone, the API is called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ASKED_FOR = object()
 
 
 def does_nothing(provider: object) -> bool:
-    """Whether a provider is one of the API's own stand-ins."""
+    """Return True for one of the API's own no-op stand-ins."""
     return _is_of_the_api(type(provider).__module__)
 
 
@@ -30,7 +30,8 @@ def _is_of_the_api(module: str) -> bool:
 def _looking_up(
     module: ModuleType, name: str, variable: str, ask: Callable[[], object], stand_in: object
 ) -> Callable[[], object]:
-    """How to find a provider: where the API keeps it, unless the environment names one, or there is no such place."""
+    """Return a look-up of a provider: where the API keeps it, or the API itself if the environment names one or that
+    place is gone."""
     if variable in os.environ or not hasattr(module, name):
         return ask
 

@@ -1,5 +1,5 @@
 """The mark of a request that was edited on its way down: what was left out of it. It travels in the OpenTelemetry
-context, so layers of others cannot lose it."""
+context, so that layers which do not know of it cannot lose it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SHORTENED = otel.create_key("chatstack-shortened")
 
 
 class LeftOut(NamedTuple):
-    """By how much the request of a model call is shorter than it came.
+    """The difference between the request of a model call and the original one.
 
-    ``tokens`` are those that context layers report, and estimates for layers of others. ``by_plan``: a context layer
+    ``tokens`` is the count reported by context layers, and an estimate for other layers. ``by_plan``: a context layer
     took part in it. ``is_of_turn``: the request is the turn's own, and not one that a tool or a layer makes beside it.
     """
 
@@ -42,7 +42,7 @@ class LeftOut(NamedTuple):
 
     @property
     def numbers(self) -> dict[str, int | float]:
-        """The same for a progress event."""
+        """The numbers for a progress event."""
         return numbers_of(self.attributes)
 
     def __str__(self) -> str:
@@ -51,8 +51,8 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Shortened:
-    """What was done up to here: ``came`` is what the first to edit got, ``sent`` what the last one handed on; ``fewer``
-    messages, and so many tokens less."""
+    """All edits up to here: ``came`` are the messages before the first edit, ``sent`` those after the last; ``fewer``
+    messages, and ``tokens`` less."""
 
     came: Messages
     sent: Messages
@@ -64,13 +64,13 @@ class _Shortened:
 def compacted(came: Messages, sent: Messages, tokens: int) -> otel.Context:
     """Return the current context with the mark that a context layer has edited messages, and left out that many tokens.
 
-    Adds to what was left out further out.
+    Adds to the edits of layers further out.
     """
     return _marked(came, sent, tokens, by_plan=True)
 
 
 def shortened(came: Messages, sent: Messages) -> otel.Context:
-    """Return the same for whoever does not tell how many tokens, and is no context layer."""
+    """Return the same for a layer that is no context layer: its tokens are estimated."""
     return _marked(came, sent, _lost(came, sent), by_plan=False)
 
 
@@ -84,21 +84,21 @@ def _marked(came: Messages, sent: Messages, tokens: int, *, by_plan: bool) -> ot
 
 
 def is_compacted() -> bool:
-    """Whether a context layer has edited the request on its way down."""
+    """Return True if a context layer has edited the request on its way down."""
     mark = cast("_Shortened | None", otel.get_value(_SHORTENED))
     return mark is not None and mark.by_plan
 
 
 def unmarked(context: otel.Context) -> otel.Context:
-    """Return the context without the mark, for a request that nothing was left out of."""
+    """Return the context without the mark, for a request that is complete."""
     return otel.set_value(_SHORTENED, None, context)
 
 
 def left_out_of(sent: Messages, asked: Messages) -> LeftOut | None:
-    """What has been left out of the messages that are sent here; None if nothing has.
+    """Return what was left out of the messages that are sent here; None if nothing was.
 
-    ``asked`` is what the turn's current round asks, () where nobody knows: by it, what layers of others leave out is
-    seen, too.
+    ``asked`` are the messages of the turn's current round, () if unknown: by comparison with them, edits of layers that
+    set no mark are found, too.
     """
     mark = _mark_of(sent)
     is_of_turn = _continues(sent if mark is None else mark.came, asked)
@@ -114,13 +114,13 @@ def left_out_of(sent: Messages, asked: Messages) -> LeftOut | None:
 
 
 def _mark_of(messages: Messages) -> _Shortened | None:
-    """The mark, if it is about these messages: a layer may ask a model about something else meanwhile."""
+    """Return the mark, if it is about these messages: a layer may send a request of its own meanwhile."""
     mark = cast("_Shortened | None", otel.get_value(_SHORTENED))
     return mark if mark is not None and _continues(messages, mark.sent) else None
 
 
 def _continues(messages: Messages, before: Messages) -> bool:
-    """Whether messages are what became of others: they end alike, or share any."""
+    """Return True if messages are an edited version of others: they end alike, or share any."""
     if messages is before:
         return True
     if not messages or not before:
@@ -130,7 +130,7 @@ def _continues(messages: Messages, before: Messages) -> bool:
 
 
 def _lost(before: Messages, after: Messages) -> int:
-    """About how many tokens a layer has taken out that does not tell."""
+    """Return an estimate of the tokens removed by a layer that does not report them."""
     if before is after or not before:
         return 0
     size_of = char_counter(4).count_message

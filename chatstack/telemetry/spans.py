@@ -1,4 +1,4 @@
-"""How spans of ours begin and end: once, and with what ended them; at the latest when the process exits."""
+"""Start and end of our spans: each ends once, with the cause of its end; at the latest when the process exits."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Attributes: TypeAlias = Mapping[str, Value | Sequence[str]]
 
 _log = logging.getLogger(__name__)
 _open: set[Span] = set()
-"""Recorded spans that have not ended. Strong references: whoever drops a stream ends its span."""
+"""Recorded spans that have not ended. Strong references: a dropped stream ends its span itself."""
 _known: WeakSet[Tracer] = WeakSet()
-"""The tracers whose spans the exit of the process ends in time."""
+"""Tracers whose open spans are ended at the exit of the process."""
 
 
 def start_span(tracer: Tracer, name: str, attributes: Attributes, *, kind: SpanKind = SpanKind.INTERNAL) -> Span:
-    """A span that ``end_span`` ends, or the exit of the process; of something that runs in it, if nothing is said.
+    """Start a span that ``end_span`` ends, or the exit of the process; internal unless ``kind`` says otherwise.
 
-    A sampler or a span processor that raises is logged, and costs the span: what it was to tell of goes on.
+    If a sampler or a span processor raises, that is logged, and there is no span; the call goes on.
     """
     try:
         span = tracer.start_span(name, kind=kind, attributes=attributes)
-    except Exception:  # noqa: BLE001 - whatever the user's sampler or processor raises; the call is not to fail of it
+    except Exception:  # noqa: BLE001 - the user's sampler or processor may raise; the call must not fail because of it
         _log.exception("a span is not recorded: a sampler or a span processor raised")
         return INVALID_SPAN
     if span.is_recording():
@@ -43,11 +43,12 @@ def start_span(tracer: Tracer, name: str, attributes: Attributes, *, kind: SpanK
 
 
 def end_span(span: Span, error: BaseException | None) -> str:
-    """End a span with what ended it; a cancelled one has no error status. Never the error's text: it may quote."""
+    """End a span with the error that ended it; a cancelled one has no error status. Never the error's text: it may
+    quote."""
     kind = error_type(error)
     try:
         _open.remove(span)
-    except KeyError:  # it is not recorded, the exit of the process has ended it, or it is the parent process's
+    except KeyError:  # not recorded, already ended by the exit of the process, or the parent process's
         return kind
     try:
         if kind:
@@ -55,13 +56,14 @@ def end_span(span: Span, error: BaseException | None) -> str:
             if kind != "cancelled":
                 span.set_status(Status(StatusCode.ERROR, kind))
         span.end()
-    except Exception:  # noqa: BLE001 - whatever the user's span processor raises; the call is not to fail of it
+    except Exception:  # noqa: BLE001 - the user's span processor may raise; the call must not fail because of it
         _log.exception("a span may be lost: a span processor raised")
     return kind
 
 
 def error_type(error: BaseException | None) -> str:
-    """The low-cardinality name of what ended a span: "" for a regular end, "cancelled" for a stop."""
+    """Return the low-cardinality name of a span's end: the error's type, "cancelled" for a stop, "" for a regular
+    end."""
     if error is None:
         return ""
     if isinstance(error, (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)):
@@ -70,7 +72,7 @@ def error_type(error: BaseException | None) -> str:
 
 
 def numbers_of(attributes: Attributes) -> dict[str, int | float]:
-    """The numbers among the attributes, by the last word of their names."""
+    """Return the numbers among the attributes, by the last word of their names."""
     return {
         name.rsplit(".", 1)[-1]: value
         for name, value in attributes.items()
@@ -104,11 +106,11 @@ class SpanWatch:
 
 
 def _end_at_exit(tracer: Tracer) -> None:
-    """End what is open before the SDK shuts down. What registers last runs first, and the SDK's provider, which gave
-    the span, was there before.
+    """End open spans before the SDK shuts down. Exit handlers run last registered first, and the SDK's provider, which
+    made the span, had registered before.
 
-    Done once for each tracer: what is unregistered keeps its place in a list that only grows, and that is searched
-    each time.
+    Registered once for each tracer: an unregistered handler keeps its place in a list that only grows, and that is
+    searched each time.
     """
     if tracer not in _known:
         _known.add(tracer)
@@ -121,4 +123,4 @@ def _end_all() -> None:
         end_span(span, GeneratorExit())
 
 
-at_fork(after_in_child=_open.clear)  # they are the parent's to end
+at_fork(after_in_child=_open.clear)  # the parent ends them

@@ -1,4 +1,4 @@
-"""Warnings as lines of the standard ``logging``, for whoever has no OpenTelemetry, or reads logs beside it."""
+"""Warnings as lines of the standard ``logging``, for applications without OpenTelemetry, or with logs beside it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from chatstack.telemetry.spans import Attributes, error_type
 _logger = logging.getLogger(semconv.SCOPE)
 _line = logging.makeLogRecord({"name": semconv.SCOPE})
 _EVENT_NAME = "otel.event.name"
-"""The field from which OpenTelemetry's ``LoggingHandler`` takes the name of an event."""
+"""Field from which OpenTelemetry's ``LoggingHandler`` takes the name of an event."""
 
 
 def write_warning(code: str, message: str, attributes: Attributes) -> None:
     """Write a warning to the logger ``chatstack``, its attributes as fields of the record (``extra``).
 
-    Without any handler Python prints it on standard error. No handler of ours keeps it from doing so.
+    Without any handler Python prints it on standard error. We add no handler that would prevent that.
     """
     fields = {_EVENT_NAME: semconv.WARNING_EVENT, semconv.WARNING_CODE: code, **attributes}
     with suppress(
         Exception
-    ):  # a filter of the user's that raises: the call is not to fail of it, and the span has it all
+    ):  # a filter of the user's may raise: the call must not fail because of it, and the span has the facts
         _logger.warning("%s: %s", code, message, extra=fields)
 
 
 def write_tool_failure(tool: str, error: BaseException) -> None:
-    """Write which tool raised what, and where, to the logger ``chatstack`` as INFO; never the text of the exception.
+    """Write the tool and the type and place of its exception to the logger ``chatstack`` as INFO; never the exception's
+    text.
 
-    The model reads no more than that the tool failed, so without a tracing dashboard this is where the bug shows.
+    The model only reads that the tool failed, so without a tracing dashboard this is where the bug shows.
     """
     if not _logger.isEnabledFor(logging.INFO):
         return
@@ -46,7 +47,7 @@ def write_tool_failure(tool: str, error: BaseException) -> None:
 
 
 def reaches_opentelemetry(provider: _logs.LoggerProvider | None) -> bool:
-    """Whether such a line becomes a log record of that provider by OpenTelemetry's own ``LoggingHandler``."""
+    """Return True if a warning line becomes a log record of that provider by OpenTelemetry's own ``LoggingHandler``."""
     if not _logger.isEnabledFor(logging.WARNING):
         return False
     ours = _configured(provider)
@@ -60,18 +61,19 @@ def reaches_opentelemetry(provider: _logs.LoggerProvider | None) -> bool:
 
 
 def _refuses(each: logging.Filter) -> bool:
-    """Whether a filter by name leaves our lines out. Others are not asked: they may count."""
+    """Return True if a filter by name rejects our lines. Other filters are not called: they may have side effects."""
     return type(each) is logging.Filter and not each.filter(_line)
 
 
 def _configured(provider: object) -> object:
-    """The process's provider for none, and for the API's stand-in, which leads to it once it is configured."""
+    """Return the provider, and the process's one for None and for the API's proxy, which leads to it once it is
+    configured."""
     is_stand_in = provider is None or type(provider).__module__.startswith("opentelemetry._logs")
     return _logs.get_logger_provider() if is_stand_in else provider
 
 
 def _handlers() -> Iterator[logging.Handler]:
-    """All that get what is written here."""
+    """Yield all handlers that receive our lines."""
     logger: logging.Logger | None = _logger
     while logger is not None:
         yield from logger.handlers
@@ -79,6 +81,6 @@ def _handlers() -> Iterator[logging.Handler]:
 
 
 def _is_opentelemetrys(handler: logging.Handler) -> bool:
-    """Whether it is the SDK's, or that of ``opentelemetry-instrumentation-logging``, or derives from one."""
+    """Return True for the handler of the SDK or of ``opentelemetry-instrumentation-logging``, or a subclass of one."""
     kinds = type(handler).__mro__
     return any(kind.__name__ == "LoggingHandler" and kind.__module__.startswith("opentelemetry.") for kind in kinds)

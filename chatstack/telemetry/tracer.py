@@ -45,12 +45,12 @@ class ModelTracer(ChatFronts):
     Goes right around the provider, innermost; ``build()`` puts it there. The span ends once: with the answer, an error,
     a close, or when the stream is dropped. Source: OpenTelemetry GenAI conventions.
 
-    Usage that cannot be true counts as not told from here on, and is warned of once per conversation
-    (``usage_implausible``): figures that are negative, or above ten times what the call is estimated at plus 100,000.
+    Implausible usage counts as not reported from here on, and causes one warning per conversation
+    (``usage_implausible``): figures that are negative, or above ten times the call's estimate plus 100,000.
 
-    ``nested`` says what becomes of spans and metrics that others record of the same call: an SDK of its own accord, or
-    an instrumentation of it. ``"suppress"`` keeps them from doing so (those of the HTTP client, too), ``"keep"`` lets
-    them, ``"defer"`` leaves the call to them, and records nothing here.
+    ``nested`` is the treatment of spans and metrics that others record of the same call: an SDK of its own accord, or
+    an instrumentation of it. ``"suppress"`` prevents them (those of the HTTP client, too), ``"keep"`` allows them,
+    ``"defer"`` leaves the call to them, and records nothing here.
     """
 
     inner: ChatClient
@@ -82,7 +82,7 @@ class ModelTracer(ChatFronts):
         return ChatStream.watched(stream, SpanWatch(context, call.ended, call.saw if call.times_chunks else None))
 
     def _checked(self, stream: object, request: ChatRequest) -> ChatStream:
-        """The provider's stream, which now says what it was asked, and whose usage is checked."""
+        """Return the provider's stream, with the request set as ``sent`` and with a check of its usage."""
         if not isinstance(stream, ChatStream):
             given, kind = type(stream).__name__, type(self.inner).__name__
             raise TypeError(f"{kind}: send() gave a {given}, not a ChatStream: {_MADE}")
@@ -92,7 +92,7 @@ class ModelTracer(ChatFronts):
 
 
 def needs_tracer(client: ChatClient) -> bool:
-    """Whether nobody has decided on a tracer: that client has none, and is no built stack, which was asked for one.
+    """Return True if the client has no tracer yet, and is no built stack, which has decided on one.
 
     Around a tool loop there would be one span for many calls, around a fallback two for one.
     """
@@ -100,12 +100,13 @@ def needs_tracer(client: ChatClient) -> bool:
 
 
 def traced(client: ChatClient, telemetry: Telemetry) -> ChatClient:
-    """The client with a tracer around it if it needs one: for whoever takes a client that may be a bare provider."""
+    """Return the client, with a tracer around it if it needs one: for layers that take a client which may be a bare
+    provider."""
     return ModelTracer(client, telemetry=telemetry) if needs_tracer(client) else client
 
 
 def _coming(coming: object, inner: ChatClient) -> Awaitable[object]:
-    """Refuse what cannot be awaited here, where it can be told whose it is."""
+    """Refuse a value that cannot be awaited here, where the error can name the client it comes from."""
     if type(coming) is not CoroutineType and not isinstance(coming, Awaitable):
         told = "send() is no coroutine function: write 'async def send', without 'yield'"
         raise TypeError(f"{type(inner).__name__}: {told}; {_MADE}")
@@ -113,7 +114,7 @@ def _coming(coming: object, inner: ChatClient) -> Awaitable[object]:
 
 
 class _ModelCall:
-    """What is known of one call until its span ends. Holds no stream, so that a dropped one can be noticed."""
+    """State of one call until its span ends. Holds no stream, so that a dropped one is garbage-collected."""
 
     __slots__ = (
         "_chunk_at",
@@ -146,11 +147,11 @@ class _ModelCall:
 
     @property
     def times_chunks(self) -> bool:
-        """Whether somebody wants to know the time of every chunk."""
+        """True if the time of every chunk is measured."""
         return self._is_ours and self._request.stream and self._telemetry.measures
 
     def begin(self, nested: Nested) -> otel.Context:
-        """Open the span; what is inside of the call belongs into that context."""
+        """Open the span, and return the context for the code inside the call."""
         context = otel.get_current()
         if nested != "defer":
             self._is_ours = True
@@ -184,14 +185,14 @@ class _ModelCall:
         return {**known, **self._left_out.attributes}
 
     def answered(self) -> None:
-        """The first chunk is there."""
+        """Record the time of the first chunk."""
         if self._is_ours and self._request.stream:
             seconds = time.perf_counter() - self._started
             self._span.set_attribute(semconv.RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
             self._telemetry.chat_first_chunk.record(seconds, self._labels)
 
     def saw(self, update: ChatUpdate) -> None:
-        """A chunk went by."""
+        """Record a chunk."""
         if update.has_content:
             now = time.perf_counter()
             if self._chunk_at:
@@ -199,7 +200,7 @@ class _ModelCall:
             self._chunk_at = now
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
-        """Say what came of it, and end the span."""
+        """Record the outcome, and end the span."""
         usage = answer.usage if answer is not None else Usage()
         seconds = time.perf_counter() - self._started
         if self._is_ours:
@@ -239,7 +240,7 @@ class _ModelCall:
         self._telemetry.chat_duration.record(seconds, labels)
 
     def _labelled(self) -> dict[str, Value]:
-        """What all measurements of the call have in common."""
+        """Return the labels that all measurements of the call share."""
         info = self._info
         labels: dict[str, Value] = {semconv.OPERATION_NAME: "chat", semconv.PROVIDER_NAME: info.name}
         if self._model:
@@ -254,7 +255,7 @@ class _ModelCall:
 def _request_attributes(
     request: ChatRequest, info: ProviderInfo, turn: Turn | None
 ) -> dict[str, Value | Sequence[str]]:
-    """What is known before the call; set at the span's start, for samplers."""
+    """Return the attributes known before the call; set at the span's start, for samplers."""
     options = request.options
     known: dict[str, Value | Sequence[str] | None] = {
         semconv.OPERATION_NAME: "chat",

@@ -1,4 +1,5 @@
-"""The turn that is running: where warnings roll up to, and who listens. It travels in the OpenTelemetry context."""
+"""The running turn: warnings roll up to its root, and its listener gets events. It travels in the OpenTelemetry
+context."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _BESIDE = otel.create_key("chatstack-beside")
 _INEFFECTIVE = otel.create_key("chatstack-ineffective")
 _NOTHING: Mapping[str, int | float] = {}
 _WEIGHT = {"context_irreducible": 0, "context_window_exceeded": 1, "context_window_near_limit": 3}
-"""In which order a root tells its warnings; the others are in between."""
+"""Sort order of warnings on a root; all others are in between."""
 
 Listener = Callable[[ProgressEvent], None]
 
@@ -49,27 +50,27 @@ class Turn:
         self.conversation_id = conversation_id
         self.listener = listener
         self.asked = asked
-        """The messages of the round that runs, before any layer inside of its loop has seen them."""
+        """The messages of the current round, before any layer inside of its loop has seen them."""
         self.round = 0
         self._counted_by: object = None
         self.warnings: list[tuple[str, str]] = []
-        """Code and message of each, as they came; the same one once."""
+        """Code and message of each warning, in order; duplicates once."""
         self.warning_count = 0
         self.edits: list[tuple[str, str]] = []
-        """Of each, as they came, the strategy and what it came to."""
+        """Strategy and result of each edit, in order."""
         self.left_out: LeftOut | None = None
-        """By how much the last of its requests that was shortened is shorter than it came."""
+        """The difference between the last shortened request and its original."""
         self.utilization = 0.0
-        """The share of the limit that its largest context had, before it was pruned."""
+        """Share of the limit in the turn's largest context, before it was pruned."""
 
     @property
     def edit_count(self) -> int:
-        """How many edits were made in it."""
+        """Number of edits in the turn."""
         return len(self.edits)
 
     def count(self, round_number: int, loop: object, asked: Messages = ()) -> None:
-        """Say which round it is, and what it asks: the first loop that does counts them, not one within a tool or a
-        summary."""
+        """Record the round and its messages. The first loop that calls this counts the rounds, not one within a tool or
+        a summary."""
         if self._counted_by is None:
             self._counted_by = loop
         if self._counted_by is loop:
@@ -90,20 +91,20 @@ class Turn:
         self.root.set_attribute(semconv.EDIT_COUNT, self.edit_count)
 
     def shortened(self, left_out: LeftOut) -> None:
-        """Tell on the root how much less than it came is sent."""
+        """Record on the root what was left out of a request."""
         self.left_out = left_out
         self.root.set_attributes(left_out.attributes)
 
     @property
     def story(self) -> str:
-        """What was warned of, edited and left out, in one line: what matters comes first, as lists show no more."""
+        """Warnings, edits and the size left out, in one line: the essential first, as lists show no more."""
         told = [f"WARN {message} ({code})" for code, message in self.warnings_by_weight]
         told += [f"{message} ({strategy})" for strategy, message in self.edits]
         return "; ".join(told if self.left_out is None else (*told, str(self.left_out)))
 
     @property
     def warnings_by_weight(self) -> list[tuple[str, str]]:
-        """The warnings, those first that say what became of the request."""
+        """The warnings, those about the fate of the request first."""
         return sorted(self.warnings, key=lambda each: _WEIGHT.get(each[0], 2))
 
     def tell(
@@ -115,7 +116,7 @@ class Turn:
         error: str = "",
         numbers: Mapping[str, int | float] = _NOTHING,
     ) -> None:
-        """Pass a fact to the listener, if there is one."""
+        """Pass an event to the listener, if there is one."""
         if self.listener is not None:
             self.listener(
                 ProgressEvent(
@@ -131,10 +132,10 @@ class Turn:
             )
 
 
-class attached:  # noqa: N801 - read where it is used, like those of contextlib
-    """``with attached(context):`` makes an OpenTelemetry context current, also across an await.
+class attached:  # noqa: N801 - used like a function, as those of contextlib are
+    """Context manager that makes an OpenTelemetry context current, also across an await: ``with attached(context):``.
 
-    A coroutine that the collector closes runs its end in another context, where there is nothing to detach.
+    A coroutine closed by the garbage collector runs its end in another context, where there is nothing to detach.
     """
 
     __slots__ = ("_context", "_token")
@@ -151,46 +152,46 @@ class attached:  # noqa: N801 - read where it is used, like those of contextlib
 
 
 def current_turn() -> Turn | None:
-    """The turn that runs here, if any."""
+    """Return the current turn, if any."""
     return cast("Turn | None", otel.get_current().get(_TURN))
 
 
 def with_turn(turn: Turn, context: otel.Context) -> otel.Context:
-    """A context in which that turn is the current one."""
+    """Return a context in which that turn is the current one."""
     return otel.set_value(_TURN, turn, context)
 
 
 def inside(turn: Turn) -> otel.Context:
-    """The current context, in that turn and under its root."""
+    """Return the current context, in that turn and under its root."""
     return with_turn(turn, set_span_in_context(turn.root))
 
 
 def beside(span: Span) -> otel.Context:
-    """The current context under that span, for what is not the turn's own request: a summary's, or a tool's."""
+    """Return the current context under that span, for work beside the turn's own request: a summary's, or a tool's."""
     context = otel.set_value(_INEFFECTIVE, False, unmarked(set_span_in_context(span)))
     return otel.set_value(_BESIDE, current_turn(), context)
 
 
 def asked_of(turn: Turn | None) -> Messages:
-    """What the turn's round asks, where its own request is on its way; else nothing."""
+    """Return the messages of the turn's round if its own request is on its way, else ()."""
     return () if turn is None or otel.get_value(_BESIDE) is turn else turn.asked
 
 
 def of_conversation(conversation_id: str | None, attributes: Attributes) -> Attributes:
-    """The attributes of a span, and whose it is."""
+    """Return the attributes with the conversation's id added, if there is one."""
     return attributes if conversation_id is None else {**attributes, semconv.CONVERSATION_ID: conversation_id}
 
 
 def within(turn: Turn | None, attributes: Attributes) -> Attributes:
-    """The attributes of a span of that turn: whose it is, if anybody's."""
+    """Return the attributes with the id of the turn's conversation added, if there is one."""
     return attributes if turn is None else of_conversation(turn.conversation_id, attributes)
 
 
 def ineffective(context: otel.Context | None = None) -> otel.Context:
-    """A context, with the mark that it was warned that an edit of the request on its way down does not help."""
+    """Return a context with the mark that a warning was given: an edit of the request on its way down does not help."""
     return otel.set_value(_INEFFECTIVE, True, context)
 
 
 def is_ineffective() -> bool:
-    """Whether it was warned that an edit of the request on its way down does not help."""
+    """Return True if a warning was given that an edit of the request on its way down does not help."""
     return otel.get_value(_INEFFECTIVE) is True

@@ -1,4 +1,4 @@
-"""The usage that providers report, checked as it comes in: budgets, loops, spans and estimates all go by it."""
+"""Validation of reported usage as it comes in: budgets, loops, spans and estimates all rely on it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def check_usage(
     update: ChatUpdate,
     so_far: Callable[[], ChatResponse],
 ) -> ChatUpdate:
-    """Take out what is reported for that request and cannot be true: it counts as not told.
+    """Return the update without implausible usage, which counts as not reported.
 
-    It is warned of (``usage_implausible``) once per conversation.
+    Warns (``usage_implausible``) once per conversation.
     """
     usage = update.usage
     is_plain = is_modest(usage, LARGEST) and is_modest(update.overhead_usage)
@@ -53,7 +53,8 @@ def check_usage(
 
 
 def _conversation(request: ChatRequest) -> str | int:
-    """What stays the same from call to call: the id, or else what the user said first."""
+    """Return a key for the conversation that is constant over its calls: its id, or a hash of the first user
+    message."""
     turn = current_turn()
     conversation_id = request.conversation_id or (turn.conversation_id if turn is not None else None)
     return conversation_id or hash(next((each for each in request.messages if each.role == "user"), None))

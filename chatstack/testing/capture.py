@@ -1,4 +1,4 @@
-"""What was said about a call: its spans, log records and metrics, kept in memory as plain data."""
+"""A capture of telemetry: spans, log records and metrics of a call, kept in memory as plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, Span
 
 SpanTree: TypeAlias = "tuple[str, list[SpanTree]]"
-"""A span's name, and the same of each of its children."""
+"""A tree of spans: the name of one, and the trees of its children."""
 
 _Attributes: TypeAlias = Mapping[str, AnyValue]
 _Labels: TypeAlias = tuple[tuple[str, AttributeValue], ...]
@@ -59,7 +59,7 @@ class CapturedLog:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """What a metric holds for one set of labels: how often it was recorded, and the sum.
+    """The state of a metric for one set of labels: the number of measurements, and their sum.
 
     ``count`` is 0 for a counter, which does not know it.
     """
@@ -70,10 +70,10 @@ class MetricPoint:
 
 
 class TelemetryCapture:
-    """Keeps everything that ``telemetry`` is told: give that to a layer, or ``resolve`` to ``ChatStack.build``.
+    """Keeps everything that ``telemetry`` emits: give that to a layer, or ``resolve`` to ``ChatStack.build``.
 
-    Nothing global is touched, so captures do not see one another. Raises ``WiringError`` where the OpenTelemetry SDK
-    is not installed.
+    No global state is touched, so captures do not see one another. Raises ``WiringError`` if the OpenTelemetry SDK is
+    not installed.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class TelemetryCapture:
         started: list[ReadableSpan] = []
 
         class Starts(SpanProcessor):
-            """Keeps spans from their start on, so that those which never end show as well."""
+            """Keeps spans from their start on, so that unfinished ones show as well."""
 
             def on_start(self, span: Span, parent_context: Context | None = None) -> None:
                 started.append(span)
@@ -111,7 +111,7 @@ class TelemetryCapture:
         self.telemetry = Telemetry(tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
 
     def resolve(self, kind: type) -> object:
-        """A resolver that has the telemetry, and nothing else: ``stack.build(capture.resolve)``."""
+        """Resolve the telemetry, and nothing else: ``stack.build(capture.resolve)``."""
         if kind is Telemetry:
             return self.telemetry
         raise LookupError(kind)
@@ -127,18 +127,18 @@ class TelemetryCapture:
         return tuple(span.name for span in tuple(self._started) if span.end_time is None)
 
     def span(self, name: str) -> CapturedSpan:
-        """The one span of that name. Raises ``AssertionError`` if there is none, or more than one."""
+        """Return the one span of that name. Raises ``AssertionError`` if there is none, or more than one."""
         found = self.spans_named(name)
         if len(found) != 1:
             raise AssertionError(f"{len(found)} spans are called {name!r}; all: {[span.name for span in self.spans]}")
         return found[0]
 
     def spans_named(self, name: str) -> tuple[CapturedSpan, ...]:
-        """All spans of that name, in the order in which they began."""
+        """Return all spans of that name, in the order in which they began."""
         return tuple(span for span in self.spans if span.name == name)
 
     def tree(self) -> list[SpanTree]:
-        """The names of all spans, each with those inside it: ``[("invoke_agent chat", [("chat gpt", [])])]``."""
+        """Return the names of all spans, each with those inside it: ``[("invoke_agent chat", [("chat gpt", [])])]``."""
         spans = self.spans
         nodes: dict[int, SpanTree] = {span.span_id: (span.name, []) for span in spans}
         roots: list[SpanTree] = []
@@ -170,7 +170,7 @@ class TelemetryCapture:
         )
 
     def metric(self, name: str) -> tuple[MetricPoint, ...]:
-        """What a metric holds, for each set of labels that it was recorded with; empty if it never was."""
+        """Return the state of a metric for each set of labels; empty if it was never recorded."""
         points: list[MetricPoint] = []
         for (metric, labels), (count, total) in self._totals().items():
             count_before, total_before = self._before.get((metric, labels), (0, 0))
@@ -179,7 +179,7 @@ class TelemetryCapture:
         return tuple(points)
 
     def said(self) -> str:
-        """All that was told, as one text: to search it for what must never be in it."""
+        """Return everything captured as one text, to search it for secrets."""
         metrics = [(name, labels) for name, labels in self._totals()]
         return "\n".join(map(repr, (*self.spans, *self.logs, *metrics)))
 
@@ -190,7 +190,7 @@ class TelemetryCapture:
         self._before = self._totals()
 
     def _totals(self) -> dict[tuple[str, _Labels], tuple[int, float]]:
-        """All metrics, by name and labels: how often each was recorded, and the sum."""
+        """Return count and sum of all metrics, by name and labels."""
         from opentelemetry.sdk.metrics.export import HistogramDataPoint, NumberDataPoint
 
         totals: dict[tuple[str, _Labels], tuple[int, float]] = {}

@@ -1,4 +1,4 @@
-"""The part of the contract that is about what is sent and what is answered."""
+"""The part of the layer contract about requests and answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MessageContract(LayerUnderTest):
     def _exchange(
         self, history: tuple[Message, ...], answers: tuple[Answer, ...], *, stream: bool
     ) -> dict[str, object]:
-        """All that can be seen of one call."""
+        """Return everything observable of one call."""
         inner, capture = ScriptedClient(answers), TelemetryCapture()
         response = asyncio.run(self.ask(inner, history, stream=stream, telemetry=capture.telemetry))
         numbers = {span.span_id: number for number, span in enumerate(capture.spans)}

@@ -1,4 +1,4 @@
-"""The part of the contract that is about errors, and about streams that end before their end."""
+"""The part of the layer contract about errors, and about streams that are stopped early."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chatstack.values.responses import ChatUpdate
 
 
 class StreamContract(LayerUnderTest):
-    """Errors surface where they happen; whatever stops a call leaves nothing behind."""
+    """Errors surface where they happen; a stopped call leaves nothing behind."""
 
     def test_what_inner_raises_before_its_answer_is_raised_by_send(self) -> None:
         for error in (KeyError("unheard of"), *(() if self.recovers else (ServerError("down"),))):
@@ -30,7 +30,7 @@ class StreamContract(LayerUnderTest):
             with watch.step("send"):
                 try:
                     await client.send(a_request(stream=stream))
-                except Exception as found:  # noqa: BLE001 - whatever it is, its type is looked at
+                except Exception as found:  # noqa: BLE001 - any error: its type is checked
                     raised = found
             same(type(raised), type(error), "what send raises")
             same(await watch.found(), [], "left behind by a refused call")
@@ -50,7 +50,7 @@ class StreamContract(LayerUnderTest):
                 try:
                     async for update in stream:
                         updates.append(update)
-                except Exception as found:  # noqa: BLE001 - whatever it is, its type is looked at
+                except Exception as found:  # noqa: BLE001 - any error: its type is checked
                     raised = found
             same(type(raised), type(error), f"what the stream raises, read {when}")
         await stream.aclose()
@@ -140,7 +140,7 @@ class StreamContract(LayerUnderTest):
 
 
 async def _stopped(client: ChatClient, count: int, watch: LeftoverWatch, *, closes: bool) -> None:
-    """Read so many updates, then close the stream, again and again, or let go of it."""
+    """Read so many updates, then close the stream again and again, or drop it."""
     with watch.step("send"):
         stream = await client.send(a_request())
     for _ in range(count):

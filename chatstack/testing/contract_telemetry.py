@@ -1,4 +1,4 @@
-"""The part of the contract that is about what is said of a call, and about telemetry that is down."""
+"""The part of the layer contract about telemetry, and about telemetry that is down."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chatstack.values.messages import Message
 
 
 class TelemetryContract(LayerUnderTest):
-    """No text of a message is ever told, and no call is the worse for telemetry that fails."""
+    """No text of a message gets into telemetry, and failing telemetry affects no call."""
 
     def test_no_text_of_a_message_or_an_error_is_told(self) -> None:
         refused = ServerError(f"{CANARY} is not allowed")

@@ -1,4 +1,4 @@
-"""What the layer contract sends and hears: conversations of every shape, answers, tools, and a client that echoes."""
+"""Test data of the layer contract: conversations of every shape, answers, tools, and a client that echoes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate, Usage
 
 CANARY = "canary-7f3a9c"
-"""In every text that the contract sends or hears; it must never be found in telemetry."""
+"""A marker in every text of the contract; it must never be found in telemetry."""
 
 
 def _long(text: str) -> str:
@@ -87,7 +87,7 @@ HISTORIES: Mapping[str, tuple[Message, ...]] = MappingProxyType(
         ),
     }
 )
-"""Conversations by what is special about them: well-formed ones, and such as callers really send."""
+"""Conversations by their peculiarity: well-formed ones, and ill-formed ones as callers really send them."""
 
 ANSWERS: Mapping[str, tuple[Answer, ...]] = MappingProxyType(
     {
@@ -101,7 +101,7 @@ ANSWERS: Mapping[str, tuple[Answer, ...]] = MappingProxyType(
         "nothing": ("",),
     }
 )
-"""What the model says, round by round. ``lookup`` and ``broken`` are in ``TOOLS``."""
+"""Answers of the model, round by round. ``lookup`` and ``broken`` are in ``TOOLS``."""
 
 
 async def lookup(what: str) -> str:
@@ -116,13 +116,13 @@ async def broken(what: str) -> str:
 
 
 TOOLS = (lookup, broken)
-"""For layers that run tools: what the answers call."""
+"""The tools that the answers call, for layers that run tools."""
 
 
 class EchoClient(ChatFronts):
-    """Says which conversation it hears: the number in angle brackets of the latest user message.
+    """A client that answers with the number of the conversation: the one in angle brackets in the latest user message.
 
-    Where tools are declared, it calls ``lookup`` with it first.
+    If tools are declared, it calls ``lookup`` with it first.
     """
 
     def __init__(self) -> None:
@@ -148,12 +148,12 @@ class EchoClient(ChatFronts):
 
 
 def numbered(number: int) -> list[Message]:
-    """A conversation that says its number in every message."""
+    """Return a conversation with its number in every message."""
     text = f"<{number}> " * 12
     return [Message.user(text), *(Message.assistant(text) for _ in range(8)), Message.user(text)]
 
 
 def numbers_in(messages: Sequence[Message]) -> set[int]:
-    """The numbers of the conversations that these messages belong to."""
+    """Return the numbers of the conversations that these messages belong to."""
     texts = [part.text for message in messages for part in message.parts if isinstance(part, Text | ToolResult)]
     return {int(each) for text in texts for each in re.findall(r"<(\d+)>", text)}

@@ -1,4 +1,4 @@
-"""One call through the layer under test, and what came of it: what all parts of the contract stand on."""
+"""One call through the layer under test, and its outcome: the base of all parts of the contract."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS = 30.0
 
 
 class LayerUnderTest:
-    """How a layer is made, and what is sent through it. See ``LayerContract``."""
+    """The layer under test, and its test data. See ``LayerContract``."""
 
     edits: ClassVar[bool] = False
     recovers: ClassVar[bool] = False
@@ -33,11 +33,11 @@ class LayerUnderTest:
     answers: ClassVar[Mapping[str, tuple[Answer, ...]]] = ANSWERS
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
-        """The layer under test, fresh, around ``inner``."""
+        """Return the layer under test, fresh, around ``inner``."""
         raise NotImplementedError(f"{type(self).__name__}: write make(self, inner, telemetry)")
 
     def cases(self) -> Iterator[tuple[str, tuple[Message, ...], tuple[Answer, ...]]]:
-        """Every history with every answer, and a name for the two."""
+        """Yield every history with every answer, and a name for the pair."""
         for shape, history in self.histories.items():
             for kind, answers in self.answers.items():
                 yield f"{shape}, answered by {kind}", history, answers
@@ -51,7 +51,7 @@ class LayerUnderTest:
         telemetry: Telemetry | None = None,
         updates: list[ChatUpdate] | None = None,
     ) -> ChatResponse:
-        """One call by one of the two fronts, through a fresh layer; ``updates`` gets what was streamed."""
+        """Make one call by one of the two fronts, through a fresh layer; ``updates`` collects the streamed ones."""
         client = Fronted(self.make(inner, telemetry or silent_telemetry()))
         heard = [] if updates is None else updates
         try:
@@ -67,7 +67,7 @@ class LayerUnderTest:
 
 
 class Fronted(ChatFronts):
-    """Gives its fronts to a layer that has nothing but ``send``."""
+    """Adds the fronts to a layer that has only ``send``."""
 
     def __init__(self, inner: ChatClient) -> None:
         self.inner = inner
@@ -83,7 +83,7 @@ class Fronted(ChatFronts):
 
 
 def a_request(*, stream: bool = True) -> ChatRequest:
-    """A request as a front makes it."""
+    """Return a request as a front makes it."""
     return ChatRequest((Message.user("hello"),), stream=stream)
 
 

@@ -1,6 +1,6 @@
-"""Generated messages, odd ones included, for property tests: what comes out of models, tools, forms and old files.
+"""Generated messages, odd ones included, for property tests: as they come from models, tools, forms and old files.
 
-Needs hypothesis, which chatstack does not bring.
+Needs hypothesis, which chatstack does not install.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROPERTY = settings(
     deadline=datetime.timedelta(seconds=5),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-"""The same examples on every run and every machine."""
+"""Hypothesis settings: the same examples on every run and every machine."""
 
 TEXTS = st.one_of(st.sampled_from(["", "sun", "日 ☀", "{}", " "]), st.text(max_size=8))
 IDS = st.sampled_from(["", "a", "b", "c"])

@@ -1,4 +1,4 @@
-"""What a call must not leave behind: open streams, tasks, spans, context, complaints."""
+"""Detection of what a call must not leave behind: open streams, tasks, spans, context variables, complaints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_STEPS = 1_000
 
 
 class LeftoverWatch:
-    """Looks on at calls, and tells what they left behind. Make it inside the running loop."""
+    """Watches calls, and reports what they left behind. Make it inside the running loop."""
 
     def __init__(self, inner: ScriptedClient, capture: TelemetryCapture) -> None:
         self._inner = inner
@@ -33,7 +33,7 @@ class LeftoverWatch:
 
     @contextmanager
     def step(self, what: str) -> Generator[None]:
-        """One step of a call: context variables must be the same after it as before."""
+        """Check one step of a call: context variables must be the same after it as before."""
         before = _variables()
         try:
             yield
@@ -42,10 +42,10 @@ class LeftoverWatch:
                 self._found.append(f"{what} leaks a context variable")
 
     async def found(self) -> list[str]:
-        """What is left behind now; a span that was stopped, and says that this is an error, counts as well."""
+        """Return everything left behind up to now, also a span with an error status though it was only stopped."""
         await _settle()
         found = self.now()
-        if found:  # what a cycle keeps is not left behind: look again without it
+        if found:  # objects in a reference cycle do not count: collect them, and look again
             gc.collect()
             await _settle()
             found = self.now()
@@ -54,7 +54,7 @@ class LeftoverWatch:
         return found
 
     def now(self) -> list[str]:
-        """What is left behind this very moment, before the loop and the collector had their say."""
+        """Return everything left behind at this moment, before the loop and the garbage collector clean up."""
         found: list[str] = []
         if self._inner.open_streams:
             found.append(f"{self._inner.open_streams} streams of the inner client are open")
@@ -66,7 +66,7 @@ class LeftoverWatch:
 
 
 async def _settle() -> None:
-    """Let the loop close what was dropped, which takes it a few rounds."""
+    """Let the loop close dropped streams, which takes it a few rounds."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -88,7 +88,7 @@ async def cancelled_at(step: int, run: Callable[[], Awaitable[object]]) -> bool 
 
 
 async def cancelled_everywhere(run: Callable[[], Awaitable[object]], watch: LeftoverWatch) -> list[str]:
-    """Cancel a call at every step that it has; what each left behind."""
+    """Cancel a call at each of its steps, and return what was left behind each time."""
     found: list[str] = []
     for step in range(_MAX_STEPS):
         stopped = await cancelled_at(step, run)
@@ -102,7 +102,7 @@ async def cancelled_everywhere(run: Callable[[], Awaitable[object]], watch: Left
 
 @contextmanager
 def complaints() -> Generator[list[str]]:
-    """What OpenTelemetry complains of meanwhile: a span ended twice, a context detached in the wrong place."""
+    """Collect OpenTelemetry's own complaints: a span ended twice, a context detached in the wrong place."""
     heard: list[str] = []
 
     class Listener(logging.Handler):
@@ -123,5 +123,5 @@ def _was_stopped(span: CapturedSpan) -> bool:
 
 
 def _variables() -> dict[contextvars.ContextVar[Any], int]:
-    """The context variables, by the identity of what they hold."""
+    """Return the context variables, by the identity of their values."""
     return {variable: id(value) for variable, value in contextvars.copy_context().items()}

@@ -1,4 +1,4 @@
-"""Telemetry that has nobody to tell: no SDK, exporters that fail, exporters that hang."""
+"""Telemetry that is down: no SDK, exporters that fail, exporters that hang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatstack.telemetry.emission import Telemetry
 
 
 def silent_telemetry() -> Telemetry:
-    """What there is where no OpenTelemetry SDK is configured."""
+    """Return telemetry as it is when no OpenTelemetry SDK is configured."""
     return Telemetry(
         tracer_provider=trace.NoOpTracerProvider(),
         meter_provider=metrics.NoOpMeterProvider(),
@@ -22,7 +22,7 @@ def silent_telemetry() -> Telemetry:
 
 @contextmanager
 def failing_telemetry(*, hangs: bool = False) -> Generator[Telemetry]:
-    """A real SDK whose exporters raise whatever they are given, or, with ``hangs``, do not return until the end."""
+    """Yield telemetry of a real SDK whose exporters raise, or, with ``hangs``, do not return until the end."""
     from opentelemetry.sdk._logs import LoggerProvider
     from opentelemetry.sdk._logs.export import (
         BatchLogRecordProcessor,

@@ -1,4 +1,4 @@
-"""The part of the provider contract that is about answers."""
+"""The part of the provider contract about answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AnswerContract(ProviderUnderTest):
             )
 
     def test_the_deltas_add_up_to_the_finished_message(self) -> None:
-        """What was shown is what is kept: texts joined are the message's, pieces of arguments the call's."""
+        """Deltas and the message agree: texts joined are the message's, pieces of arguments the call's."""
         for name, said in self._cases().items():
             for updates, response in self._both(said):
                 same("".join(each.text for each in updates), response.text, f"{name}: the text of all deltas, joined")
@@ -152,7 +152,8 @@ class AnswerContract(ProviderUnderTest):
             )
 
     def test_half_a_character_in_an_answer_does_not_end_the_conversation(self) -> None:
-        """A model may break off within a character (a lone surrogate); what is kept of it can be sent again."""
+        """A model may break off within a character (a lone surrogate); the kept part of its answer can be sent
+        again."""
         for _, response in self._both(self._said("half \ud83d and more")):
             try:
                 (request,) = run(self.arrived(a_request(Message.user("hello"), *response.messages, Message.user("on"))))
@@ -200,12 +201,12 @@ class AnswerContract(ProviderUnderTest):
         }
 
     def _both(self, said: ModelAnswer) -> tuple[Answered, Answered]:
-        """That answer, streamed and not."""
+        """Return the outcome of that answer, streamed and not."""
         return self.answered(said, stream=True)[0], self.answered(said, stream=False)[0]
 
 
 def _seen(response: ChatResponse) -> dict[str, object]:
-    """What both ways of asking have to agree on; arguments of calls as values."""
+    """Return what both ways of asking must agree on; arguments of calls as values."""
     parts = [
         (part.id, part.name, _value(part.arguments), part.extra_json) if isinstance(part, ToolCall) else part
         for message in response.messages
@@ -216,7 +217,7 @@ def _seen(response: ChatResponse) -> dict[str, object]:
 
 
 def _value(arguments: str) -> object:
-    """The arguments as a value: white space between them is the API's business."""
+    """Return the arguments as a value: white space between them is up to the API."""
     try:
         return json.loads(arguments or "{}")
     except ValueError:

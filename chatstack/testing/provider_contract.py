@@ -61,15 +61,15 @@ __all__ = ["ModelAnswer", "ProviderContract", "ProviderSettings", "ServerRefusal
 class ProviderContract(AnswerContract, RequestContract, FailureContract):
     """Promises of every provider. Subclass it as ``Test...``, write ``make``, ``answer`` and ``refusal``, run pytest.
 
-    It asks that an answer is the same streamed and not, comes as it is made, whole, and once; that calls keep ids and
-    arguments; that usage and finish reason are told; that history, tools, instructions and every option arrive, as the
-    same bytes each time, or are refused by name; that what the client does not know goes back as it came; that every
-    refusal is the error that fits, raised by ``send``; that a stream that is cut is no short answer; that cancelled and
-    closed calls let go of their connections; and that neither key nor prompt is in an error or a repr.
+    The checks: an answer is the same streamed and not, arrives while it is made, whole, and once; calls keep ids and
+    arguments; usage and finish reason are reported; history, tools, instructions and every option arrive, as the same
+    bytes each time, or are refused by name; content unknown to the client goes back as it came; every refusal is the
+    matching error, raised by ``send``; a stream that is cut is no short answer; cancelled and closed calls release
+    their connections; neither key nor prompt is in an error or a repr.
 
-    What an API does not have is said by class attributes: ``usage`` are the tokens that it reports, ``finish_reasons``
-    and ``refusals`` those that it knows, ``has_call_ids = False`` says that calls have none, ``keeps_unknown = False``
-    that nothing may be sent back to it that it has not announced. ``left_out`` names options that the client does not
-    send and whose documentation says so. ``failure_in_stream`` may be left out. ``patience_seconds`` is how long a
-    check waits for what should happen at once. Every check is a plain method that raises ``AssertionError``.
+    Class attributes declare what an API does not have: ``usage`` are the tokens that it reports, ``finish_reasons`` and
+    ``refusals`` those that it knows, ``has_call_ids = False`` says that calls have none, ``keeps_unknown = False`` that
+    nothing may be sent back to it that it has not announced. ``left_out`` names options that the client does not send
+    and whose documentation says so. ``failure_in_stream`` may be left out. ``patience_seconds`` is how long a check
+    waits for what should happen at once. Every check is a plain method that raises ``AssertionError``.
     """

@@ -1,4 +1,5 @@
-"""What the author of a provider supplies, and one call through the client: what all parts of its contract stand on."""
+"""The hooks that a provider's author supplies, and one call through the client: the base of all parts of its
+contract."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ T = TypeVar("T")
 RefusalKind: TypeAlias = Literal["authentication", "rate_limit", "overflow", "bad_request", "server"]
 KEY = "contract-key-5e1f0b7a93"
 PROMPT = "the-words-of-the-user-71c2"
-"""What is asked. No error may hold it, though servers quote it."""
+"""The prompt of the requests. No error may contain it, though servers quote it."""
 _SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
-    """What the client under test is made with. It must not retry: each refusal is looked at."""
+    """Constructor settings of the client under test. It must not retry: each refusal is checked."""
 
     base_url: str
     api_key: str = KEY
@@ -39,10 +40,10 @@ class ProviderSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAnswer:
-    """What the model says in one answer, to be written in the form of the API.
+    """One answer of the model, to be written in the form of the API.
 
-    ``usage`` counts as ours does: what came from the cache is a part of the input. ``unknown``, where it is not "", is
-    text for a field, or an item, of which the client knows nothing and which a later request has to hold again.
+    ``usage`` counts as ours does: cache reads are a part of the input. ``unknown``, if it is not "", is text for a
+    field, or an item, that the client does not know, and that a later request has to contain again.
     """
 
     text: str = ""
@@ -54,10 +55,10 @@ class ModelAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRefusal:
-    """Why the server refuses a request, to be written as the API's error.
+    """A refusal by the server, to be written as the API's error.
 
     ``message`` belongs into the text of the error: it quotes the prompt and the key, as servers do. ``actual_tokens``
-    and ``limit_tokens`` are told by an overflow, None where the server tells no sizes; ``retry_after_seconds`` by a
+    and ``limit_tokens`` belong to an overflow, None where the server reports no sizes; ``retry_after_seconds`` to a
     rate limit.
     """
 
@@ -76,7 +77,7 @@ class Answered(NamedTuple):
 
 
 class ProviderUnderTest:
-    """How a client is made, and what its server says. See ``ProviderContract``."""
+    """The client under test, and the replies of its server. See ``ProviderContract``."""
 
     usage: ClassVar[Usage] = Usage(120, 34, 100)
     refusals: ClassVar[tuple[RefusalKind, ...]] = get_args(RefusalKind)
@@ -87,26 +88,26 @@ class ProviderUnderTest:
     patience_seconds: ClassVar[float] = 5.0
 
     def make(self, settings: ProviderSettings) -> ChatClient:
-        """The client under test, fresh, which does not retry."""
+        """Return the client under test, fresh; it must not retry."""
         raise NotImplementedError(f"{type(self).__name__}: write make(self, settings): a client that does not retry")
 
     def answer(self, said: ModelAnswer, *, stream: bool) -> ServerReply:
-        """The reply by which the server gives that answer: whole, or as a stream in at least three pieces."""
+        """Return the server's reply for that answer: whole, or as a stream in at least three pieces."""
         raise NotImplementedError(f"{type(self).__name__}: write answer(self, said, *, stream): a ServerReply")
 
     def refusal(self, said: ServerRefusal) -> ServerReply:
-        """The reply by which the server refuses a request: status, headers, and the body of the error."""
+        """Return the server's reply that refuses a request: status, headers, and the body of the error."""
         raise NotImplementedError(f"{type(self).__name__}: write refusal(self, said): a ServerReply")
 
     def failure_in_stream(self) -> bytes | None:
-        """The piece by which the server says, in the middle of a stream, that it failed; None if it has none."""
+        """Return the piece of a stream in which the server reports a failure; None if the API has none."""
         return None
 
     @asynccontextmanager
     async def serving(
         self, script: Delivery | Callable[[ReceivedRequest], Delivery], *, timeout_seconds: float = 20.0
     ) -> AsyncGenerator[tuple[ChatClient, ScriptedServer], None]:
-        """A client, and the server that it asks; both are closed at the end."""
+        """Yield a client, and its server; both are closed at the end."""
         async with ScriptedServer(script if callable(script) else partial(always, script)) as server:
             client = self.make(ProviderSettings(base_url=server.base_url, timeout_seconds=timeout_seconds))
             try:
@@ -117,19 +118,19 @@ class ProviderUnderTest:
     async def outcomes(
         self, deliveries: Iterable[Delivery], *, stream: bool, timeout_seconds: float = 20.0
     ) -> list[Answered | Exception]:
-        """What comes of calls that are answered so, one after the other, by one client."""
+        """Return the outcomes of calls by one client, one after the other, each with one of these deliveries."""
         found: list[Answered | Exception] = []
         async with self.serving(Delivery(None), timeout_seconds=timeout_seconds) as (client, server):
             for delivery in deliveries:
                 server.script = partial(always, delivery)
                 try:
                     found.append(await read(await client.send(a_request(stream=stream))))
-                except Exception as error:  # noqa: BLE001 - whatever it is, the caller looks at it
+                except Exception as error:  # noqa: BLE001 - the caller checks the error
                     found.append(error)
         return found
 
     def answered(self, *said: ModelAnswer, stream: bool) -> list[Answered]:
-        """What the client makes of these answers."""
+        """Return these answers as the client reads them."""
         found: list[Answered] = []
         for each in run(self.outcomes([Delivery(self.answer(each, stream=stream)) for each in said], stream=stream)):
             if not isinstance(each, Answered):
@@ -138,7 +139,7 @@ class ProviderUnderTest:
         return found
 
     async def arrived(self, *requests: ChatRequest) -> list[ReceivedRequest]:
-        """What arrives at the server, for each of these requests."""
+        """Send these requests, and return each as it arrives at the server."""
 
         def script(request: ReceivedRequest) -> Delivery:
             is_streamed = requests[len(server.requests) - 1].stream
@@ -151,12 +152,12 @@ class ProviderUnderTest:
 
 
 def always(delivery: Delivery, request: ReceivedRequest) -> Delivery:
-    """Return that delivery, whatever is asked."""
+    """Return that delivery for every request."""
     return delivery
 
 
 def run(work: Coroutine[object, object, T]) -> T:
-    """Run it in an event loop of its own, at most a minute."""
+    """Run a coroutine in an event loop of its own, for a minute at most."""
 
     async def limited() -> T:
         async with asyncio.timeout(_SECONDS):
@@ -166,7 +167,7 @@ def run(work: Coroutine[object, object, T]) -> T:
 
 
 def a_request(*messages: Message, stream: bool = False, options: ChatOptions | None = None) -> ChatRequest:
-    """A request, about the prompt if no messages are given."""
+    """Return a request, with the prompt if no messages are given."""
     return ChatRequest(messages or (Message.user(PROMPT),), options or ChatOptions(), None, stream)
 
 

@@ -1,4 +1,4 @@
-"""The part of the provider contract that is about refusals, broken connections, and what must not be told."""
+"""The part of the provider contract about refusals, broken connections, and secrets in errors."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ _TEXT = "one two three four"
 
 
 class FailureContract(ProviderUnderTest):
-    """Refusals are the error that fits, raised by ``send``; nothing is cut short, kept open, or told."""
+    """Refusals are the matching error, raised by ``send``; nothing is cut short, kept open, or revealed."""
 
     def test_a_refusal_is_the_error_that_fits(self) -> None:
-        """Whoever retries, prunes or falls back goes by the class of the error, not by the words of an API."""
+        """Every kind of refusal has its class of error: layers that retry, prune or fall back rely on it, not on an
+        API's words."""
         for said, error in self._errors_of(*map(_refusal, self.refusals)):
             same(type(error).__name__, _ERRORS[said.kind].__name__, f"the error of a refusal of the kind {said.kind!r}")
 
@@ -98,7 +99,7 @@ class FailureContract(ProviderUnderTest):
             same(str(pickle.loads(pickle.dumps(error))), str(error), f"{said.kind}: the error, pickled and read")
 
     def test_an_error_quotes_neither_prompt_nor_key(self) -> None:
-        """What the server said may quote both; it stays on the cause, never in the text of the error."""
+        """The server's text may quote both; it stays on the cause, never in the text of the error."""
         for said, error in self._errors_of(*map(_refusal, self.refusals)):
             for secret, name in ((PROMPT, "prompt"), (KEY, "key")):
                 expect(secret not in f"{error} {error!r} {error.code}", f"{said.kind}: the error quotes the {name}")
@@ -110,7 +111,7 @@ class FailureContract(ProviderUnderTest):
             same(type(error).__name__, ProviderTimeoutError.__name__, "the error when the server does not answer")
 
     def test_a_server_that_cannot_be_reached_is_a_connection_error(self) -> None:
-        """Nobody listens, or the connection is closed before a word was said."""
+        """Nothing listens, or the connection is closed before the first byte."""
         lost = self._errors([Delivery(None, then="cut")], stream=False)
         for error in (_provider_error(run(self._nobody_there())), *lost):
             same(type(error).__name__, ProviderConnectionError.__name__, "the error when there is no connection")
@@ -121,7 +122,7 @@ class FailureContract(ProviderUnderTest):
         client = self.make(ProviderSettings(base_url=f"http://127.0.0.1:{port}"))
         try:
             return await read(await client.send(a_request()))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at
+        except Exception as error:  # noqa: BLE001 - any error: it is checked
             return error
         finally:
             await closed(client)
@@ -157,7 +158,7 @@ class FailureContract(ProviderUnderTest):
                         _provider_error(found)
 
     def test_a_failure_in_the_middle_of_a_stream_is_an_error(self) -> None:
-        """What the server says of it inside the stream is read, and not taken for the end of the answer."""
+        """The server's report inside the stream is read, and not taken for the end of the answer."""
         event = self.failure_in_stream()
         if event is None:
             return
@@ -171,7 +172,7 @@ class FailureContract(ProviderUnderTest):
         expect(PROMPT not in str(error) and KEY not in str(error), "the error quotes what the server said")
 
     def test_a_cancelled_call_closes_its_connection(self) -> None:
-        """Whether it waits for the answer or for the next piece, the server is not left talking to nobody."""
+        """The connection is closed, both before the answer and between two pieces of a stream."""
         for stream in (False, True):
             run(self._cancelled(Delivery(None, then="hold"), "before the answer", stream=stream))
         run(self._cancelled(self._held(), "in the middle of a stream", stream=True))
@@ -191,7 +192,7 @@ class FailureContract(ProviderUnderTest):
             expect(gone, f"cancelled {when}: the connection to the server is still open")
 
     def test_a_closed_stream_closes_its_connection(self) -> None:
-        """Who has read enough does not pay for the rest."""
+        """Closing a stream early stops the server, so that the rest is not paid for."""
 
         async def work() -> None:
             async with self.serving(self._held()) as (client, server):
@@ -256,7 +257,7 @@ class FailureContract(ProviderUnderTest):
         return Delivery(reply, len(reply.pieces) - 1, "hold")
 
     def _errors_of(self, *said: ServerRefusal) -> Iterator[tuple[ServerRefusal, ProviderError]]:
-        """What calls raise that are refused so, streamed and not."""
+        """Yield the errors of calls with these refusals, streamed and not."""
         deliveries = [Delivery(self.refusal(each)) for each in said]
         for stream in (False, True):
             yield from zip(said, self._errors(deliveries, stream=stream), strict=True)
@@ -281,7 +282,7 @@ def _refusal(
 
 
 def _provider_error(outcome: object) -> ProviderError:
-    """The outcome of a call, if it is an error of the tree."""
+    """Return the outcome of a call, if it is a ``ProviderError``."""
     if isinstance(outcome, ProviderError):
         return outcome
     if isinstance(outcome, Exception):
@@ -291,5 +292,5 @@ def _provider_error(outcome: object) -> ProviderError:
 
 
 def _begun(reply: ServerReply, count: int, *more: bytes) -> ServerReply:
-    """So many pieces of that reply, and what comes in the place of the others."""
+    """Return so many pieces of that reply, with others in place of the rest."""
     return ServerReply((*reply.pieces[:count], *more), reply.status, reply.content_type, reply.headers)

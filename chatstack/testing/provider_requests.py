@@ -1,4 +1,4 @@
-"""The part of the provider contract that is about what reaches the server."""
+"""The part of the provider contract about requests as the server receives them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _OPTIONS: dict[str, object] = {
 
 
 class RequestContract(ProviderUnderTest):
-    """All that is asked arrives, the same bytes for the same request, or is refused by name."""
+    """Everything in a request arrives, the same bytes for the same request, or is refused by name."""
 
     def test_the_history_arrives_in_its_order(self) -> None:
         """Texts, arguments of calls and results of tools reach the server in the order of the messages."""
@@ -118,7 +118,7 @@ class RequestContract(ProviderUnderTest):
             expect(mark in words, f"{mark} of options.extra is not in the request")
 
     def test_pictures_and_files_arrive_or_are_refused(self) -> None:
-        """What the API has no form for is an ``InputError``, never a message without it."""
+        """A part without a form in the API is an ``InputError``, never a message without it."""
         for name, part in _MEDIA.items():
             try:
                 words = self._words(Message("user", (Text("look"), part)))
@@ -140,7 +140,7 @@ class RequestContract(ProviderUnderTest):
         expect(_FOREIGN not in words, "what belongs to another provider is in the request")
 
     def test_the_same_request_is_the_same_bytes(self) -> None:
-        """Caches of prompts go by bytes: nothing in the body depends on the time, the process or the order of sets."""
+        """Prompt caches go by bytes: nothing in the body depends on the time, the process or the order of sets."""
         options = ChatOptions(tools=(_TOOL,), instructions="mark-instructions", output_schema=self._schema())
         first, again = run(self.arrived(*[a_request(*_HISTORY, options=options)] * 2))
         (anew,) = run(self.arrived(a_request(*_HISTORY, options=options)))
@@ -148,7 +148,7 @@ class RequestContract(ProviderUnderTest):
         same(anew.body, first.body, "the body of the same request by another client")
 
     def test_a_history_that_grows_keeps_the_bytes_of_its_beginning(self) -> None:
-        """What was sent once is sent the same when more follows it."""
+        """Messages that were sent once are sent the same when more follow."""
         options = ChatOptions(tools=(_TOOL,))
         more = (Message.assistant("mark-seventh"), Message.user("mark-eighth"))
         short, long = run(self.arrived(*(a_request(*each, options=options) for each in (_HISTORY, _HISTORY + more))))
@@ -173,7 +173,7 @@ class RequestContract(ProviderUnderTest):
         expect(KEY not in request.words, "the key is in the body of the request")
 
     def test_what_cannot_be_sent_is_refused_before_anything_is_sent(self) -> None:
-        """A request of nothing but white space, and half a character, are an ``InputError`` that quotes nothing."""
+        """A request of nothing but white space, and a lone surrogate, are an ``InputError`` that quotes nothing."""
         half = Message("assistant", (Text(f"{PROMPT} \ud83d"),))
         requests = {
             "no messages": ChatRequest(()),

@@ -52,8 +52,8 @@ def event_bytes(event: object, *, is_named: bool = False) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How much of a reply is sent, and what then: the body ends in good order, the connection is cut, or all is quiet
-    until the server is released. No reply at all where ``reply`` is None."""
+    """The delivered part of a reply, and what follows it: the body ends in good order, the connection is cut, or
+    nothing more comes until the server is released. ``reply=None`` sends nothing at all."""
 
     reply: ServerReply | None
     pieces: int | None = None
@@ -70,7 +70,7 @@ class ReceivedRequest:
 
     @property
     def words(self) -> str:
-        """All texts, names and numbers in the body, in order, a line each; the body itself where it is no JSON."""
+        """All texts, names and numbers in the body, in order, a line each; the body itself if it is no JSON."""
         try:
             return "\n".join(_words(msgspec.json.decode(self.body)))
         except msgspec.DecodeError:
@@ -95,9 +95,9 @@ def _words(value: object) -> Iterator[str]:
 
 
 class ScriptedServer:
-    """Listens on a free port of 127.0.0.1 while it is entered: ``async with ScriptedServer(script) as server``.
+    """A server on a free port of 127.0.0.1 while it is entered: ``async with ScriptedServer(script) as server``.
 
-    ``script`` says for each request how it is answered, and may be replaced. ``requests`` are those that arrived,
+    ``script`` returns the delivery for each request, and may be replaced. ``requests`` are those that arrived,
     ``open_connections`` counts the connections that are open now. ``release()`` ends the silence of held replies.
     """
 
@@ -116,7 +116,7 @@ class ScriptedServer:
 
     @property
     def open_connections(self) -> int:
-        """How many connections clients have open now."""
+        """Number of connections that clients have open now."""
         return len(self._writers)
 
     def release(self) -> None:
@@ -124,10 +124,10 @@ class ScriptedServer:
         self._released.set()
 
     async def until(self, is_so: Callable[[], bool], seconds: float) -> bool:
-        """Wait until that is so, at most so many seconds; False if it never was."""
+        """Wait until the condition is true, for so many seconds at most; False if it never was."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not is_so():  # noqa: ASYNC110 - of what is waited for, nobody else tells
+                while not is_so():  # noqa: ASYNC110 - no event announces the condition
                     await asyncio.sleep(0.005)
         return is_so()
 
@@ -172,7 +172,7 @@ class ScriptedServer:
         if delivery.then == "hold" and not await self._was_released(reader):
             return False
         if reply is None or delivery.then == "cut":
-            await asyncio.sleep(0.01)  # what was written is on its way before the connection goes
+            await asyncio.sleep(0.01)  # lets the written bytes go out before the connection closes
             return False
         for piece in reply.pieces[len(pieces) :] if delivery.then == "hold" else ():
             writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))

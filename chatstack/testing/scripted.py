@@ -22,12 +22,12 @@ _FINISHES = frozenset({"length", "refused", "paused"})
 
 
 class ScriptedClient(ChatFronts):
-    """Plays its answers in order, the last one again and again, and keeps every request in ``requests``.
+    """Plays its answers in order, repeating the last one, and keeps every request in ``requests``.
 
-    Text is streamed word by word. An exception in the place of an answer is raised by ``send``; inside a list it
-    breaks the stream at that point. ``open_streams`` counts what has not been closed or read to its end.
-    ``delay_seconds`` passes before every update. Usage is what ``counter`` counts, characters divided by four unless
-    one is given: it counts what a layer counts that is given none.
+    Text is streamed word by word. An exception in the place of an answer is raised by ``send``; inside a list it breaks
+    the stream at that point. ``open_streams`` counts the streams not yet closed or read to their end. ``delay_seconds``
+    passes before every update. Usage is counted by ``counter``; the default, characters divided by four, is also that
+    of the layers.
     """
 
     def __init__(

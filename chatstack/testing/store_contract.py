@@ -23,32 +23,32 @@ _SECONDS = 60.0
 _TRIES = 50
 _MANY = 5_000
 _BORDERS = (0, 1, 499, 500, 511, 512, 999, 1_000, 1_001, 1_023, 1_024, 2_500, _MANY - 2, _MANY - 1)
-"""Links are asked for in portions, counted from either end: what lies at a border is found as well."""
+"""Positions of links to look up: stores query them in portions, counted from either end, so the borders are checked."""
 _OWNERS = ("o", "O", "o ", "", "o:a", "é", "o\x00", "%s {0} *[a-z]? \\ $1", "'); DROP TABLE decisions; --")
 _LINKS = (b"a", b"A", b"a\x00", b"\x00", b"", b"a:b", b"b", b"\xff\r\n", b"\xfe\r\n", b"%s {0} *[a-z]? $1 '--")
 
 
 class StoreContract(SharingContract):
-    """What is promised of every store of decisions. Subclass it as ``Test...``, write ``make()``, and run pytest.
+    """Promises of every store of decisions. Subclass it as ``Test...``, write ``make()``, and run pytest.
 
-    ``make`` gives a store, open or to be opened when it is needed. Asked again by the same instance it gives another
-    store at the same place, as another process would have it; another instance should get a place of its own, for one
-    check forgets everything that is there. Every check closes the stores that it had made.
+    ``make`` returns a store, open or to be opened on first use. Called again on the same instance it returns another
+    store at the same place, as another process would have it; another instance should use a place of its own, for one
+    check deletes everything there. Every check closes the stores that it made.
 
-    It asks that what was put is found, to the byte, by every store at that place, and by the newest link that has a
-    record; that of any number of puts at the same time exactly one wins, and all are told which; that a record is
-    replaced only by whoever names it; that what is forgotten is gone, for every owner; that a store works from several
-    event loops and threads, goes on after calls were cancelled, is closed again and again, then raises ``StoreError``,
-    and leaves no thread or connection behind; that stacks in two processes send the same by it, and write one summary.
+    The checks: every record that was put is found, to the byte, by every store at that place, and under the newest link
+    that has a record; of concurrent puts exactly one wins, and all learn which; a record is replaced only by a caller
+    that names it; forgotten records are gone, for every owner; a store works from several event loops and threads, goes
+    on after cancelled calls, may be closed again and again, then raises ``StoreError``, and leaves no thread or
+    connection behind; stacks in two processes with the same store send the same, and write one summary.
 
-    A store that is busy may raise ``StoreError`` where several write at the same time; the call is then made again.
-    ``secrets`` are texts that no ``repr`` may hold: a password that ``make`` uses. Every check is a plain method that
+    A busy store may raise ``StoreError`` when several write at the same time; the call is then repeated. ``secrets``
+    are texts that no ``repr`` may hold, such as a password that ``make`` uses. Every check is a plain method that
     raises ``AssertionError``.
     """
 
     secrets: ClassVar[tuple[str, ...]] = ()
 
-    # What is kept
+    # Kept records
 
     def test_nothing_is_found_where_nothing_was_put(self) -> None:
         same(self._run(lambda store: store.find(_owner(), _links(3))), None, "links that nobody has put")
@@ -117,7 +117,7 @@ class StoreContract(SharingContract):
 
         self._run(work)
 
-    # Who wins
+    # Concurrent puts
 
     def test_the_first_record_stays_unless_it_is_the_one_that_is_replaced(self) -> None:
         owner, (link, other) = _owner(), _links(2)
@@ -148,7 +148,8 @@ class StoreContract(SharingContract):
         self._run_two(work)
 
     def test_of_replacements_at_the_same_time_none_is_lost(self) -> None:
-        """Everybody counts one up, again and again; whoever was too late has seen it, and counts on from there."""
+        """Concurrent increments of one counter: a caller that lost the race has seen the winner's record, and counts on
+        from it."""
         owner, (link,) = _owner(), _links(1)
         people, times = 6, 5
 
@@ -166,7 +167,7 @@ class StoreContract(SharingContract):
 
         self._run_two(work)
 
-    # What is forgotten
+    # Forgotten records
 
     def test_links_are_forgotten_for_every_owner_and_no_others_are(self) -> None:
         owners, links = (_owner(), _owner()), _links(4)
@@ -304,7 +305,7 @@ class StoreContract(SharingContract):
         same([secret in told for secret in self.secrets], [False] * len(self.secrets), "whether it holds the secrets")
 
     def _run(self, work: Callable[[DecisionStore], Awaitable[T]]) -> T:
-        """Do it with a store, in an event loop of its own, and close both."""
+        """Run the work with a store, in an event loop of its own, and close both."""
 
         async def bounded() -> T:
             store = self.make()
@@ -317,7 +318,7 @@ class StoreContract(SharingContract):
         return asyncio.run(bounded())
 
     def _run_two(self, work: Callable[[DecisionStore, DecisionStore], Awaitable[T]]) -> T:
-        """Do it with two stores at one place."""
+        """Run the work with two stores at one place."""
 
         async def with_another(store: DecisionStore) -> T:
             another = self.make()
@@ -339,7 +340,7 @@ def _links(count: int) -> Sequence[bytes]:
 
 
 async def _surely(store: DecisionStore, owner: str, link: bytes, record: bytes, replaces: bytes | None = None) -> bytes:
-    """Put it, and again while the store is busy."""
+    """Put a record, and repeat that while the store is busy."""
     for _ in range(_TRIES):
         with suppress(StoreError):
             return await store.put(owner, link, record, replaces=replaces)

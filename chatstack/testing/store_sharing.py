@@ -1,4 +1,4 @@
-"""Two processes' worth of stacks and one place: what the first has decided, the second sends, and pays nothing for."""
+"""Stacks of two processes with one store: the second sends what the first has decided, at no further cost."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _EDITS = {"compact_context clear_tool_results", "compact_context summarize"}
 
 
 class SharingContract:
-    """What stacks get out of a store. See ``StoreContract``."""
+    """Promises to stacks that share a store. See ``StoreContract``."""
 
     def make(self) -> DecisionStore:
-        """A store at the place of this instance."""
+        """Return a store at the place of this instance."""
         raise NotImplementedError(f"{type(self).__name__}: write make(self)")
 
     def test_a_second_process_sends_the_same_and_has_no_summary_written(self) -> None:
@@ -39,7 +39,7 @@ class SharingContract:
         same((b"cleared" in here[0], _SUMMARY.encode() in here[0]), (True, True), "whether both edits were sent")
         same(_sent(second.asked(length)) == here, True, "whether the second sends the same")
         same(second.writer.requests, [], "summaries written by the second")
-        # No answer binds it to what the first has edited, so it edits again, with the summary of the first.
+        # No answer ties it to the edited history of the first, so it edits again, with the first one's summary.
         same(second.edits, first.edits, "what the second has edited")
         same(second.capture.warnings, first.capture.warnings, "warnings of the second")
 
@@ -83,7 +83,7 @@ class SharingContract:
 
 
 class _Process:
-    """A stack with a memory, a store and models of its own; what it was sent, and what it made of it."""
+    """A stack with a memory, a store and models of its own; the requests it was sent, and its edits."""
 
     def __init__(self, store: DecisionStore, *, scope: str = "tenant") -> None:
         self.model, self.writer = ScriptedClient(["fine"]), ScriptedClient([_SUMMARY])
@@ -94,8 +94,8 @@ class _Process:
         self._stack = stack.use(Summarizer, max_tokens=1_200, keep_recent_turns=5, summary_client=self.writer)
 
     def asked(self, *lengths: int) -> list[ChatRequest]:
-        """Requests sent for the first so many messages of the conversation, one call after another, each answered as
-        the conversation tells."""
+        """Return the requests sent for the first so many messages of the conversation, one call after another, each
+        answered as in the conversation."""
 
         async def calls() -> None:
             client = self._stack.build(self.capture.resolve)
@@ -115,7 +115,7 @@ class _Process:
 
 
 def _conversation() -> list[Message]:
-    """In objects of its own each time, as in another process."""
+    """Return the conversation as new objects each time, as in another process."""
     history = [Message.user("Look around until I say stop.")]
     for number in range(_TURNS):
         call = ToolCall(f"c{number}", "look", f'{{"place": {number}}}')

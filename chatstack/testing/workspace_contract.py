@@ -25,19 +25,19 @@ _TEXTS = (
 
 
 class WorkspaceContract(PathContract):
-    """What is promised of every workspace. Subclass it as ``Test...``, write ``make(**quotas)``, and run pytest.
+    """Promises of every workspace. Subclass it as ``Test...``, write ``make(**quotas)``, and run pytest.
 
-    ``make`` gives an empty workspace with these quotas (``max_files``, ``max_file_bytes``, ``max_bytes``); each one
-    has a place of its own. ``again`` gives another one at the same place, as another process would have it; leave it
-    out if there is no such thing.
+    ``make`` returns an empty workspace with these quotas (``max_files``, ``max_file_bytes``, ``max_bytes``), each at a
+    place of its own. ``again`` returns another one at the same place, as another process would have it; leave it out if
+    that is impossible.
 
-    It asks that every text comes back to the letter, under one spelling of its path; that paths which lead out, or that
-    some system cannot hold, are refused by every method, and those that differ only in case when they are written; that
-    a folder is there as long as a file is; that quotas hold to the byte; that of several who exchange at the same time
-    nobody's change is lost; that readers see whole texts; that equal files have equal digests, in every workspace.
+    The checks: every text comes back to the letter, under one spelling of its path; paths that lead out, or that some
+    system cannot hold, are refused by every method, and those that differ only in case when they are written; a folder
+    exists as long as a file in it does; quotas hold to the byte; concurrent exchanges lose no change; readers see whole
+    texts; equal files have equal digests, in every workspace.
     """
 
-    # What is kept
+    # Kept texts
 
     def test_it_conforms(self) -> None:
         names = [name for name in dir(Workspace) if not name.startswith("_")]
@@ -143,7 +143,7 @@ class WorkspaceContract(PathContract):
         workspace.write("Y", "1")
         same(contents(workspace), {"Y": "1"}, "what is there")
 
-    # Who writes when
+    # Concurrent writes
 
     def test_it_is_exchanged_only_for_what_was_expected(self) -> None:
         workspace = self.make()
@@ -255,7 +255,7 @@ class WorkspaceContract(PathContract):
 
 
 def at_once(work: Callable[[int], None]) -> None:
-    """Do it in several threads, and raise what one of them raised."""
+    """Run the work in several threads, and raise an exception of one of them."""
     raised: list[BaseException] = []
     start = threading.Barrier(_THREADS)
 
@@ -268,7 +268,7 @@ def at_once(work: Callable[[int], None]) -> None:
 
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(_THREADS)]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # a change between any two steps
+    sys.setswitchinterval(1e-6)  # threads switch between any two steps
     try:
         for each in threads:
             each.start()

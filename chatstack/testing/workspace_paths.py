@@ -1,4 +1,4 @@
-"""The part of the workspace contract that is about paths, and what all of it stands on."""
+"""The part of the workspace contract about paths, and the base of all its parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNUSABLE = (
     "x" * 100_000, "a/" * 32 + "a",
 )  # fmt: skip
 _FOLDERS = ("", ".", "./", "a/", "a/.")
-"""Of these, no file's path, but a folder's."""
+"""Spellings of folders, which are no path of a file."""
 _SPELLINGS = {
     "./a.txt": "a.txt",
     "a//b.txt": "a/b.txt",
@@ -42,14 +42,14 @@ _ALIKE = (("notes.txt", "Notes.txt"), ("straße", "STRASSE"), ("é/a", "É/b"), 
 
 
 class PathContract:
-    """How a workspace is made, and which paths it takes. See ``WorkspaceContract``."""
+    """The workspace under test, and checks of its paths. See ``WorkspaceContract``."""
 
     def make(self, **quotas: int) -> Workspace:
-        """An empty workspace."""
+        """Return an empty workspace."""
         raise NotImplementedError(f"{type(self).__name__}: write make(self, **quotas)")
 
     def again(self, workspace: Workspace) -> Workspace:
-        """Another one at the same place."""
+        """Return another one at the same place."""
         return workspace
 
     def test_every_path_that_leads_out_is_refused_by_every_method(self) -> None:
@@ -101,7 +101,7 @@ class PathContract:
 def refused(
     work: Callable[..., object], *arguments: object, kind: type[ChatStackError] = WorkspaceError
 ) -> ChatStackError:
-    """That it raises this, and says so in words."""
+    """Return the error of that call. Raises ``AssertionError`` if it is none of that kind, or has no text."""
     try:
         gave = work(*arguments)
     except ChatStackError as error:
@@ -113,12 +113,12 @@ def refused(
 
 
 def filled(workspace: Workspace, files: Mapping[str, str]) -> Workspace:
-    """The workspace with these files."""
+    """Return the workspace with these files added."""
     for path, text in files.items():
         workspace.write(path, text)
     return workspace
 
 
 def contents(workspace: Workspace) -> dict[str, str]:
-    """All that is there."""
+    """Return all files with their texts."""
     return {path: workspace.read(path) for path in workspace.list()}

@@ -1,1 +1,1 @@
-"""How many tokens something is."""
+"""Token counts: estimates, exact counts, windows and prices."""

@@ -9,11 +9,11 @@ from typing import Final
 
 CACHE_READ: Final = 0.1
 CACHE_WRITE: Final = 1.25
-"""What a token costs that the cache holds, or takes in; an uncached one costs 1."""
+"""Price of a token read from, or written to, a cache, relative to an uncached one."""
 CACHED_FROM: Final = 1_024
-"""Nothing shorter, in tokens, is cached."""
+"""Minimum length of a cached prefix, in tokens."""
 CACHE_SECONDS: Final = 300.0
-"""How long a cache lives at least."""
+"""Minimum lifetime of a cache, in seconds."""
 LONG_CACHE_WRITE: Final = 2.0
 LONG_CACHE_SECONDS: Final = 3_600.0
-"""Of a cache that is paid for to live longer, as Anthropic has it."""
+"""Lifetime of a cache that is paid for to live longer, as Anthropic offers it."""

@@ -1,7 +1,7 @@
-"""What the providers' reports teach about estimates: a factor for each model, and anchors for what was sent before.
+"""Calibration of estimates by the providers' reports: a factor for each model, and anchors for earlier requests.
 
-Pure values and arithmetic; nothing is sent or stored from here. Only input tokens are ever looked at: what a model
-wrote says nothing about what it was sent.
+Pure values and arithmetic; nothing is sent or stored from here. Only input tokens count: the size of an answer says
+nothing about the size of its request.
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from chatstack.tokens.counter import TokenCounter
 _MOST_KEYS = 256
 _REMEMBERED = 15
 _FURTHEST = 4.0
-"""A report four times above or below its estimate is about something else: a compaction, a sum of several calls."""
+"""Maximum ratio between report and estimate. Beyond it, the report is about something else: a compaction, a sum of
+several calls."""
 _FRAME = 2_000
-"""The first tokens of a request say nothing: they may be instructions and tools of the server's that no estimate can
-know, and these stay as they are while a conversation grows. What weighs is what a request has beyond them."""
+"""Tokens at the start of a request that carry no weight: they may be the server's own instructions and tools, which no
+estimate can know, and which stay constant while a conversation grows. The weight of a report is the rest."""
 _HEAVIEST = 4_000
-"""From that weight on every report weighs the same, or one long request would outvote all others."""
+"""Maximum weight of a report, or one long request would outvote all others."""
 _DOUBT = 2_000
-"""The weight of knowing nothing."""
+"""Weight of the prior, a factor of 1."""
 
 
 def is_plausible(estimated: int, reported: int) -> bool:
-    """Whether a report can be about what was estimated."""
+    """Return True if a report can be about the estimated request."""
     return estimated > 0 and 1 / _FURTHEST <= reported / estimated <= _FURTHEST
 
 
 class Calibration:
-    """The corrections learnt so far, shared by all layers of a stack: may be used from any thread.
+    """The corrections learnt so far, shared by all layers of a stack. Thread-safe.
 
     A correction is for the estimates of one counter for one model; counters are told apart by their repr. It is the
-    median of the last 15 reports, weighed by their size, and nearer to 1 the less was reported: requests of up to 2,000
-    tokens teach nothing, a single one of 4,000 moves the correction half the way to its own, one of 6,000 or more two
-    thirds. The least recently used of more than 256 corrections is forgotten.
+    median of the last 15 reports, weighted by size, and the fewer tokens were reported, the nearer to 1: requests of up
+    to 2,000 tokens teach nothing, a single one of 4,000 moves the correction half the way to its own, one of 6,000 or
+    more two thirds. An LRU of 256 corrections.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -50,10 +51,10 @@ class Calibration:
         self._learnt: Lru[tuple[str, str], _Learnt] = Lru(_MOST_KEYS)
 
     def learn(self, model: str, counter: TokenCounter, estimated: int, reported: int) -> None:
-        """A call of that model was estimated by that counter, uncorrected, and its input tokens were reported.
+        """Learn from a call of that model: the counter's uncorrected estimate, and the input tokens reported.
 
-        What cannot be true is ignored: nothing estimated or reported, or the one more than four times the other. So is
-        a request too short to tell.
+        Ignores implausible pairs (either is zero, or one is more than four times the other), and requests too short to
+        tell.
         """
         if estimated <= _FRAME or not is_plausible(estimated, reported):
             return
@@ -66,7 +67,7 @@ class Calibration:
             learnt.add(estimated, reported)
 
     def factor(self, model: str, counter: TokenCounter) -> float:
-        """By what to multiply that counter's estimates for that model; 1.0 while nothing is known. From 1/4 to 4."""
+        """Return the factor for that counter's estimates for that model, from 1/4 to 4; 1.0 while nothing is known."""
         if not self._learnt:
             return 1.0
         key = (model, repr(counter))
@@ -79,9 +80,9 @@ class Calibration:
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """An earlier request whose size was reported, and what it had been estimated at, uncorrected.
+    """An earlier request with its reported size and its uncorrected estimate.
 
-    For a request that starts with that one, only what was added since needs an estimate.
+    For a request that starts with that one, only the messages added since need an estimate.
     """
 
     estimated: int
@@ -89,16 +90,16 @@ class Anchor(msgspec.Struct, frozen=True):
 
     @property
     def factor(self) -> float:
-        """What this report alone says of estimates; near to 1 where it is of a short request."""
+        """Correction by this report alone; near to 1 for a short request."""
         if self.estimated <= _FRAME or self.reported <= 0:
             return 1.0
         return _factor(math.log(self.reported / self.estimated), _weight(self.estimated))
 
     def corrected(self, estimated_now: int, factor: float) -> int:
-        """The size of a request that starts with this one: the report, and the tail's estimate times ``factor``.
+        """Return the size of a request that starts with this one: the report, and the tail's estimate times ``factor``.
 
         Never negative, and never less than the report. A request estimated at less than the anchor does not start with
-        it; it gets no more than ``factor`` then.
+        it; then it is only multiplied by ``factor``.
         """
         tail = estimated_now - self.estimated
         if tail < 0:
@@ -107,7 +108,7 @@ class Anchor(msgspec.Struct, frozen=True):
 
 
 class _Learnt:
-    """The last reports about one counter and model, and the factor that they make."""
+    """The last reports about one counter and model, and their factor."""
 
     __slots__ = ("_factor", "reports")
 
@@ -121,7 +122,7 @@ class _Learnt:
 
     @property
     def factor(self) -> float:
-        """What they make; worked out when it is asked for, as several layers report the same call."""
+        """Factor of the reports; computed on demand, as several layers report the same call."""
         if self._factor is None:
             weight = sum([each for _, each in self.reports])
             self._factor = _factor(_median(self.reports, weight), weight)
@@ -137,7 +138,7 @@ def _factor(logarithm: float, weight: int) -> float:
 
 
 def _median(reports: deque[tuple[float, int]], weight: int) -> float:
-    """The middle of the values by weight: of two that meet in the middle, their mean."""
+    """Return the weighted median of the values: of two that meet in the middle, their mean."""
     passed, ordered = 0, sorted(reports)
     for position, (value, each) in enumerate(ordered):
         passed += each

@@ -1,4 +1,4 @@
-"""Token counters: estimates by characters, the table of the seed, and exact counts by a tokenizer."""
+"""Token counters: estimates by characters, VideoSDK's token table, and exact counts by a tokenizer."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, T
 from chatstack.values.requests import ChatOptions, ToolDeclaration
 
 _IMAGE_TOKENS = 1_000
-"""Between what the providers charge for a picture of 1,024 pixels: 765 at OpenAI, 1,400 at Anthropic."""
+"""Tokens of an image: between the providers' prices for one of 1,024 pixels, 765 at OpenAI and 1,400 at Anthropic."""
 _PAGE_TOKENS = 2_000
 _PAGE_BYTES = 75_000
-"""A page of a PDF, text and picture of it, as Anthropic's guide puts it; its bytes are a guess."""
+"""Tokens of a PDF page, its text and image, by Anthropic's guide; the bytes of a page are a guess."""
 
 
 CALL_TOKENS = 5
-"""The frame of a call, and of a result."""
+"""Overhead of a tool call, and of a result, in tokens."""
 _PIECE = 100_000
 
 
 class TokenCounter(ABC):
-    """Counts tokens. A counter of your own needs ``count_text``; the rest adds up what a message is made of.
+    """Counts tokens. A counter of your own needs ``count_text``; the rest adds up the parts of a message.
 
-    Counts are whole numbers, never negative, and never of a picture's or a file's bytes as if they were text: a counter
-    that gives anything else fails the call with a ``WiringError`` that names it. ``source`` says whether they are
+    Counts are whole numbers, never negative, and never count the bytes of a picture or a file as text: a counter that
+    returns anything else fails the call with a ``WiringError`` that names it. ``source`` says whether they are
     ``counted`` or ``estimated``.
     """
 
     source: ClassVar[str] = "estimated"
     message_tokens: ClassVar[int] = 4
     is_cheap: ClassVar[bool] = False
-    """Whether counting a message again costs no more than finding out that it was counted before."""
+    """True if counting a message again costs no more than a cache look-up."""
 
     async def prepare(self) -> None:  # noqa: B027 - most have nothing to load
-        """Load what counting needs, away from the event loop; layers await it before they count."""
+        """Load tables off the event loop; layers await it before they count."""
 
     @abstractmethod
     def count_text(self, text: str) -> int:
@@ -76,7 +76,7 @@ class TokenCounter(ABC):
         return total + self.count_text(extra) if extra else total
 
     def count_options(self, options: ChatOptions) -> int:
-        """Tokens of what goes along with the messages: instructions, tool schemas, the shape of the answer."""
+        """Tokens of the options: instructions, tool schemas, the shape of the answer."""
         total = self.count_text(options.instructions) + self.message_tokens if options.instructions else 0
         for tool in options.tools:
             if isinstance(tool, ToolDeclaration):
@@ -102,8 +102,8 @@ class TokenCounter(ABC):
 
 
 def whole_count(counter: TokenCounter, method: str, size: object) -> int:
-    """Return what a counter counted. Raises ``WiringError``, naming the counter, for what is no number of tokens: a
-    negative one would hide what is too large, and NaN compares as if everything fitted."""
+    """Return a counter's result. Raises ``WiringError``, naming the counter, if it is no number of tokens: a negative
+    one would hide an overflow, and NaN compares as if everything fitted."""
     if type(size) is int and size >= 0:
         return size
     try:
@@ -136,7 +136,7 @@ class CharCounter(TokenCounter):
         return int((len(text) if text.isascii() else _utf8_length(text)) / self.chars_per_token)
 
     def count_message(self, message: Message) -> int:
-        if type(self) is not CharCounter:  # somebody's own may count parts in its own way
+        if type(self) is not CharCounter:  # a subclass may count parts in its own way
             return super().count_message(message)
         total, extra, per_token = self.message_tokens, message.extra_json, self.chars_per_token
         for part in message.parts:
@@ -163,8 +163,8 @@ class CharCounter(TokenCounter):
 
 @functools.lru_cache(maxsize=64)
 def char_counter(chars_per_token: float) -> CharCounter:
-    """The one for that many characters: layers that are not given a counter share it, so that a message is counted
-    once, however many layers and builds of a stack ask."""
+    """Return the shared counter for that ratio. Layers without a counter of their own share it, so that a message is
+    counted once, however many layers and builds of a stack ask."""
     return CharCounter(chars_per_token)
 
 
@@ -233,7 +233,7 @@ _making = threading.Lock()
 
 
 def _o200k() -> Callable[[str], Sequence[int]]:
-    """The tokenizer, made once: it takes ten megabytes."""
+    """Return the tokenizer, made once: it takes ten megabytes."""
     with _making:
         return _made_o200k()
 

@@ -1,8 +1,8 @@
-"""Estimates of what a request will be billed as, made without a tokenizer and before anything was reported.
+"""Estimates of the billed size of a request, without a tokenizer and before any report.
 
-Text is estimated by its pieces (``tokens/pieces.py``). What a provider wraps around it is known from published rules
-where there are any, else from what recorded requests were billed: frames of messages, the way tools are shown to the
-model, the instructions that come with them. Each provider's ways are a ``Dialect``; there are few.
+Text is estimated by its pieces (``tokens/pieces.py``). The provider's additions come from published rules where there
+are any, else from the billed sizes of recorded requests: frames of messages, the rendering of tools, the instructions
+that come with them. Each provider's figures are a ``Dialect``; there are few.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ DialectName: TypeAlias = Literal[
 ]
 
 _MARKS_CHARACTERS = 200
-"""Fields that ride along are short marks for the server (cache, ids) and free; what is longer than that is content."""
-# Looked for where a run begins alone, or each of its characters would be tried.
+"""Maximum length of an extra field that is free. Short ones are marks for the server (cache, ids); longer ones are
+content."""
+# Anchored at the start of a run, or every character in it would be tried.
 _SEALED = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{256,}")
 _SEALED_CHARACTERS = 6
 """Encrypted text: base64 makes four characters of three bytes, and a token is four to five bytes."""
 _SEALED_MOST = 2_000
-"""No single picture, sound or sealed item costs more, whatever its bytes."""
+"""Maximum cost of a single picture, sound or sealed item, in tokens, whatever its bytes."""
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider adds, in tokens. ``text`` is the number of its tokens for one of o200k.
+    """A provider's additions to a request, in tokens. ``text`` is the number of its tokens for one of o200k.
 
     ``request`` comes once, ``message`` and ``system`` around each message, ``call`` and ``result`` around those,
     ``parallel`` for every call of a message after the first, ``tools`` once if there are any, ``forced`` on top if one
@@ -92,16 +93,16 @@ _CLAUDE_VERSIONS: tuple[tuple[str, DialectName], ...] = (
     (r"claude-(sonnet|haiku)-4[-.]5", "claude-4.5"),
     (r"claude-(opus-4[-.][56]|sonnet-4[-.]6)", "claude-4.6"),
 )
-"""The first that fits; a Claude that none fits is newer than all of them."""
+"""Pattern and dialect; the first match counts. A Claude without a match is newer than all of them."""
 
 
 class EstimatingCounter(TokenCounter):
     """Estimates tokens cold: without a tokenizer, before the provider has reported anything.
 
-    ``EstimatingCounter.of(provider, model)`` picks the ``dialect``. Held against recorded requests, half of the
-    estimates are within 5 % of what was billed, nine in ten within 20 %. Pictures and files have the prices of
-    ``TokenCounter``, and long runs of base64 in other items are bounded too. Raises ``WiringError`` for a dialect that
-    there is not; never for what it counts.
+    ``EstimatingCounter.of(provider, model)`` picks the ``dialect``. On recorded requests, half of the estimates are
+    within 5 % of the billed size, nine in ten within 20 %. Pictures and files cost as in ``TokenCounter``, and long
+    runs of base64 in other items are bounded, too. Raises ``WiringError`` for an unknown dialect; counting never
+    raises.
     """
 
     def __init__(self, dialect: DialectName = "generic") -> None:
@@ -111,8 +112,8 @@ class EstimatingCounter(TokenCounter):
 
     @staticmethod
     def of(provider: str, model: str) -> EstimatingCounter:
-        """The one for a model of that provider, by the name that telemetry has for it (``openai``, ``anthropic``,
-        ``aws.bedrock``, ...); the same object for every model that is counted alike."""
+        """Return the counter for a model of that provider, by its name in telemetry (``openai``, ``anthropic``,
+        ``aws.bedrock``, ...); the same object for every model with the same dialect."""
         return _shared(_dialect_of(provider, model))
 
     def count_text(self, text: str) -> int:
@@ -127,7 +128,7 @@ class EstimatingCounter(TokenCounter):
         total = float(costs.system if message.role == "system" else costs.message)
         total += costs.parallel * max(0, calls - 1) + self._marks(message.extra_json)
         for part in parts:
-            # The server leaves out what a turn that is over was thought with; within a turn it is billed.
+            # The server drops the reasoning of past turns; within a turn it is billed.
             if not (costs.forgets_thinking and not calls and isinstance(part, Reasoning)):
                 total += self._part(part) + self._marks(getattr(part, "extra_json", ""))
         return round(total)
@@ -147,7 +148,7 @@ class EstimatingCounter(TokenCounter):
         return round(total + self._extra(options.extra))
 
     def _forced(self, choice: str | None) -> float:
-        """What it costs that a tool must be called; where results are named, the answer begins with its name."""
+        """Return the cost of a forced tool call; if results are named, the answer begins with the tool's name."""
         if choice in (None, "auto", "none"):
             return 0
         named = self._costs.names_results and choice != "required"
@@ -185,8 +186,8 @@ class EstimatingCounter(TokenCounter):
         return self._text(f"{frame}{tool.name} {tool.description}") + self._json(tool.parameters)
 
     def _json(self, schema: str) -> float:
-        """A schema as it is shown: OpenAI's without white space and without what strictness repeats, the others' with
-        a space after comma and colon."""
+        """Return the size of a schema as the model sees it: for OpenAI without white space and the keywords that
+        strictness implies, for others with a space after comma and colon."""
         try:
             if self._costs.tools_as_types:
                 shown = json.dumps(json.loads(schema, object_hook=_loosened), ensure_ascii=False, separators=(",", ":"))
@@ -197,7 +198,7 @@ class EstimatingCounter(TokenCounter):
             return self._text(schema)
 
     def _sealed(self, item: str) -> float:
-        """The JSON of an item that only its provider reads: its text, and a bounded price for what is encoded."""
+        """Return the size of an item that only its provider reads: its text, and a bounded price for encoded data."""
         runs = _SEALED.findall(item)
         sealed = sum(min(len(run) / _SEALED_CHARACTERS, _SEALED_MOST) for run in runs)
         return sealed + self._text(_SEALED.sub("", item) if runs else item)
@@ -206,7 +207,7 @@ class EstimatingCounter(TokenCounter):
         return self._sealed(extra_json[_MARKS_CHARACTERS:]) if len(extra_json) > _MARKS_CHARACTERS else 0
 
     def _extra(self, extra: Mapping[str, object]) -> float:
-        """What Anthropic's own options add; the same names mean nothing elsewhere."""
+        """Return the cost of Anthropic's own options; the same names mean nothing elsewhere."""
         thinking, shape = extra.get("thinking"), extra.get("output_format")
         total = 0.0
         if isinstance(thinking, Mapping) and cast("Mapping[str, object]", thinking).get("type") != "disabled":
@@ -234,7 +235,7 @@ def _dialect_of(provider: str, model: str) -> DialectName:
     if re.search(r"\b(gpt-[5-9]|gpt-oss|o[1-9])(?![\da-z])", name):
         return "openai-reasoning"
     if re.search(r"\b(gpt|chatgpt)-", name) or ("openai" in vendor and "/" not in name):
-        return "openai"  # a deployment may have any name; a router writes a vendor before a slash
+        return "openai"  # a deployment may have any name; a router puts a vendor before a slash
     return "generic"
 
 
@@ -243,12 +244,12 @@ def _loosened(schema: dict[str, object]) -> dict[str, object]:
 
 
 def _is_deferred(tool: ToolDeclaration | ProviderItem) -> bool:
-    """Whether the model does not see the tool until it has searched for it."""
+    """Return True if the model does not see the tool until it has searched for it."""
     return isinstance(tool, ToolDeclaration) and '"defer_loading":true' in tool.extra_json.replace(" ", "")
 
 
 def _as_type(tool: ToolDeclaration) -> str:
-    """A tool as OpenAI's models see it; one whose parameters are no JSON schema, as it is."""
+    """Return a tool as OpenAI's models see it; unchanged if its parameters are no JSON schema."""
     try:
         schema: object = json.loads(tool.parameters or "{}")
         fields = _fields(schema)
@@ -292,7 +293,7 @@ def _type(schema: Mapping[str, object]) -> str:
 
 
 def _encoded(value: object) -> str:
-    """JSON of what a caller put into the body; "" if it cannot be sent anyway."""
+    """Return the JSON of a value in the caller's body; "" if it cannot be sent anyway."""
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Loading what takes a good part of a second: in a thread, where an event loop runs."""
+"""Slow loading (a good part of a second): in a thread if an event loop runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def is_on_a_loop() -> bool:
-    """Tell whether an event loop runs in this thread, which whatever takes long here would hold up."""
+    """Tell whether an event loop runs in this thread, which slow work here would block."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -19,5 +19,5 @@ def is_on_a_loop() -> bool:
 
 
 async def off_the_loop(load: Callable[[], T]) -> T:
-    """Return what is loaded, by a thread; here and now where no event loop runs, and a coroutine is driven by hand."""
+    """Load in a thread, and return the result; directly if no event loop runs, and a coroutine is driven by hand."""
     return await asyncio.to_thread(load) if is_on_a_loop() else load()

@@ -1,14 +1,14 @@
-"""How many tokens a text is, estimated without a tokenizer.
+"""Estimated token counts of a text, without a tokenizer.
 
 A tokenizer of today first cuts a text into pieces (a word with the space before it, up to three digits, a run of
-punctuation, an indentation), and gives a common piece one token. So one pattern, each match of which is about one
-token, and the number of its matches is the estimate. A long word is several matches, because rare words are long.
-Scripts that are not Latin cost a fraction of a token per character, by their block of Unicode.
+punctuation, an indentation), and gives a common piece one token. So one pattern matches about one token at a time, and
+the number of its matches is the estimate. A long word is several matches, because rare words are long. Scripts that are
+not Latin cost a fraction of a token per character, by their Unicode block.
 
-The figures stand for o200k, OpenAI's vocabulary. English, code, JSON, markup, numbers and hex digits come out within
-10 % of it (licences, which shout, 17 % too high), base64 about 20 % too low, Latin languages other than English 3 to
-33 % too low (Finnish and Swahili are worst: their words are long), other scripts between 20 % too low and 17 % too
-high. Measured on the message catalogues and sources of Django, recorded conversations, and generated data.
+The figures are for o200k, OpenAI's vocabulary. English, code, JSON, markup, numbers and hex digits come out within 10 %
+of it (licences in capitals 17 % too high), base64 about 20 % too low, Latin languages other than English 3 to 33 % too
+low (Finnish and Swahili are worst: their words are long), other scripts between 20 % too low and 17 % too high.
+Measured on the message catalogues and sources of Django, recorded conversations, and generated data.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from __future__ import annotations
 import re
 
 _MOST_CHARACTERS = 200_000
-"""Texts longer than that are sampled."""
+"""Maximum length of a text, in characters, that is counted whole; longer ones are sampled."""
 _SLICES = 50
 _SLICE_CHARACTERS = 2_000
 
 _STAND_IN = "\x80"
-"""For a run of characters that are not Latin; they are priced apart, and take the space before them along."""
+"""Stand-in for a run of non-Latin characters, which are priced apart, together with the space before them."""
 
 
 def _pattern(lower: str, upper: str) -> re.Pattern[str]:
@@ -65,7 +65,7 @@ _BLOCKS = (
     (0x34, 0x9F, 0.8),  # Han: 0.7 simplified, 0.9 traditional
     (0xA0, 0xAB, 1.0),
     (0xAC, 0xD7, 0.7),  # Hangul
-    (0xD8, 0xDF, 1.0),  # half a character beyond the first 65,536: emoji are two tokens
+    (0xD8, 0xDF, 1.0),  # surrogates, half of a character beyond the first 65,536: emoji are two tokens
     (0xE0, 0xF8, 2.0),
     (0xF9, 0xFE, 1.0),
     (0xFF, 0xFF, 0.8),
@@ -78,7 +78,7 @@ _TOKENS_OF_BLOCK = tuple(
 
 
 def estimated_tokens(text: str) -> float:
-    """About how many tokens of o200k a text is; 0 for an empty one. Any text will do, lone surrogates too.
+    """Return about how many tokens of o200k a text is; 0 for an empty one. Accepts any text, with lone surrogates too.
 
     Takes about 50 µs per 1,000 characters of English, 140 of Russian or Chinese. Of more than 200,000 characters it
     counts fifty evenly spaced slices of 2,000, always the same ones.

@@ -1,10 +1,10 @@
-"""What a model costs in dollars, where somebody has published it.
+"""Published prices of models, in dollars.
 
 Prices of output, of input, of cached input and of writing to the cache come from the tables of ``genai-prices`` (the
-extra ``prices``). What these lack is in a table of ours, dated ``TERMS_DATE``: the shortest prefix that is cached, how
-long a cache lives, and what a write costs where no price is given. Source of the table: the pages of Anthropic, OpenAI
-and Google on prompt caching, and, for Gemini 3 Pro, recorded usage: its page says 4,096 tokens, but recorded calls read
-prefixes of 1,807 from the cache.
+extra ``prices``). Our own table, dated ``TERMS_DATE``, adds what they lack: the shortest prefix that is cached, the
+lifetime of a cache, and the cost of a write without a published price. Source of the table: the pages of Anthropic,
+OpenAI and Google on prompt caching, and, for Gemini 3 Pro, recorded usage: its page says 4,096 tokens, but recorded
+calls read prefixes of 1,807 from the cache.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _HOUR = 3_600
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """How a provider's cache works. ``write_factor`` is the price of a write in those of input; ``lifetime_seconds``
-    is None where it is not published. ``hour_factor`` is the price of writing to a cache that lives an hour, None where
-    there is none to be had."""
+    """Terms of a provider's cache. ``write_factor`` is the price of a write relative to that of input;
+    ``lifetime_seconds`` is None if it is not published. ``hour_factor`` is the price of writing to a cache that lives
+    an hour, None if there is no such cache."""
 
     minimum_tokens: int
     write_factor: Decimal | None = None
@@ -49,11 +49,12 @@ _TERMS: tuple[tuple[str, str, Terms], ...] = (
     ("openai", r"", Terms(1_024, Decimal(1), 300)),  # writes cost nothing extra before GPT-5.6
     ("google", r"gemini", Terms(1_024, Decimal(1))),  # what it caches by itself; kept caches are rented by the hour
 )
-"""Provider, start of the model's name (a pattern), terms; the first that fits counts."""
+"""Provider, pattern for the start of the model's name, terms; the first match counts."""
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """Dollars for a million tokens. A request of more than ``tiers[i][0]`` tokens costs ``tiers[i][1]``, all of it."""
+    """Dollars for a million tokens. A request of more than ``tiers[i][0]`` tokens costs ``tiers[i][1]`` for all of
+    them."""
 
     base: Decimal
     tiers: tuple[tuple[int, Decimal], ...] = ()
@@ -63,12 +64,12 @@ class Rate(msgspec.Struct, frozen=True):
         return next((price for start, price in reversed(self.tiers) if tokens > start), self.base)
 
     def times(self, factor: Decimal) -> Rate:
-        """The same rate, so many times."""
+        """Return the rate multiplied by a factor."""
         return Rate(self.base * factor, tuple((start, price * factor) for start, price in self.tiers))
 
 
 class Split(msgspec.Struct, frozen=True):
-    """The tokens of a request: read from the cache, written to it, and those that have nothing to do with it."""
+    """The input tokens of a request: cache reads, cache writes, and uncached ones."""
 
     read: int
     written: int
@@ -76,8 +77,8 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Price(msgspec.Struct, frozen=True):
-    """What one model costs. ``write`` is None where nobody says what writing to its cache costs, ``output`` where
-    nobody says what its answers cost; ``write_for_an_hour`` where no cache can be had that lives so long."""
+    """Price of one model. ``write`` is None if the price of a cache write is not published, ``output`` if that of
+    answers is not; ``write_for_an_hour`` if no cache lives that long."""
 
     model: str
     provider: str
@@ -91,13 +92,13 @@ class Price(msgspec.Struct, frozen=True):
     write_for_an_hour: Rate | None = None
 
     def with_long_cache(self) -> Price:
-        """The price with a cache that lives an hour, where one can be had."""
+        """Return the price with a cache that lives an hour, if there is one."""
         if self.write_for_an_hour is None:
             return self
         return msgspec.structs.replace(self, write=self.write_for_an_hour, lifetime_seconds=_HOUR)
 
     def of_usage(self, usage: Usage) -> Decimal | None:
-        """Dollars for the input and the output of one request; None where that is not known."""
+        """Return the dollars for the input and the output of one request; None if unknown."""
         read, written = usage.cache_read_tokens, usage.cache_write_tokens
         total = self.of(Split(read, written, max(0, usage.input_tokens - read - written)))
         if total is None or not usage.output_tokens:
@@ -107,7 +108,7 @@ class Price(msgspec.Struct, frozen=True):
         return total + usage.output_tokens * self.output.at(usage.input_tokens) / _MILLION
 
     def of(self, parts: Split) -> Decimal | None:
-        """Dollars for the input of one request; None where that is not known."""
+        """Return the dollars for the input of one request; None if unknown."""
         size = parts.read + parts.written + parts.plain
         total = parts.read * self.read.at(size) + parts.plain * self.input.at(size)
         if parts.written:
@@ -119,7 +120,7 @@ class Price(msgspec.Struct, frozen=True):
 
 @functools.lru_cache(maxsize=256)
 def price_of(model: str) -> Price | None:
-    """The price of a model of today. A vendor before a slash, as routers write it, is understood.
+    """Return today's price of a model. A vendor before a slash, as routers write it, is understood.
 
     None when the model or its price is not in the tables, or the extra is not installed.
     """
@@ -131,9 +132,9 @@ def price_of(model: str) -> Price | None:
 
 
 def price_from(provider: str, model: str, prices: ModelPrice) -> Price | None:
-    """Our price from a published one; None where it names none of input.
+    """Return our price from a published one; None if that has no price of input.
 
-    Without a price of reads there is no cache to be paid for: all tokens cost the same.
+    Without a price of cache reads there is no paid cache: all tokens cost the same.
     """
     names = ("input_mtok", "cache_read_mtok", "cache_write_mtok", "cache_write_1h_mtok")
     each, read, write, hour = (_rate(prices, name) for name in names)
@@ -153,7 +154,7 @@ def price_from(provider: str, model: str, prices: ModelPrice) -> Price | None:
 
 
 def terms_of(provider: str, model: str) -> Terms:
-    """How the cache of a provider works for a model, both named as ``genai-prices`` names them."""
+    """Return the cache terms of a provider for a model, both named as ``genai-prices`` names them."""
     fitting = (terms for owner, start, terms in _TERMS if owner == provider and re.match(start, model))
     return next(fitting, _USUAL)
 

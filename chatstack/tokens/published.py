@@ -1,7 +1,6 @@
-"""What is published about models: the tables of ``genai-prices`` (the extra ``prices``).
+"""Published data about models: the tables of ``genai-prices`` (the extra ``prices``).
 
-Importing them takes a second of CPU, which an event loop would spend for everybody on it: there, ``tables_loaded`` is
-awaited before anything is looked up.
+Importing them takes a second of CPU, which would block an event loop: there, await ``tables_loaded`` before a look-up.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _loaded = threading.Event()
 
 
 async def tables_loaded() -> None:
-    """Return once the tables are in memory; a thread imports them, whoever asks first."""
+    """Wait until the tables are in memory; the first caller starts a thread that imports them."""
     if not _loaded.is_set():
         await off_the_loop(load_tables)
 
@@ -31,9 +30,9 @@ def must_wait() -> bool:
 
 
 def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
-    """The entries of a model, the likeliest first; a vendor before a slash, as routers write it, is understood.
+    """Yield the entries of a model, the likeliest first; a vendor before a slash, as routers write it, is understood.
 
-    None at all when the model is not in the tables, or the extra is not installed.
+    Nothing when the model is not in the tables, or the extra is not installed.
     """
     load_tables()
     try:
@@ -50,14 +49,14 @@ def published(model: str) -> Iterator[tuple[Provider, ModelInfo]]:
 
 
 def load_tables() -> None:
-    """Import the tables, once, whoever asks first; whoever asks meanwhile waits."""
+    """Import the tables, once; other threads wait meanwhile."""
     with _importing:
         if _loaded.is_set():
             return
         try:
             from genai_prices.data_snapshot import get_snapshot
         except ImportError:
-            pass  # whoever looks something up finds nothing
+            pass  # look-ups then find nothing
         else:
             get_snapshot()
         _loaded.set()

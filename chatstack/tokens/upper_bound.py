@@ -1,4 +1,4 @@
-"""The most tokens that a call can have used."""
+"""Upper bound on the tokens that a call can have used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _ADDED_BY_SERVER = ("previous_response_id", "conversation", "prompt", "tools", "
 
 
 def most_of(request: ChatRequest, answer: tuple[Message, ...], reserved_tokens: int, reported: int) -> int:
-    """Return what a call can have used at most: ten times what it is estimated at, and 100,000.
+    """Return an upper bound on the usage of a call: ten times its estimate, plus 100,000; ``LARGEST`` if the server may
+    add content that the request does not have.
 
-    Counted from the newest message on, and no further than ``reported`` needs to be believed.
+    Counts from the newest message on, and stops as soon as ``reported`` is plausible.
     """
     options, counter = request.options, char_counter(4)
     if any(options.extra.get(name) for name in _ADDED_BY_SERVER) or any(map(_is_run_by_server, options.tools)):
@@ -33,7 +34,7 @@ def most_of(request: ChatRequest, answer: tuple[Message, ...], reserved_tokens: 
 
 
 def is_clearly_possible(request: ChatRequest, reported: int) -> bool:
-    """Tell quickly whether the messages alone let a call use that many tokens; so it is with nearly every report."""
+    """Tell quickly whether the messages alone make that report plausible; for nearly every report they do."""
     needed = (reported - SLACK) / _FACTOR
     roughly = char_counter(4).message_tokens * len(request.messages)
     if roughly >= needed:
@@ -47,7 +48,7 @@ def is_clearly_possible(request: ChatRequest, reported: int) -> bool:
 
 
 def _fourths_of(message: Message) -> int:
-    """Return about a quarter of the characters that are plainly text: never more than is counted of them."""
+    """Return about a quarter of the characters that are plain text: a lower bound on the counted tokens."""
     characters = 0
     for part in message.parts:
         if type(part) is Text:
@@ -58,12 +59,12 @@ def _fourths_of(message: Message) -> int:
 
 
 def _is_run_by_server(tool: DeclaredTool) -> bool:
-    """Whether the model reads its results within the very call."""
+    """Return True if the tool runs at the provider, so that the model reads its results within the same call."""
     return type(tool) is ProviderItem
 
 
 def _is_elsewhere(part: Part) -> bool:
-    """Whether it is, or holds, a document of which the request has no more than the address."""
+    """Return True if the part is, or holds, a document that the request has only by address."""
     if isinstance(part, ToolResult) and not isinstance(part.output, str):
         return any(map(_is_elsewhere, part.output))
     return isinstance(part, File) and bool(part.url or part.file_id)

@@ -1,4 +1,4 @@
-"""How much fits into a model's context: what was learnt, stated, told by the API, or published."""
+"""Context windows of models: learnt, stated, reported by the API, or published."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from chatstack.tokens.published import must_wait, published, tables_loaded
 _MOST_KEPT = 1_000
 _ASK_AGAIN_SECONDS = 300.0
 _BOUND_SECONDS = 3_600.0
-"""How long bounds are believed that nobody told: one refusal an hour is cheap, a window lost for good is not."""
+"""Lifetime of bounds that were inferred from refusals without a limit: one refusal an hour is cheap, a window lost for
+good is not."""
 _FURTHEST = 4
-"""A refused size that many times smaller than the known window was estimated wrongly, and bounds nothing."""
+"""A refused size that many times smaller than the known window was estimated wrongly, and gives no bound."""
 UNTOLD_SHARE = 0.75
-"""Of a size that was refused without a limit being told: what is tried next."""
+"""Share of a refused size to try next, if the refusal named no limit."""
 
 
 class Windows:
-    """Knows the windows of clients' models, in tokens. Of a stack's layers all share one.
+    """Knows the windows of clients' models, in tokens. All layers of a stack share one.
 
-    What a refusal told (``learn``) counts first, then what the provider states about its own model
-    (``ProviderInfo.window_tokens``), then what the API tells, then the published table (``window_of``). The API is
-    asked once for each provider and model, where something down the chain ``TellsWindow``: callers of one event loop
-    who ask at the same time share the request. Silence and failure are remembered too, for five minutes, and never
-    raised: a call is worth more than its limit. Whatever is known, sizes that were refused and taken (``bound``) make
-    it smaller, for an hour.
+    A limit named by a refusal (``learn``) counts first, then the window that the provider states for its own model
+    (``ProviderInfo.window_tokens``), then the API's answer, then the published table (``window_of``). The API is asked
+    once for each provider and model, if a client down the chain is a ``TellsWindow``: single flight for concurrent
+    callers of one event loop. Missing answers and failures are cached too, for five minutes, and never raised: a call
+    is worth more than its limit. Refused and accepted sizes (``bound``) lower any known window, for an hour.
 
-    Providers are told apart by what they say about themselves (name, address, port), those that say nothing by their
-    class. Bounded; may be used from several threads and event loops. ``ask_seconds`` is how long an API may take.
+    Providers are told apart by their ``info`` (name, address, port), those without by their class. Bounded; may be used
+    from several threads and event loops. ``ask_seconds`` is the time limit for an API.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class Windows:
         self._asking = Turnstile()
 
     async def of(self, client: ChatClient, model: str | None = None) -> int | None:
-        """The window of that model, or of the client's own; None when nobody knows. Asks the API if it must."""
+        """Return the window of that model, or of the client's own; None if unknown. Asks the API if necessary."""
         subject, stated = _subject_of(client, model)
         if self._must_ask(subject, stated):
             teller = _teller_in(client)
@@ -64,12 +64,12 @@ class Windows:
         return self._answer(subject, stated)
 
     def known(self, client: ChatClient, model: str | None = None) -> int | None:
-        """What ``of`` would say without asking anybody. On a running event loop the published table counts only once
-        it is loaded."""
+        """Return the result of ``of`` without asking an API. On a running event loop the published table counts only
+        once it is loaded."""
         return self._answer(*_subject_of(client, model))
 
     def learn(self, client: ChatClient, model: str | None, limit: int) -> None:
-        """Take the limit that a refusal told for the true window. A limit that is none (not above 0) is ignored."""
+        """Learn the true window from the limit in a refusal. Ignores a limit that is not above 0."""
         if _is_window(limit):
             subject = _subject_of(client, model)[0]
             with self._lock:
@@ -77,8 +77,8 @@ class Windows:
                 self._bounds.pop(subject, None)
 
     def bound(self, client: ChatClient, model: str | None, *, refused: int, taken: int) -> None:
-        """Take a size that was refused without a word about the limit, and the largest that was taken, for bounds of
-        the window. They are ignored where they contradict each other, or the window that is known by far."""
+        """Learn bounds of the window from a refused size without a limit, and the largest accepted size. Ignored if
+        they contradict each other, or the known window by far."""
         if not 0 <= taken < refused:
             return
         subject = _subject_of(client, model)[0]
@@ -89,8 +89,8 @@ class Windows:
             self._bounds.put(subject, _Bounds(refused, taken, self._clock() + _BOUND_SECONDS))
 
     def learnt(self, client: ChatClient, model: str | None = None) -> int | None:
-        """The limit that a refusal told, or that follows from what was refused and taken, if there is one: it holds
-        whatever else was said or configured."""
+        """Return the limit that a refusal named, or that follows from refused and accepted sizes; it holds against
+        anything else stated or configured. None if there is neither."""
         if not self._learnt and not self._bounds:
             return None
         subject, stated = _subject_of(client, model)
@@ -110,13 +110,13 @@ class Windows:
         return window_of(subject.model) if window is None and not must_wait() else window
 
     def _said(self, subject: _Subject, stated: int | None) -> int | None:
-        """The window that somebody told, in a refusal, in code, or over the API."""
+        """Return the window from a refusal, from code, or from the API."""
         told = self._told.peek(subject)
         return self._learnt.peek(subject) or stated or (told.window if told is not None else None)
 
     def _bound_of(self, subject: _Subject, window: int | None) -> int | None:
-        """The largest size that was taken, or three quarters of what was refused, if that is more; None where nothing
-        was refused of late, or something that the known window contradicts by far."""
+        """Return the largest accepted size, or three quarters of the refused one, whichever is more. None if there was
+        no refusal recently, or the known window contradicts it by far."""
         bounds = self._bounds.peek(subject)
         if bounds is None or self._clock() >= bounds.until or bounds.refused * _FURTHEST < (window or 0):
             return None
@@ -129,10 +129,9 @@ class Windows:
         return told is None or (told.window is None and self._clock() >= told.ask_again)
 
     async def _ask(self, teller: TellsWindow, subject: _Subject) -> None:
-        """Ask the API, or wait for whoever asks already.
+        """Ask the API, or wait for a request that is under way (single flight).
 
-        Nobody's request runs in a task of its own: who is cancelled takes the request along, and the next in turn
-        makes one.
+        The request runs in the caller's task: cancelling the caller cancels it, and the next waiter makes another.
         """
         async with self._asking.alone(subject):
             if self._must_ask(subject):
@@ -144,23 +143,23 @@ class Windows:
         try:
             async with asyncio.timeout(self._ask_seconds):
                 window = await teller.window_tokens(model)
-        except Exception:  # noqa: BLE001 - whatever it is, the call itself will meet the same trouble, and say so
+        except Exception:  # noqa: BLE001 - the call itself will meet the same error, and raise it
             return None
         return window if _is_window(window) else None
 
 
 @functools.lru_cache(maxsize=256)
 def window_of(model: str) -> int | None:
-    """The window of a model in tokens, from the tables of ``genai-prices`` (the extra ``prices``).
+    """Return the window of a model in tokens, from the tables of ``genai-prices`` (the extra ``prices``).
 
-    A vendor before a slash (``openai/gpt-4.1-mini``), as routers write it, is understood. None when the model is not
-    in the tables, its window is not, or the extra is not installed.
+    A vendor before a slash (``openai/gpt-4.1-mini``), as routers write it, is understood. None when the model is not in
+    the tables, its window is not, or the extra is not installed.
     """
     return next((found.context_window for _, found in published(model) if found.context_window is not None), None)
 
 
 class _Subject(NamedTuple):
-    """Whose window it is."""
+    """Cache key of a window: provider, address and model."""
 
     provider: str
     server_address: str
@@ -169,14 +168,14 @@ class _Subject(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What the API told; None, and when to ask again, where it told nothing."""
+    """The API's answer; None, and the time to ask again, if it gave none."""
 
     window: int | None
     ask_again: float
 
 
 class _Bounds(NamedTuple):
-    """The smallest size that was refused, the largest that was taken, and until when they count."""
+    """The smallest refused size, the largest accepted one, and the time until which they count."""
 
     refused: int
     taken: int
@@ -184,7 +183,7 @@ class _Bounds(NamedTuple):
 
 
 def _subject_of(client: ChatClient, model: str | None) -> tuple[_Subject, int | None]:
-    """Whose window is asked for, and what the provider states about it."""
+    """Return the cache key of a window, and the window that the provider states."""
     info = provider_info(client)
     if info is None:
         kind = type(list(chain(client))[-1])
@@ -194,7 +193,7 @@ def _subject_of(client: ChatClient, model: str | None) -> tuple[_Subject, int | 
 
 
 def _teller_in(client: ChatClient) -> TellsWindow | None:
-    # A provider of somebody's may keep a number under that name.
+    # A custom provider may keep a number under that name.
     tellers = (each for each in chain(client) if isinstance(each, TellsWindow) and callable(each.window_tokens))
     return next(tellers, None)
 

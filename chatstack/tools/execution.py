@@ -1,4 +1,4 @@
-"""Running one tool call: whatever goes wrong becomes a result that the model can act on."""
+"""Running one tool call: every failure becomes a result that the model can act on."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.surrogates import without_lone_surrogates
 
 _UNKNOWN = "_OTHER"
-"""What spans, metrics and events call a tool that is not there: a model can invent any number of names, with any
-text in them."""
+"""Name of an unknown tool in spans, metrics and events: the model's own text would be unbounded cardinality, and could
+hold anything."""
 _CORRECT = "Correct them and call again."
 
 
 graph_signals: ContextVar[tuple[type[Exception], ...]] = ContextVar("graph_signals", default=())
-"""Exceptions by which a tool pauses or leaves the graph around this turn: they propagate from every tool loop in it.
-Set by ``GraphNode.ask``; a context variable, as the tool loop was built by somebody who may not know of the graph."""
+"""Exceptions by which a tool pauses or leaves the graph around this turn; every tool loop in it lets them propagate.
+``GraphNode.ask`` sets it. It is a context variable because the code that built the tool loop may not know of the
+graph."""
 
 Approval: TypeAlias = Callable[[ToolCall, ToolContext], bool | str | Awaitable[bool | str]]
-"""Asked before a call is run: True for yes, False for no, or a text for no, which the model reads."""
+"""A check before each call: True runs it; False, or a text for the model to read, refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call came to: its result, and why it failed if it did."""
+    """The outcome of a call: its result, and the reason for a failure."""
 
     result: ToolResult
     failure: BaseException | None = None
@@ -52,7 +53,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ToolRunner:
-    """Runs calls of the tools it holds. Cancellation passes through; it is never a tool's failure."""
+    """Runs calls of the tools it holds. Cancellation passes through; it never counts as a tool's failure."""
 
     tools: Mapping[str, Tool[..., Any]]
     telemetry: Telemetry
@@ -64,7 +65,7 @@ class ToolRunner:
     owner: str = "FunctionInvoker"
 
     def known_name(self, call: ToolCall) -> str:
-        """What spans and warnings call the tool."""
+        """Return the tool's name for spans and warnings."""
         return call.name if call.name in self.tools else _UNKNOWN
 
     async def run(self, call: ToolCall, context: ToolContext) -> Outcome:
@@ -107,13 +108,13 @@ class ToolRunner:
     async def _outcome(self, call: ToolCall, context: ToolContext) -> Outcome:
         found = self.tools.get(call.name)
         if found is None:
-            # Only the model gets to read the name that it wrote; the error may end up in a log.
+            # Only the model reads the name that it wrote: the error may end up in a log.
             known = ", ".join(self.tools) or "none"
             unknown = UnknownToolError(f"the model called a tool that is not there; known: {known}")
             return self._failed(call, unknown, f"no tool {call.name!r}; {nearest(call.name, self.tools)}")
         try:
             arguments = found.arguments_from(call.arguments)
-        except Exception as error:  # noqa: BLE001 - any text at all may be in there, and a class may check it as it likes
+        except Exception as error:  # noqa: BLE001 - the model may write any text, and a class may validate as it likes
             return self._failed(call, error, f"the arguments do not fit: {self._reason(error)}. {_CORRECT}")
         arguments.update(self._injected(found, context))
         denied = await self._denied(call, context)
@@ -125,12 +126,12 @@ class ToolRunner:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return self._failed(call, error, f"{call.name} was cancelled.")  # it cancelled itself
+            return self._failed(call, error, f"{call.name} was cancelled.")  # the tool cancelled itself
         except (*self.propagate, *graph_signals.get()):
             raise
-        except ToolError as error:  # made to be read by the model
+        except ToolError as error:  # its text is meant for the model
             return self._failed(call, error, _said(error))
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is the model's to read, and kept as the cause
+        except Exception as error:  # noqa: BLE001 - every failure becomes a result, and is kept as the cause
             if self.telemetry.log_warnings:
                 write_tool_failure(found.name, error)
             details = f": {type(error).__name__}: {_said(error)}" if self.include_error_details else "."
@@ -138,7 +139,7 @@ class ToolRunner:
         return Outcome(ToolResult(call.id, call.name, output))
 
     async def _denied(self, call: ToolCall, context: ToolContext) -> str:
-        """Why the call must not be run, or "". Whoever is asked may be a person: no time limit holds here."""
+        """Return the reason why the call must not be run, or "". No time limit applies: a person may be answering."""
         if self.approve is None:
             return ""
         said = self.approve(call, context)
@@ -170,7 +171,8 @@ class ToolRunner:
             raise
 
     def _injected(self, found: Tool[..., Any], context: ToolContext) -> dict[str, object]:
-        """What the container and the loop give to a tool. An error here is the program's own: it surfaces."""
+        """Return the arguments that the container and the loop supply. An error here is the program's own, so it
+        propagates."""
         given: dict[str, object] = {}
         for name, service in found.services.items():
             given[name] = ask(cast("Resolver", self.resolve), service)
@@ -196,8 +198,8 @@ class ToolRunner:
 
 
 def _said(error: Exception) -> str:
-    """The text of an exception; its class, if its own ``__str__`` fails."""
+    """Return the text of an exception, or its class name if its own ``__str__`` fails."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - a tool's class may raise anything here, too
+    except Exception:  # noqa: BLE001 - a custom exception's __str__ may raise anything, too
         return type(error).__name__

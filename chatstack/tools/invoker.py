@@ -33,19 +33,25 @@ class FunctionInvoker(ChatFronts):
     """Runs the tools that the model calls, and asks again, until it answers.
 
     Goes outside the layers that keep the context small, so that they see every round. Parallel calls run together;
-    their results come in call order. After ``max_tool_calls_per_turn`` calls the model is asked once more, with its
-    tools still declared but not allowed; if it calls on all the same, the turn ends with ``ToolLoopError``, which has
-    the messages and the usage of what was done. A ``ContextWindow`` inside may have a smaller limit.
-    A call that fails becomes an error result; after ``max_consecutive_failures`` rounds in a row in which every call
-    failed, the turn ends with ``ToolLoopError``, too, its cause the last failure.
+    their results come in call order.
+
+    After ``max_tool_calls_per_turn`` calls the model is asked once more, with its tools still declared but not allowed.
+    If it calls a tool again, the turn ends with ``ToolLoopError``, which has the messages and the usage up to then. A
+    ``ContextWindow`` inside may have a smaller limit. For a request with ``tool_choice="none"``, no call is run.
+
+    A call that fails becomes an error result; ``include_error_details`` shows the model the text of the exception.
+    After ``max_consecutive_failures`` rounds in a row in which every call failed, the turn ends with ``ToolLoopError``,
+    too, its cause the last failure.
+
     ``tools`` are functions or ``Tool`` values; each call of a plain function has a thread of its own.
-    ``tool_timeout_seconds`` bounds each call: a function in a thread that does not end is no longer waited for. Where
-    a request says ``tool_choice="none"``, no call is run.
-    ``include_error_details`` shows the model the text of a tool's exception.
-    ``approve`` is asked before each call: True runs it, False or a text refuses it, and the model reads the text. One
-    that is async may take its time; others are called on the event loop. What it raises ends the turn. So does what a
-    tool raises of ``propagate``, e.g. a graph's interrupt, instead of becoming a result.
-    A call made for the third time in a turn with the same arguments is warned of (``repeated_tool_call``).
+    ``tool_timeout_seconds`` bounds each call; a function that overruns it goes on in its thread, but nothing waits for
+    it.
+
+    ``approve`` is called before each call: True runs it; False or a text refuses it, and the model reads the text. It
+    may be async; a plain function runs on the event loop. An exception from ``approve`` ends the turn. So does an
+    exception of a class in ``propagate`` from a tool, e.g. a graph's interrupt, instead of becoming a result.
+
+    The third call in a turn with the same arguments causes the warning ``repeated_tool_call``.
     """
 
     inner: ChatClient
@@ -95,7 +101,7 @@ class FunctionInvoker(ChatFronts):
         return ChatStream(self._rounds(turn, stream), owns=stream, whole=_WholeTurn(self, turn, stream))
 
     def _tools_of(self, options: ChatOptions) -> tuple[DeclaredTool, ...]:
-        """The caller's declarations, and ours; of a tool that both declare, the caller's."""
+        """Return the caller's declarations and ours; for a name that both declare, the caller's."""
         given = options.tools
         if not given:
             return self._declared
@@ -117,7 +123,7 @@ class FunctionInvoker(ChatFronts):
             stream = await self.inner.send(request)
 
     async def results(self, turn: ToolTurn, answer: ChatResponse) -> list[ChatUpdate]:
-        """Take in what the model said, and give the results of what it asked for."""
+        """Record the model's answer, and return the results of the calls in it."""
         turn.heard(answer)
         if not turn.open_calls:
             return []
@@ -127,7 +133,7 @@ class FunctionInvoker(ChatFronts):
         return turn.add(await self._run(turn))
 
     def following(self, turn: ToolTurn) -> ChatRequest | None:
-        """Return the next round's request; None where the turn is over."""
+        """Return the next round's request, or None if the turn is over."""
         if turn.open_calls:
             if turn.refused_for:
                 self._stop_if_insisting(turn, turn.refused_for)
@@ -142,7 +148,7 @@ class FunctionInvoker(ChatFronts):
         return request
 
     async def _run(self, turn: ToolTurn) -> list[Outcome]:
-        """Run what this round asked for, together; calls beyond the limit are answered, not run."""
+        """Run the calls of this round concurrently; calls over the limit get an error result instead."""
         allowed = turn.calls_left
         ours = [call for call in turn.open_calls if not turn.is_callers(call, self._runner.tools)]
         for call in turn.repeated(ours[:allowed]):
@@ -165,7 +171,7 @@ class FunctionInvoker(ChatFronts):
             ) from turn.last_failure
 
     def _stop_if_insisting(self, turn: ToolTurn, refusal: str) -> None:
-        """A call of the caller's tool is no insisting: it is handed back."""
+        """Raise if the model calls tools beyond the limit. A call of the caller's tool is handed back instead."""
         if refusal != OVER_LIMIT or any(turn.is_callers(call, self._runner.tools) for call in turn.open_calls):
             return
         raise ToolLoopError(
@@ -196,7 +202,7 @@ class FunctionInvoker(ChatFronts):
 
 
 class _WholeTurn:
-    """Reads a turn at once: its rounds are awaited whole, and no updates are made."""
+    """Reads a turn at once: each round is awaited as a whole response, and no updates are made."""
 
     __slots__ = ("_loop", "_stream", "_turn")
 

@@ -1,4 +1,4 @@
-"""What everybody who runs tools checks of the options for it, when it is made."""
+"""Validation of the options that all tool-running layers share, at construction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatstack.tools.tool import Tool, tool
 
 
 class RunsTools(Protocol):
-    """Who runs tools: the tool loop, the iterative loop."""
+    """A layer that runs tools: the tool loop, the iterative loop."""
 
     @property
     def tools(self) -> Sequence[Tool[..., Any] | Callable[..., object]]: ...
@@ -25,7 +25,8 @@ class RunsTools(Protocol):
 
 
 def checked_tools(owner: RunsTools, *, own_services: tuple[type, ...] = ()) -> tuple[Tool[..., Any], ...]:
-    """Its tools, made of functions where they are. Raises ``WiringError``, naming its class and the parameter.
+    """Return the owner's tools, with functions made into tools. Raises ``WiringError``, naming its class and the
+    parameter.
 
     ``own_services`` are given to tools without a container.
     """

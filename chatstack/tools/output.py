@@ -1,4 +1,4 @@
-"""What a tool returned, in the form in which a model gets it."""
+"""Conversion of a tool's return value into the form that a model gets."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Output: TypeAlias = str | tuple[Text | Image | File | ProviderItem, ...]
 
 
 def output_of(value: object) -> Output:
-    """Text as it is, parts as they are, anything else as JSON; halves of characters (file names!) as U+FFFD.
+    """Return text and parts as they are, anything else as JSON; lone surrogates (file names!) become U+FFFD.
 
-    Raises ``TypeError`` or ``ValueError`` for what cannot be written as JSON, and ``ToolError``, which the model reads,
-    for what would become something else: bytes, and numbers that are not finite.
+    Raises ``TypeError`` or ``ValueError`` for a value that cannot be written as JSON, and ``ToolError``, which the
+    model reads, for one that JSON would change: bytes, and numbers that are not finite.
     """
     if isinstance(value, str):
         return without_lone_surrogates(value)
@@ -35,7 +35,7 @@ def output_of(value: object) -> Output:
 
 
 def _parts(value: object) -> tuple[Text | Image | File, ...]:
-    """A list of nothing but parts, or an empty tuple."""
+    """Return the items of a list that holds only parts, else an empty tuple."""
     if not isinstance(value, list | tuple):
         return ()
     items = cast("Sequence[object]", value)
@@ -49,7 +49,7 @@ def _json(value: object) -> str:
     with suppress(UnicodeEncodeError):
         text = msgspec.json.encode(plain).decode()
     try:
-        # Once more, strictly: msgspec writes bytes as base64, and NaN as null, without a word.
+        # Once more, strictly: msgspec silently writes bytes as base64, and NaN as null.
         strict = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_refuse)
     except ValueError as error:
         raise ToolError(
@@ -67,7 +67,8 @@ def _refuse(value: object) -> object:
 
 
 def plain_model(value: object) -> object:
-    """What msgspec does not know: pydantic models say themselves what they are as JSON."""
+    """Return a pydantic model as plain JSON values. Raises ``TypeError`` for anything else that msgspec does not
+    know."""
     dump = getattr(value, "model_dump", None)
     if not callable(dump) or isinstance(value, type):
         raise TypeError(f"a {type(value).__name__} cannot be written as JSON")

@@ -1,4 +1,4 @@
-"""Recall: a tool by which the model gets a tool result back whose content was cleared from what it is sent."""
+"""Recall: a tool with which the model gets back a tool result whose content was cleared from its context."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from chatstack.values.parts import File, Image, ProviderItem, Text, ToolResult
 
 _LEAST_PAGE = 100
 _LONGEST_CHARACTER = 32
-"""A page does not end within a character that is made of fewer code points than that."""
+"""Maximum length of one visible character, in code points: a page does not end within a shorter one."""
 _LINE_SHARE = 8
-"""A page ends with a line, if one ends in the last eighth of it."""
+"""A page ends at a line break if there is one in the last eighth of the page."""
 _JOINER = "\u200d"
 
 
 def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., str]:
-    """A tool for ``FunctionInvoker`` that gives a cleared tool result back, in pages of at most ``page_chars``.
+    """Return a tool for ``FunctionInvoker`` that gives back a cleared tool result, in pages of at most ``page_chars``.
 
-    For placeholders that name a ``{handle}``. It looks among the unedited messages of the request being served and
-    nowhere else, so there is nothing of another conversation to be had; a handle that is not there is an error result
-    that says what to do. Give it to the tool loop from the first call on: a tool that is declared later costs the
-    prompt cache. What it gives is a tool result like any other, and may be cleared in its turn.
+    For placeholders that name a ``{handle}``. It looks only among the unedited messages of the request being served, so
+    it cannot reach another conversation. An unknown handle gives an error result that says what to do. Give it to the
+    tool loop from the first call on: a tool that is declared later invalidates the prompt cache. Its own result is a
+    tool result like any other, and may be cleared in its turn.
     """
     if type(page_chars) is not int or page_chars < _LEAST_PAGE:
         raise WiringError(
@@ -34,7 +34,7 @@ def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., s
             parameter="page_chars",
         )
 
-    # No coroutine function, so that a long history is searched off the event loop.
+    # A plain function, so that it runs in a thread: searching a long history would block the event loop.
     @tool(name=name, description=RECALL_DESCRIPTION)
     def recall(
         handle: Annotated[str, "The handle that stands in the place of the cleared content."],
@@ -64,7 +64,7 @@ def _counted(pages: int) -> str:
 
 
 def _found(handle: str, messages: Sequence[Message]) -> ToolResult | None:
-    """The newest result with that handle."""
+    """Return the newest result with that handle."""
     for message in reversed(messages):
         for result in reversed(message.original.results):
             if handle_of(result) == handle:
@@ -73,7 +73,7 @@ def _found(handle: str, messages: Sequence[Message]) -> ToolResult | None:
 
 
 def _readable(result: ToolResult) -> str:
-    """All of it as text; what is none is described."""
+    """Return the whole result as text; other content is described."""
     if isinstance(result.output, str):
         return result.output
     return "\n".join(map(_described, result.output))
@@ -90,7 +90,7 @@ def _described(part: Text | Image | File | ProviderItem) -> str:
 
 
 def _page_starts(text: str, page_chars: int) -> Iterator[int]:
-    """Where the pages begin; the first one always does."""
+    """Yield the start of every page; the first page always exists."""
     yield 0
     start = 0
     while len(text) - start > page_chars:
@@ -99,7 +99,7 @@ def _page_starts(text: str, page_chars: int) -> Iterator[int]:
 
 
 def _cut(text: str, start: int, end: int) -> int:
-    """Where a page that may reach up to ``end`` ends: with a line if there is one, else between two characters."""
+    """Return the end of a page, ``end`` at most: behind a line break if there is one, else between two characters."""
     line = text.rfind("\n", end - (end - start) // _LINE_SHARE, end)
     if line >= 0:
         return line + 1
@@ -110,7 +110,8 @@ def _cut(text: str, start: int, end: int) -> int:
 
 
 def _belongs_to_the_one_before(text: str, at: int) -> bool:
-    """Whether what stands there continues a character that began before, as far as that is told without tables."""
+    """Return True if the code point there continues the character before it, as far as that can be told without
+    tables."""
     before, here = text[at - 1], text[at]
     if before.isascii() and here.isascii():
         return before == "\r" and here == "\n"
@@ -118,9 +119,9 @@ def _belongs_to_the_one_before(text: str, at: int) -> bool:
     return (
         unicodedata.category(here).startswith("M")  # accents, vowel signs, variation selectors
         or _JOINER in (before, here)
-        or 0x1F3FB <= code <= 0x1F3FF  # the colour of a skin
-        or 0xE0020 <= code <= 0xE007F  # the tags of a flag
-        or 0x1160 <= code <= 0x11FF  # the rest of a Korean syllable
+        or 0x1F3FB <= code <= 0x1F3FF  # skin tones of emoji
+        or 0xE0020 <= code <= 0xE007F  # the tag characters of a flag
+        or 0x1160 <= code <= 0x11FF  # vowels and final consonants of a Korean syllable
         or ("\ud800" <= before <= "\udbff" and "\udc00" <= here <= "\udfff")
         or (_is_regional(here) and _is_second_of_a_flag(text, at))
     )
@@ -131,7 +132,8 @@ def _is_regional(character: str) -> bool:
 
 
 def _is_second_of_a_flag(text: str, at: int) -> bool:
-    """Letters of flags come in pairs, counted from where a row of them begins, or from not too far back."""
+    """Return True for the second letter of a flag. Letters come in pairs, counted from the start of the row, or from
+    near."""
     first = at
     while first > max(0, at - 2 * _LONGEST_CHARACTER) and _is_regional(text[first - 1]):
         first -= 1

@@ -1,4 +1,4 @@
-"""Running the calls of one round together."""
+"""Running the calls of one round concurrently."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ R = TypeVar("R")
 async def run_together(
     run: Callable[[T], Awaitable[R]], calls: Sequence[T], max_concurrency: int | None = None
 ) -> list[R]:
-    """What they give, in their order; they run at once, ``max_concurrency`` at most. The first that raises cancels the
-    rest, and is raised as it is, its own cause with it: it is no tool's failure (those are outcomes)."""
+    """Run the calls concurrently, at most ``max_concurrency`` at a time, and return their results in order. The first
+    exception cancels the rest, and is raised unchanged, with its own cause; failures of tools are outcomes, not
+    exceptions."""
     gate = asyncio.Semaphore(max_concurrency or max(1, len(calls)))
     is_stopping = False
 
     async def one(call: T) -> R:
         nonlocal is_stopping
         async with gate:
-            if is_stopping:  # the gate lets the next one in before the group cancels it
+            if is_stopping:  # the semaphore admits the next call before the group cancels it
                 raise asyncio.CancelledError
             try:
                 return await run(call)
             except (asyncio.CancelledError, GeneratorExit):
                 raise
-            except BaseException as error:  # noqa: BLE001 - raised again below, out of the group
+            except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
                 is_stopping = True
                 raise _Escaped(error) from None
 
@@ -40,14 +41,15 @@ async def run_together(
         first = failed.exceptions[0]
         stopped_by = first.error if isinstance(first, _Escaped) else first
     if stopped_by is not None:
-        raise stopped_by  # out here, so that its own cause stays
+        raise stopped_by  # outside the except block, so that its own cause stays
     return [task.result() for task in tasks]
 
 
 class _Escaped(Exception):
-    """What is no tool's failure: a service that cannot be had, an exit, an interrupt.
+    """An exception that is no tool's failure: a missing service, an exit, an interrupt.
 
-    In a task, it would stop the event loop (an exit), or come out in a group; so it travels in here to be raised bare.
+    Raised bare in a task, an exit would stop the event loop, and other errors would come out in a group. So it is
+    wrapped in this, and unwrapped outside.
     """
 
     def __init__(self, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Tools: a function, and how the model sees it."""
+"""Tools: functions, and their declarations for the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
-"""What OpenAI and Anthropic take as a name; what they refuse would only show with the first call."""
+"""Names that OpenAI and Anthropic accept. Checked here, as they would only refuse the first call."""
 
 
 class _Inject:
@@ -37,14 +37,15 @@ class _Inject:
 _INJECT = _Inject()
 
 Injected = Annotated[T, _INJECT]
-"""``db: Injected[Database]`` on a tool: given by the container when the tool runs, not part of the schema."""
+"""Annotation of a tool's parameter, ``db: Injected[Database]``: the container supplies it at each call; it is not in
+the schema."""
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool may know of its call: annotate a parameter with it. Not part of the schema.
+    """The context of a tool call: annotate a parameter with it. Not part of the schema.
 
-    ``messages`` is the request that the model answered with this call, ``round`` the model call of the turn, in an
-    iterative loop the iteration.
+    ``messages`` is the request that the model answered with this call. ``round`` counts the turn's model calls; in an
+    iterative loop, the iterations.
     """
 
     conversation_id: str | None
@@ -58,8 +59,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 class Tool(Generic[P, R]):
     """A function that a model can call; made by ``@tool``. Calling it calls the function.
 
-    ``services`` maps the injected parameters to what they ask the container for; ``timeout_seconds`` wins over the
-    tool loop's own. One that is ``idempotent`` may be run again where nobody knows whether it has been run.
+    ``services`` maps the injected parameters to the types that the container is asked for. ``timeout_seconds`` wins
+    over the tool loop's own. An ``idempotent`` tool may be run again if it is unknown whether it ran.
     """
 
     name: str
@@ -77,17 +78,17 @@ class Tool(Generic[P, R]):
 
     @property
     def is_async(self) -> bool:
-        """Whether the function is a coroutine function; others run in a thread of their own."""
+        """True if the function is a coroutine function; others run in a thread of their own."""
         return inspect.iscoroutinefunction(self.function)
 
     def declaration(self) -> ToolDeclaration:
-        """How the model sees it."""
+        """Return the declaration that the model sees."""
         return ToolDeclaration(self.name, self.description, self.parameters)
 
     def arguments_from(self, json_text: str) -> dict[str, Any]:
-        """The validated arguments. Raises ``msgspec.ValidationError`` or ``DecodeError``, naming the path.
+        """Return the validated arguments. Raises ``msgspec.ValidationError`` or ``DecodeError``, naming the path.
 
-        A fence around them, and a number in quotes where the parameter takes no text, are no mistake.
+        Tolerates a code fence around them, and a number in quotes for a parameter that takes no text.
         """
         text = json_text.strip() or "{}"
         decoded = decoded_as(self.arguments, text, dec_hook=_model_of, enc_hook=plain_model)
@@ -116,10 +117,10 @@ def tool(
     """Make a function a tool: its name, docstring and type hints become what the model sees.
 
     Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter. Hints are plain types, dataclasses,
-    ``TypedDict``, ``msgspec.Struct`` and pydantic models. A parameter of type ``ToolContext`` or
-    ``Injected[Service]`` is filled in when it runs, and no part of the schema. Raises ``WiringError`` for a parameter
-    that has no type hint, or one that cannot be described as JSON, for a name that providers would refuse, and for
-    whatever else cannot be a tool.
+    ``TypedDict``, ``msgspec.Struct`` and pydantic models. A parameter of type ``ToolContext`` or ``Injected[Service]``
+    is filled in at each call, and not part of the schema. Raises ``WiringError`` for a parameter that has no type hint,
+    or one that cannot be described as JSON, for a name that providers would refuse, and for anything else that cannot
+    be a tool.
     """
     if function is None:
         return lambda given: _made(given, name, description, timeout_seconds, idempotent)
@@ -190,7 +191,7 @@ _Field = tuple[str, Any] | tuple[str, Any, Any]
 def _sorted_parameters(
     function: Callable[..., object], called: str
 ) -> tuple[list[_Field], dict[str, type], str | None]:
-    """Which parameters the model fills in, and which are filled in here."""
+    """Split the parameters into those for the model, the injected services, and the one for the context."""
     signature, hints = _signature(function, called)
     fields: list[_Field] = []
     services: dict[str, type] = {}
@@ -223,23 +224,23 @@ def _sorted_parameters(
 def _signature(function: Callable[..., object], called: str) -> tuple[inspect.Signature, dict[str, Any]]:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError) as error:  # some that are written in C do not tell
+    except (TypeError, ValueError) as error:  # some functions written in C have no signature
         raise WiringError(f"tool {called!r}: its parameters are not known: {error}") from error
     try:
         return signature, typing.get_type_hints(_written(function), include_extras=True)
-    except Exception as error:  # an annotation is code, and may raise anything
+    except Exception as error:  # an annotation is code, so it may raise anything
         raise WiringError(f"tool {called!r}: a type hint cannot be resolved: {error}") from error
 
 
 def _written(function: Callable[..., object]) -> Callable[..., object]:
-    """Where hints and docstring stand: behind a partial, or at the ``__call__`` of an object."""
+    """Return the function with the hints and the docstring: the one in a partial, or the ``__call__`` of an object."""
     if isinstance(function, functools.partial):
         return _written(function.func)
     return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _described(hint: Any) -> Any:
-    """``Annotated[T, "text"]`` as the description that msgspec puts into the schema; bounds in ``Meta`` stay."""
+    """Turn ``Annotated[T, "text"]`` into a description for msgspec's schema; bounds in ``Meta`` stay."""
     metadata: tuple[object, ...] = getattr(hint, "__metadata__", ())
     texts = [each for each in metadata if isinstance(each, str)]
     if not texts:
@@ -249,13 +250,13 @@ def _described(hint: Any) -> Any:
 
 
 def _default(parameter: inspect.Parameter, called: str) -> object:
-    """A default that msgspec takes: what can change is copied for every call."""
+    """Return the default in a form that msgspec takes; a mutable one is copied for every call."""
     value: object = parameter.default
     if not _can_change(value):
         return value
     try:
         copy.deepcopy(value)
-    except Exception as error:  # a class may refuse in its own way
+    except Exception as error:  # a class may refuse with any exception
         raise WiringError(
             f"tool {called!r}: the default of {parameter.name!r} cannot be copied for every call: {error}",
             parameter=parameter.name,
@@ -268,7 +269,7 @@ def _can_change(value: object) -> bool:
 
 
 def _structure(called: str, fields: list[_Field]) -> type[msgspec.Struct]:
-    """The class that the model's arguments are read into."""
+    """Return the class into which the model's arguments are decoded."""
     try:
         return msgspec.defstruct(called, fields, kw_only=True, forbid_unknown_fields=True)
     except (TypeError, ValueError) as error:
@@ -306,9 +307,9 @@ def _schema(arguments: type[msgspec.Struct], called: str) -> str:
 
 
 def _model_schema(models: dict[str, Any], kind: Any) -> dict[str, Any]:
-    """The schema of a pydantic model; what it refers to goes into ``models``."""
+    """Return the schema of a pydantic model; the definitions it refers to go into ``models``."""
     if not hasattr(kind, "model_json_schema"):
-        raise NotImplementedError  # msgspec then says what it does not know
+        raise NotImplementedError  # msgspec then names the type it does not know
     schema: dict[str, Any] = kind.model_json_schema()
     _add_definitions(models, schema.pop("$defs", {}))
     return schema
@@ -321,7 +322,7 @@ def _add_definitions(known: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _model_of(kind: Any, value: object) -> object:
-    """The pydantic model that was meant. Raises ``ValueError`` for the first thing that does not fit."""
+    """Return the pydantic model. Raises ``ValueError`` for the first value that does not fit."""
     try:
         model: object = kind.model_validate_json(msgspec.json.encode(value))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The bookkeeping of one turn of the tool loop; no calls are made here."""
+"""Bookkeeping for one turn of the tool loop; no calls are made here."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ CUT_OFF = "Error: not run, because the answer that asked for it was cut off."
 OVER_LIMIT = "Error: not run, because the limit of tool calls is reached. Answer with what you have."
 NOT_ALLOWED = "Error: not run, because this request allows no tool calls."
 NOT_RUN = (CUT_OFF, OVER_LIMIT, NOT_ALLOWED)
-"""Where every result of a round says one of these, the turn ends behind it."""
+"""Reasons why a call was not run; a round with only such results is the last of its turn."""
 REPEATS = 3
-"""The same call so many times in a turn is said to be repeated."""
+"""Number of identical calls in a turn that counts as a repetition."""
 _MAX_PAUSES = 10
 
 
 @runtime_checkable
 class LimitsToolCalls(Protocol):
-    """A layer inside of a tool loop that has a limit of its own: calls beyond it are not run."""
+    """A layer inside a tool loop with a limit of its own: calls beyond it are not run."""
 
     def tool_calls_left(self, messages: tuple[Message, ...]) -> int:
-        """How many tools may still be called in the turn that these messages end with."""
+        """Return the number of tool calls that are left in the turn at the end of these messages."""
         ...
 
 
 def limits_in(client: object) -> tuple[LimitsToolCalls, ...]:
-    """The layers of a client that limit calls."""
+    """Return the layers of a client that limit calls."""
     return tuple(each for each in chain(client) if isinstance(each, LimitsToolCalls))
 
 
 class ToolTurn:
-    """Where one turn stands: what it added, what is open, what has failed."""
+    """The state of one turn: added messages, open calls, failures."""
 
     __slots__ = (
         "added",
@@ -60,7 +60,7 @@ class ToolTurn:
     )
 
     def __init__(self, request: ChatRequest, limit: int, limits: Sequence[LimitsToolCalls] = ()) -> None:
-        """A turn with a limit of calls, and those of layers further in: the smallest one counts."""
+        """Start a turn with a limit of calls. Layers further in may have limits, too; the smallest one counts."""
         self.request = request
         self.limit = limit
         self.limits = limits
@@ -74,17 +74,17 @@ class ToolTurn:
         self.open_calls: list[ToolCall] = []
         self.answers: list[ChatResponse] = []
         self.refused_for = ""
-        """Why the open calls were not run, if they were not."""
+        """The reason why the open calls were not run; "" if they were."""
         self.seen: dict[tuple[str, bytes], int] = {}
 
     @property
     def usage(self) -> Usage:
-        """What the rounds up to now have used."""
+        """Usage of all rounds up to now."""
         return sum((each.usage for each in self.answers), Usage())
 
     @property
     def overhead_usage(self) -> Usage:
-        """What summaries have used up to now."""
+        """Usage of summaries up to now."""
         return sum((each.overhead_usage for each in self.answers), Usage())
 
     @property
@@ -93,11 +93,11 @@ class ToolTurn:
 
     @property
     def calls_left(self) -> int:
-        """How many of the open calls may be run."""
+        """Number of open calls that may be run."""
         return max(0, min(self.limit - self.calls_run, self.inner_left))
 
     def heard(self, answer: ChatResponse) -> None:
-        """Take in what the model said."""
+        """Record the model's answer."""
         if self.limits:
             before = self.request.messages + tuple(self.added)
             self.inner_left = min(each.tool_calls_left(before) for each in self.limits)
@@ -110,7 +110,7 @@ class ToolTurn:
         self.pauses += answer.finish_reason == "paused"
 
     def repeated(self, calls: list[ToolCall]) -> list[ToolCall]:
-        """Those of the calls that are now made for the third time."""
+        """Return the calls that are now made for the third time."""
         found: list[ToolCall] = []
         for call in calls:
             key = call.name, canonical(call.arguments)
@@ -120,7 +120,7 @@ class ToolTurn:
         return found
 
     def refusal(self, answer: ChatResponse) -> str:
-        """Why the open calls must not be run, or ""."""
+        """Return the reason why the open calls must not be run, or ""."""
         if answer.finish_reason in ("length", "refused"):
             return CUT_OFF
         if self.request.options.tool_choice == "none":
@@ -128,22 +128,22 @@ class ToolTurn:
         return "" if self.calls_left else OVER_LIMIT
 
     def refuse(self, why: str, own: Container[str]) -> list[Outcome]:
-        """An error result for every open call that is ours to run, or that was cut off."""
+        """Return an error result for every open call that is ours to run, or that was cut off."""
         return [refused(call, why) for call in self.open_calls if why == CUT_OFF or not self.is_callers(call, own)]
 
     def is_callers(self, call: ToolCall, own: Container[str]) -> bool:
-        """Whether the call is of a tool that the caller declared, and will run."""
+        """Return True if the caller declared the tool of this call, and will run it."""
         declared = (each.name for each in self.request.options.tools if isinstance(each, ToolDeclaration))
         return call.name not in own and call.name in declared
 
     def is_over(self, own: Container[str]) -> bool:
-        """Whether this round was the last: an answer, or a call that only the caller can run."""
+        """Return True if this round was the last: an answer, or a call that only the caller can run."""
         if not self.open_calls:
             return self.answers[-1].finish_reason != "paused" or self.pauses > _MAX_PAUSES
         return any(self.is_callers(call, own) for call in self.open_calls)
 
     def add(self, outcomes: list[Outcome]) -> list[ChatUpdate]:
-        """Take in results, in call order, and say so."""
+        """Record results, in call order, and return them as updates."""
         updates: list[ChatUpdate] = []
         for outcome in outcomes:
             message = Message("tool", (outcome.result,))
@@ -153,13 +153,13 @@ class ToolTurn:
                 self.last_failure = outcome.failure or self.last_failure
         run = [outcome for outcome in outcomes if outcome.was_run]
         if run:
-            # By rounds, not by calls: the model must get to read what failed before it can do better.
+            # By rounds, not by calls: the model must read the failure before it can do better.
             all_failed = all(outcome.failure is not None for outcome in run)
             self.failed_rounds = self.failed_rounds + 1 if all_failed else 0
         return updates
 
     def answer(self, under_way: ChatResponse | None = None) -> ChatResponse:
-        """Return what the rounds add up to, with that of the round under way, if it has not been heard."""
+        """Return the sum of the rounds, with the round under way if it was not recorded yet."""
         answers, messages = self.answers, self.added
         if under_way is not None and (not answers or answers[-1] is not under_way):
             answers, messages = [*answers, under_way], [*messages, *under_way.messages]
@@ -178,7 +178,8 @@ class ToolTurn:
         )
 
     def next_request(self) -> ChatRequest:
-        """The request of the next round. A forced choice holds for the first round only, or it would never end."""
+        """Return the request of the next round. A forced choice holds for the first round only, or it would never
+        end."""
         self.round += 1
         choice = self.request.options.tool_choice
         if self.limit_reached:
@@ -201,13 +202,13 @@ class ToolTurn:
 
 
 def refused(call: ToolCall, why: str) -> Outcome:
-    """The result of a call that is not run."""
+    """Return the result of a call that is not run."""
     return Outcome(ToolResult(call.id, call.name, why, is_error=True), was_run=False)
 
 
 def canonical(arguments: str) -> bytes:
-    """The same for arguments that mean the same."""
+    """Return a key that is equal for arguments with the same meaning."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments.strip() or "{}"), order="deterministic")
-    except (ValueError, RecursionError):  # no JSON, no text, or nested without end
+    except (ValueError, RecursionError):  # invalid JSON, invalid text, or nested too deeply
         return arguments.encode(errors="surrogatepass")

@@ -1,4 +1,4 @@
-"""What the fields of a value may hold: an ``InputError`` names class, field and type, never what was in it."""
+"""Type checks for the fields of values: an ``InputError`` names class, field and type, never the content."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from chatstack.errors import InputError
 def check_text(value: msgspec.Struct, **wanted: str) -> None:
     """Raise ``InputError`` for the first field that is not text; ``wanted`` says for each what it should be.
 
-    Values are made on every call, so they compare types themselves first, and ask here only if something is odd. What
-    is text of a kind of its own (a member of a ``StrEnum``) becomes plain text: no encoder knows it.
+    Values are made on every call, so they compare types themselves first, and call this only if one differs. A subclass
+    of ``str`` (a member of a ``StrEnum``) becomes plain text: no encoder knows it.
     """
     for name, kind in wanted.items():
         found: object = getattr(value, name)
@@ -23,7 +23,7 @@ def check_text(value: msgspec.Struct, **wanted: str) -> None:
 
 
 def wrong_type(value: object, field: str, wanted: str, found: object) -> InputError:
-    """What to raise for a field of the wrong type."""
+    """Return the error for a field of the wrong type."""
     kind = type(found).__name__
     remedy = "; await it first" if kind == "coroutine" else ""
     return InputError(f"{type(value).__name__}: {field} must be {wanted}, not {kind}{remedy}")

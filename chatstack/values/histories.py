@@ -24,7 +24,7 @@ class _History(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     version: int
     messages: tuple[Message, ...]
     annotations: dict[int, Annotation] = {}
-    """By position: they are no field of a message."""
+    """Annotations by the position of their message: they are no field of it."""
 
 
 def to_json(messages: Sequence[Message]) -> str:
@@ -32,7 +32,7 @@ def to_json(messages: Sequence[Message]) -> str:
 
         Path("talk.json").write_text(to_json(history))
 
-    An edited message is written as it is: what it was edited from is known in this process only. Raises ``InputError``
+    An edited message is written in its edited form: its original is known in this process only. Raises ``InputError``
     for anything but messages, and for text with a lone surrogate in it, naming the place.
     """
     given = checked_messages(messages)
@@ -47,8 +47,8 @@ def to_json(messages: Sequence[Message]) -> str:
 def from_json(text: str | bytes) -> list[Message]:
     """Return the history that ``to_json`` wrote, its messages equal to what they were.
 
-    Raises ``InputError`` that names the place for everything that it does not know: another version, a part of another
-    kind, a field, a value of another type. What other libraries wrote is read by ``from_openai_chat``,
+    Raises ``InputError`` that names the place for everything unknown: another version, another kind of part, another
+    field, a value of another type. Histories of other libraries are read by ``from_openai_chat``,
     ``from_openai_responses`` and ``from_anthropic``.
     """
     if not isinstance(text, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -78,7 +78,7 @@ def _check_version(version: object) -> None:
 
 
 def _told(error: Exception) -> str:
-    """The words of a decoder's error, the place first."""
+    """Return the text of a decoder's error, the place first."""
     if not isinstance(error, msgspec.ValidationError):
         return "not JSON text" if not isinstance(error, msgspec.DecodeError) else str(error)
     text = str(error)

@@ -1,4 +1,4 @@
-"""Messages: immutable, and an edited one still knows the original it stands for."""
+"""Messages: immutable; an edited message keeps its original."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _OTHER_NAMES = {"human": "user", "ai": "assistant", "model": "assistant", "devel
 
 
 class Annotation(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What an edit did to a message: by which strategy, how many tokens it had before, the handles of the tool results
-    whose content was taken away, and the ids of the calls whose arguments were.
+    """Record of an edit: the strategy, the message's tokens before, the handles of the tool results whose content was
+    removed, and the ids of the calls whose arguments were.
 
-    Of a summary: the tokens that it stands for, the model that wrote it, the version of the prompt, and what it cost.
+    For a summary: the tokens it replaces, the model that wrote it, the version of the prompt, and its cost.
     """
 
     strategy: str
@@ -39,10 +39,10 @@ class Annotation(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defaults=True, forbid_unknown_fields=True):
     """One message of a conversation.
 
-    Made by ``Message.system("...")``, ``.user``, ``.assistant`` and ``.tool``. ``pinned`` ones are never edited
-    away. ``mark`` is set on messages that a layer put in; the caller's own have none. Text with half a character in
-    it (a lone surrogate) is refused with ``InputError``: it could not be sent. What a model said is its provider's to
-    look after, so ``Message("assistant", ...)`` takes it as it is; ``Message.assistant`` does not.
+    Made by ``Message.system("...")``, ``.user``, ``.assistant`` and ``.tool``. ``pinned`` messages are never edited
+    away. ``mark`` is set on messages that a layer put in; the caller's own have none. Raises ``InputError`` for text
+    that contains a lone surrogate: it could not be sent. A provider cleans its model's own answers, so
+    ``Message("assistant", ...)`` does not check; ``Message.assistant`` does.
     """
 
     role: Role
@@ -56,14 +56,14 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
             meant = _OTHER_NAMES.get(self.role)
             remedy = f"; write {meant!r}" if meant else ""
             raise InputError(f"Message: role={self.role!r} is not one of {', '.join(sorted(_ROLES))}{remedy}")
-        if type(self.role) is not str:  # a ``StrEnum``, say, which no encoder knows
+        if type(self.role) is not str:  # e.g. a ``StrEnum``, which no encoder knows
             force_setattr(self, "role", str.__str__(self.role))
         if type(self.parts) is not tuple:
             kind = type(self.parts).__name__
             raise InputError(f"Message: parts must be a tuple of parts, not {kind}; try Message.user('...')")
         for position, part in enumerate(self.parts):
             if type(part) is Text and part.text.isascii():
-                continue  # nearly all of them: nothing more to look at
+                continue  # nearly all of them: nothing more to check
             if type(part) is ToolResult and type(part.output) is str and part.output.isascii():
                 continue
             if type(part) not in PART_TYPES:
@@ -73,17 +73,17 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
 
     @classmethod
     def system(cls, text: str, *, pinned: bool = False) -> Message:
-        """Instructions to the model."""
+        """Return a message of instructions to the model."""
         return cls("system", (_text("system", text),), pinned)
 
     @classmethod
     def user(cls, *content: str | Text | Image | File, pinned: bool = False) -> Message:
-        """What the user said: text, pictures, files."""
+        """Return a message of the user: text, pictures, files."""
         return cls("user", _parts("user", content), pinned)
 
     @classmethod
     def assistant(cls, *content: str | Part, pinned: bool = False) -> Message:
-        """What the model said: text, reasoning, tool calls."""
+        """Return a message of the model: text, reasoning, tool calls."""
         parts = _parts("assistant", content)
         for position, part in enumerate(parts):
             if type(part) is not Text or not part.text.isascii():
@@ -99,17 +99,17 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
         name: str = "",
         is_error: bool = False,
     ) -> Message:
-        """The answer to the tool call of that id."""
+        """Return a message with the result of the tool call of that id."""
         return cls("tool", (ToolResult(call_id, name, output, is_error),))
 
     @property
     def text(self) -> str:
-        """All text parts, one after the other."""
+        """All text parts, concatenated."""
         return "".join(part.text for part in self.parts if type(part) is Text)
 
     @property
     def is_blank(self) -> bool:
-        """True where nothing is in it but white space: no picture, file, call or result, no field of a provider's."""
+        """True if it holds only white space: no picture, file, call or result, and no field of a provider's."""
         for part in self.parts:
             if type(part) is not Text or (part.text and not part.text.isspace()):
                 return False
@@ -117,26 +117,27 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls in it, in order."""
+        """Its tool calls, in order."""
         return tuple(part for part in self.parts if type(part) is ToolCall)
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        """The tool results in it, in order."""
+        """Its tool results, in order."""
         return tuple(part for part in self.parts if type(part) is ToolResult)
 
     @property
     def original(self) -> Message:
-        """The message that this one was edited from, however often; itself if it never was. In this process only."""
+        """The message from which this one was edited, over any number of edits; itself if it never was. In this process
+        only."""
         return cast("Message", self.__dict__.get("_original", self))
 
     @property
     def annotation(self) -> Annotation | None:
-        """What the edit that made this message says of itself; never on a wire, and never compared."""
+        """Annotation by the edit that made this message; never on a wire, and never compared."""
         return cast("Annotation | None", self.__dict__.get("_annotation"))
 
     def edited(self, *, annotation: Annotation | None = None, **changes: object) -> Message:
-        """The same message with some fields replaced, still knowing its original."""
+        """Return the same message with some fields replaced; it keeps its original."""
         edited = replace(self, **changes)
         force_setattr(edited, "_original", self.original)
         annotation = annotation or self.annotation
@@ -155,7 +156,7 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
 
 
 def annotated(message: Message, annotation: Annotation) -> Message:
-    """Return a copy that was not edited here, as one that was read from a file, with that annotation."""
+    """Return a copy with that annotation which counts as unedited, e.g. for a message read from a file."""
     copy = replace(message)
     force_setattr(copy, "_annotation", annotation)
     return copy
@@ -181,7 +182,7 @@ def _parts(role: str, content: tuple[str | Part, ...]) -> tuple[Part, ...]:
 
 
 def _remedy(found: object) -> str:
-    """Return what to write instead of something that is no part, "; ..."; "" where nobody knows."""
+    """Return advice for a value that is no part, "; ..."; "" if there is none."""
     if isinstance(found, CoroutineType):
         return "; await it first"
     if isinstance(found, str):

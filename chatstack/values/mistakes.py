@@ -35,7 +35,7 @@ def checked_messages(given: Sequence[Message], where: str = "messages") -> tuple
 
 
 def remedy_for(value: object) -> str:
-    """Return what to do with something that stands where messages are wanted, "; ..."; "" where nobody knows."""
+    """Return advice for a value that stands where messages are wanted, "; ..."; "" if there is none."""
     if isinstance(value, CoroutineType):
         return "; await it first"
     package = type(value).__module__.partition(".")[0]

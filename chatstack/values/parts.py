@@ -1,8 +1,8 @@
-"""What a message is made of.
+"""The parts of a message.
 
-Every part is an immutable value. Provider-specific fields that have no field of their own here ride along in
-``extra_json``: the text of a JSON object that holds, under the name of each wire, the fields for it in that API's
-spelling. They go out over that wire word for word, and over no other::
+Every part is an immutable value. Fields of a provider's that have no field here ride along in ``extra_json``: the text
+of a JSON object that holds, under the name of each wire, the fields for it in that API's spelling. They go out over
+that wire word for word, and over no other::
 
     Text(manual, extra_json='{"anthropic": {"cache_control": {"type": "ephemeral"}}}')
 
@@ -63,7 +63,7 @@ class Image(
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str) -> Image:
-        """A picture sent along with the request, e.g. ``Image.from_bytes(png, "image/png")``."""
+        """Return a picture sent along with the request, e.g. ``Image.from_bytes(png, "image/png")``."""
         return cls(data=base64.b64encode(data).decode(), media_type=media_type)
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class File(
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str, *, name: str = "") -> File:
-        """A document sent along with the request, e.g. a PDF."""
+        """Return a document sent along with the request, e.g. a PDF."""
         return cls(data=base64.b64encode(data).decode(), media_type=media_type, name=name)
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class File(
 class Reasoning(
     msgspec.Struct, frozen=True, tag="reasoning", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What the model thought. ``item_json`` is the provider's own item, signature included, sent back as it came.
+    """Reasoning of the model. ``item_json`` is the provider's own item, signature included, sent back as it came.
 
     Only the provider named in ``provider`` gets it back; the others cannot read it.
     """
@@ -131,7 +131,7 @@ class Reasoning(
 class ToolCall(
     msgspec.Struct, frozen=True, tag="tool_call", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The model asks for a tool. ``arguments`` is the JSON text as received."""
+    """A tool call by the model. ``arguments`` is the JSON text as received."""
 
     id: str
     name: str
@@ -146,7 +146,7 @@ class ToolCall(
 class ProviderItem(
     msgspec.Struct, frozen=True, tag="provider_item", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Something only its provider understands (a server-side tool, a compaction), kept and sent back as it came."""
+    """An item that only its provider understands (a server-side tool, a compaction), kept and sent back as it came."""
 
     provider: str
     json: str
@@ -159,7 +159,7 @@ class ProviderItem(
 class ToolResult(
     msgspec.Struct, frozen=True, tag="tool_result", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What a tool answered: text, or parts where it answered with more than text."""
+    """The result of a tool call: text, or parts if there is more than text."""
 
     call_id: str
     name: str = ""
@@ -185,7 +185,7 @@ class ToolResult(
 
     @property
     def text(self) -> str:
-        """The text of the output, pictures and files left out."""
+        """Text of the output, without pictures and files."""
         if isinstance(self.output, str):
             return self.output
         return "".join(part.text for part in self.output if isinstance(part, Text))
@@ -196,7 +196,7 @@ PART_TYPES = (Text, Image, File, Reasoning, ToolCall, ToolResult, ProviderItem)
 
 
 def _where(url: str, data: str, file_id: str, media_type: str) -> str:
-    """Where the content lies, never the content: a data URL or a signed address is not for logs."""
+    """Describe the location of the content, never the content: a data URL or a signed address is not for logs."""
     if data:
         return f"{media_type or 'data'}, {len(data):,} characters"
     if url:

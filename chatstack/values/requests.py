@@ -1,4 +1,4 @@
-"""What is asked of a client: options, tool declarations, and the request that goes down the stack."""
+"""The request that goes down the stack, with its options and tool declarations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NONE: Mapping[str, object] = MappingProxyType({})
 
 
 class ToolDeclaration(msgspec.Struct, frozen=True, tag="tool", cache_hash=True, omit_defaults=True):
-    """A tool as the model sees it. ``parameters`` is a JSON schema, as text; "" declares none."""
+    """A tool's declaration for the model. ``parameters`` is a JSON schema, as text; "" declares none."""
 
     name: str
     description: str = ""
@@ -32,7 +32,7 @@ class ToolDeclaration(msgspec.Struct, frozen=True, tag="tool", cache_hash=True, 
 
 
 class OutputSchema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
-    """The shape that the answer must have: ``schema`` is a JSON schema, as text."""
+    """The required shape of the answer: ``schema`` is a JSON schema, as text."""
 
     name: str
     schema: str
@@ -44,7 +44,7 @@ class OutputSchema(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=T
 
 
 DeclaredTool: TypeAlias = ToolDeclaration | ProviderItem
-"""A tool of the caller's, or one that runs at the provider (``ProviderItem``: its declaration, as it goes out)."""
+"""A tool of the caller's, or the declaration of one that runs at the provider (a ``ProviderItem``, sent as it is)."""
 
 _WANTED: tuple[tuple[str, tuple[type, ...], str], ...] = (
     ("model", (str, NoneType), "text"),
@@ -67,11 +67,11 @@ _MOST_KNOWN = 1_000
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to answer. What is None is left to the provider.
+    """Options of a request. None leaves a choice to the provider.
 
-    ``tool_choice`` is ``"auto"``, ``"none"``, ``"required"`` or the name of a tool. ``max_tokens`` bounds the
-    answer, reasoning included. ``extra`` goes into the body of the request as it is, in the provider's spelling,
-    and wins over what chatstack would have written there. Raises ``InputError`` for a field of the wrong type.
+    ``tool_choice`` is ``"auto"``, ``"none"``, ``"required"`` or the name of a tool. ``max_tokens`` bounds the answer,
+    reasoning included. ``extra`` goes into the body of the request as it is, in the provider's spelling, and wins over
+    what chatstack would have written there. Raises ``InputError`` for a field of the wrong type.
     Options cannot be hashed, because ``extra`` holds any JSON; nor can requests, which hold options.
     """
 
@@ -114,13 +114,13 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
         return (_restored, ({**fields, "extra": dict(self.extra)},))
 
     def but(self, **changes: object) -> ChatOptions:
-        """The same options with some of them replaced."""
+        """Return the same options with some of them replaced."""
         return replace(self, **changes)
 
 
 def refuse_blank(messages: Sequence[Message]) -> None:
-    """Raise ``InputError``, naming position and role, for messages that hold nothing but white space: there is nothing
-    to ask a model, and some APIs refuse it."""
+    """Raise ``InputError``, naming position and role, if all messages hold nothing but white space: there is nothing to
+    ask a model, and some APIs refuse it."""
     if not messages:
         raise InputError("messages: empty; a request needs at least one message")
     for message in messages:
@@ -142,11 +142,11 @@ def _restored(fields: dict[str, Any]) -> ChatOptions:
 
 
 NO_OPTIONS = ChatOptions()
-"""Everything is left to the provider."""
+"""Options that leave everything to the provider."""
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """One request on its way down the stack. ``stream`` says what the caller wants to see; only providers read it."""
+    """One request on its way down the stack. ``stream`` is the caller's wish to see updates; only providers read it."""
 
     messages: tuple[Message, ...]
     options: ChatOptions = NO_OPTIONS
@@ -162,5 +162,5 @@ class ChatRequest(msgspec.Struct, frozen=True):
             check_text(self, conversation_id="text")
 
     def but(self, **changes: object) -> ChatRequest:
-        """The same request with some fields replaced: ``request.but(messages=shorter)``."""
+        """Return the same request with some fields replaced: ``request.but(messages=shorter)``."""
         return replace(self, **changes)

@@ -1,4 +1,4 @@
-"""What comes back: updates while it streams, and the whole answer."""
+"""Answers: updates while one streams, and the whole response."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from chatstack.values.parts import Part, ToolResult
 T = TypeVar("T")
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "refused", "paused", "other"]
-"""Why the model stopped. ``length``: cut off by a limit. ``refused``: it, or a filter, would not. ``paused``: send it
-what it said, and it goes on."""
+"""Reason why the model stopped. ``length``: cut off by a limit. ``refused``: by the model, or by a filter. ``paused``:
+the model goes on when it is sent its answer back."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens as the provider reported them. ``input_tokens`` includes what was read from and written to the cache,
+    """Tokens as the provider reported them. ``input_tokens`` includes reads from and writes to the cache,
     ``output_tokens`` includes reasoning."""
 
     input_tokens: int = 0
@@ -37,12 +37,12 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """Sum of input and output."""
         return self.input_tokens + self.output_tokens
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """A piece of a tool call that is still being written: for a display. The whole call comes as ``update.part``."""
+    """A piece of a tool call that is still being written, for display. The whole call comes as ``update.part``."""
 
     index: int
     id: str = ""
@@ -74,7 +74,7 @@ class ChatUpdate(msgspec.Struct, frozen=True):
 
     @property
     def has_content(self) -> bool:
-        """Whether the model has begun to answer with this update."""
+        """True if the model has begun to answer with this update."""
         return bool(
             self.text
             or self.reasoning
@@ -109,7 +109,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The text of the last assistant message."""
+        """Text of the last assistant message."""
         for message in reversed(self.messages):
             if message.role == "assistant":
                 return message.text
@@ -123,6 +123,6 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParsedResponse(ChatResponse, Generic[T], frozen=True, kw_only=True):
-    """The whole answer, and in ``parsed`` its value, of the ``output_type`` that was asked for."""
+    """The whole answer, with its value in ``parsed``, of the requested ``output_type``."""
 
     parsed: T  # pyright: ignore[reportGeneralTypeIssues]

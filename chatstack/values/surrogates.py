@@ -1,4 +1,4 @@
-"""Halves of characters: text that Python can hold, and that cannot be sent.
+"""Lone surrogates: characters that Python strings can hold, but that cannot be sent.
 
 A lone surrogate comes from a file name that is not UTF-8, or from text that was cut within a character. No provider
 takes it, and once it is in a history every later request would fail.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def lone_surrogate_in(text: str) -> int | None:
-    """The position of the first one, or None. Costs next to nothing for ASCII."""
+    """Return the position of the first lone surrogate, or None. Costs next to nothing for ASCII."""
     if text.isascii():
         return None
     try:
@@ -19,7 +19,7 @@ def lone_surrogate_in(text: str) -> int | None:
 
 
 def without_lone_surrogates(text: str) -> str:
-    """The text with U+FFFD in place of each; two halves that stand side by side become their character."""
+    """Return the text with U+FFFD for each lone surrogate; two that form a pair become their character."""
     if lone_surrogate_in(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,4 +1,4 @@
-"""Reported usage: which of its figures can be true."""
+"""Plausibility checks for reported usage."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from msgspec.structs import astuple, replace
 from chatstack.values.responses import ChatUpdate, Usage
 
 SLACK = 100_000
-"""Up to here every figure is believed: a server may add instructions and tools, and a model thinks unseen."""
+"""Figures up to this are always believed: a server may add instructions and tools, and a model may reason unseen."""
 LARGEST = 100_000_000
-"""More than any call can use, where the server adds what is not in the request."""
+"""Upper bound on the usage of any call to which the server adds content of its own."""
 
 
 def is_modest(usage: Usage | None, most: int = SLACK) -> bool:
-    """Tell whether all figures are whole numbers up to that: nearly always."""
+    """Tell whether all figures are whole numbers up to ``most``; they nearly always are."""
     return usage is None or (
         type(usage.input_tokens) is int
         and 0 <= usage.input_tokens <= most
@@ -32,10 +32,11 @@ def is_modest(usage: Usage | None, most: int = SLACK) -> bool:
 
 
 def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
-    """The usage without figures that cannot be true: they count as not told, which is 0.
+    """Return the usage with implausible figures set to 0, which means not reported.
 
-    That is what is negative, or no whole number (12.0 is one), or larger than ``most`` of that figure gives. Cached
-    tokens belong to the input, those of reasoning to the output: where that is not told, neither are they.
+    Implausible is a figure that is negative, or no whole number (12.0 is one), or larger than ``most`` of that figure
+    gives. Cached tokens are part of the input, reasoning tokens of the output: without a plausible sum they become 0,
+    too.
     """
     if is_modest(usage) or (
         most is not None and is_modest(usage, LARGEST) and is_modest(usage, most(max(astuple(usage))))
@@ -48,7 +49,7 @@ def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
 
 
 def with_usage(update: ChatUpdate, check: Callable[[Usage], Usage]) -> ChatUpdate:
-    """The update with what ``check`` leaves of its usage and of its overhead."""
+    """Return the update with usage and overhead as ``check`` leaves them."""
     usage = None if update.usage is None else check(update.usage)
     overhead = None if update.overhead_usage is None else check(update.overhead_usage)
     if usage is update.usage and overhead is update.overhead_usage:
@@ -57,7 +58,7 @@ def with_usage(update: ChatUpdate, check: Callable[[Usage], Usage]) -> ChatUpdat
 
 
 def doubted(reported: Usage, believed: Usage) -> list[str]:
-    """The figures that were not believed, by name and size, never as the text that a server may have sent."""
+    """Return the figures that were not believed, by name and size, never as the text that a server may have sent."""
     pairs = zip(reported.__struct_fields__, astuple(reported), astuple(believed), strict=True)
     return [f"{name} {_shown(figure)}" for name, figure, known in pairs if figure is not None and figure != known]
 

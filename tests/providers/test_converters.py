@@ -22,6 +22,7 @@ from chatstack import (
     ChatStack,
     InputError,
     Message,
+    ProviderItem,
     Text,
     ToolCall,
     from_anthropic,
@@ -254,3 +255,9 @@ def test_converting_needs_no_sdk() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.strip() == "set()"
+
+
+def test_an_item_without_a_type_is_no_item_of_responses() -> None:
+    nameless = Message("assistant", (ProviderItem("openai", '{"signature": "s"}'),))
+    with pytest.raises(InputError, match=r"input\[1\]: a ProviderItem of OpenAI's without a type"):
+        to_openai_responses([Message.user("hi"), nameless])

@@ -1,10 +1,10 @@
 """Anthropic's content blocks and our parts, both ways. Pure functions; the SDK is not imported.
 
-What has a field of its own here goes into it; what has none (``cache_control``, ``citations``) rides under
-``anthropic`` in the part's ``extra_json``, where nothing else is looked at; a block that only Anthropic understands
-becomes a ``ProviderItem`` whole. Equivalent, hence not told apart: a field that is null and one that is absent;
-``is_error: false`` and none; a blank tool result and one without content. Blocks without visible text are left out:
-the API accepts none.
+A field that exists here is mapped to it. Other fields (``cache_control``, ``citations``) ride under ``anthropic`` in
+the part's ``extra_json``; its entries for other wires are ignored. A block that only Anthropic understands becomes a
+``ProviderItem`` whole. Equivalent, hence not told apart: a field that is null and one that is absent; ``is_error:
+false`` and none; a blank tool result and one without content. Blocks without visible text are left out: the API accepts
+none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, T
 PROVIDER = "anthropic"
 
 WIRE = "anthropic"
-"""The name of this wire in every ``extra_json``."""
+"""Name of this wire in every ``extra_json``."""
 
 _SOURCE_FIELDS = {
     "base64": {"data": "data", "media_type": "media_type"},
@@ -43,7 +43,7 @@ _THINKING = ("thinking", "redacted_thinking")
 
 
 def part_to_block(part: Part) -> WireObject | None:
-    """The block for a part, or None for what cannot be sent: empty text, and what another provider owns."""
+    """Return the block for a part, or None if it cannot be sent: empty text, and items of another provider."""
     match part:
         case Text():
             return _completed({"type": "text", "text": part.text}, part) if part.text.strip() else None
@@ -64,7 +64,7 @@ def part_to_block(part: Part) -> WireObject | None:
 
 
 def block_to_part(block: Mapping[str, object], *, call_names: Mapping[str, str] | None = None) -> Part:
-    """The part for a block. ``call_names`` tells the names of earlier calls by id, for results."""
+    """Return the part for a block. ``call_names`` maps ids of earlier calls to their names, for results."""
     kind = block.get("type")
     if kind == "text":
         return Text(_string(block, "text"), _extra(block, "type", "text"))
@@ -78,16 +78,16 @@ def block_to_part(block: Mapping[str, object], *, call_names: Mapping[str, str] 
 
 
 def block_to_call(block: Mapping[str, object], arguments: str) -> ToolCall:
-    """The call for a ``tool_use`` block, its arguments as the text that was received."""
+    """Return the call for a ``tool_use`` block, its arguments as the text that was received."""
     extra = _extra(block, "type", "id", "name", "input")
     return ToolCall(_string(block, "id"), _string(block, "name"), arguments, extra)
 
 
 def call_input(arguments: str) -> WireObject:
-    """A call's arguments as the object that the wire wants.
+    """Return a call's arguments as the object that the wire wants.
 
-    A call that was cut off has no such object. Its text goes under ``INVALID_JSON``, so that the model sees what it
-    wrote, as Anthropic recommends for fine-grained tool streaming.
+    The arguments of a call that was cut off are no object. Their text goes under ``INVALID_JSON``, so that the model
+    sees what it wrote, as Anthropic recommends for fine-grained tool streaming.
     """
     try:
         return msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
@@ -96,7 +96,7 @@ def call_input(arguments: str) -> WireObject:
 
 
 def call_arguments(given: object) -> str:
-    """The JSON text of a call's input that came as an object, spaced as the model itself writes it."""
+    """Return the JSON text of a call's input that came as an object, spaced as the model itself writes it."""
     return json.dumps({} if given is None else given, ensure_ascii=False)
 
 
@@ -121,7 +121,7 @@ def _image_source(part: Image) -> WireObject:
 
 
 def _file_source(part: File) -> WireObject:
-    """Anthropic takes plain text as text and PDF as base64; text that came as bytes is decoded."""
+    """Return the source of a file: plain text as text, PDF as base64; text that came as bytes is decoded."""
     if part.file_id:
         return {"type": "file", "file_id": part.file_id}
     inline = _data_url(part.url)
@@ -146,7 +146,7 @@ def _data_url(url: str) -> tuple[str, str] | None:
 
 
 def _media_part(block: Mapping[str, object]) -> Image | File | None:
-    """The part for an image or a document, None if it is neither, or in a form that is not known here."""
+    """Return the part for an image or a document; None for other blocks, and for unknown kinds of source."""
     kind, source = block.get("type"), _object(block.get("source"))
     if source is None or kind not in ("image", "document"):
         return None
@@ -163,7 +163,7 @@ def _media_part(block: Mapping[str, object]) -> Image | File | None:
 
 
 def _source_fields(form: str, source: Mapping[str, object]) -> dict[str, str]:
-    """A source's fields under our names; empty if it has any that we would lose."""
+    """Return a source's fields under our names; empty if it has any that we would lose."""
     names = _SOURCE_FIELDS.get(form, {})
     fields = {name: value for name, value in source.items() if name != "type" and value is not None}
     if fields.keys() != names.keys():
@@ -201,7 +201,8 @@ def _output_part(block: WireObject) -> Text | Image | File | ProviderItem:
 
 
 def objects(value: object, where: str) -> list[WireObject]:
-    """The value as a list of objects. Raises ``InputError`` naming ``where`` and the position of what is none."""
+    """Return the value as a list of objects. Raises ``InputError`` naming ``where`` and the position of another
+    value."""
     return [dict(as_object(each, f"{where}[{position}]")) for position, each in enumerate(as_list(value, where))]
 
 
@@ -220,8 +221,8 @@ def _json_of(block: Mapping[str, object]) -> str:
 
 
 def _in_order(block: Mapping[str, object]) -> WireObject:
-    """Its own fields sorted: streamed or whole they come in another order, and values must be equal.
-    What is inside keeps its order, by which the model knows its own words."""
+    """Return the block with its own fields sorted: streamed and whole answers order them differently, and values must
+    be equal. Nested objects keep their order, by which the model recognises its own words."""
     return dict(sorted(block.items()))
 
 

@@ -1,6 +1,6 @@
-"""From the events of one answer to updates. Pure: events are plain objects, as they are on the wire.
+"""Conversion of one answer's events to updates. Pure: events are plain objects, as they are on the wire.
 
-An answer that was not streamed is read as the events that would have brought it, so that both go one way.
+An answer that was not streamed is read as the events that would have brought it, so that both take the same path.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FINISHES: Mapping[object, FinishReason] = {
 
 
 def events_of(answer: Mapping[str, object]) -> Iterator[WireObject]:
-    """The events of an answer that came whole."""
+    """Yield the events of an answer that came whole."""
     content = objects(answer.get("content"), "content")
     yield {"type": "message_start", "message": answer}
     for index, block in enumerate(content):
@@ -48,7 +48,7 @@ def events_of(answer: Mapping[str, object]) -> Iterator[WireObject]:
 
 @dataclass(slots=True)
 class _Block:
-    """A block that is being written: what it began as, and the JSON text of its input, if it has one."""
+    """A block that is being written: its first form, and the JSON text of its input, if it has one."""
 
     fields: WireObject
     call_position: int | None = None
@@ -56,19 +56,19 @@ class _Block:
     texts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def extend(self, delta: Mapping[str, object]) -> None:
-        """Add a delta. A text goes on the text of the same name, so deltas of a later kind are not lost either; what
-        is no text is a hint for displays (``estimated_tokens``), which the API would not take back."""
+        """Add a delta. Text is appended to the field of the same name, so deltas of a later kind are not lost either;
+        other values are hints for displays (``estimated_tokens``), which the API would not take back."""
         for name, value in delta.items():
             if name == "partial_json":
                 self.json_pieces.append(str(value))
             elif name == "citation":
                 self.fields["citations"] = [*(cast("Sequence[object]", self.fields.get("citations") or ())), value]
             elif name != "type" and isinstance(value, str):
-                # Joined once: growing a text costs its length each time.
+                # Joined once: appending to a text copies it each time.
                 self.texts.setdefault(name, []).append(value)
 
     def part(self) -> Part:
-        """The whole part. The arguments of a call stay the text that was received."""
+        """Return the whole part. The arguments of a call stay the text that was received."""
         for name, pieces in self.texts.items():
             held = self.fields.get(name)
             self.fields[name] = (held if isinstance(held, str) else "") + "".join(pieces)
@@ -82,7 +82,7 @@ class _Block:
 
 
 class AnswerFold:
-    """Folds the events of one answer into updates; ``answer`` is it as one object of the wire's, once it is done."""
+    """Folds the events of one answer into updates; ``answer`` is the finished answer as an object of the wire's."""
 
     __slots__ = ("_calls", "_open", "_parts", "answer", "is_done")
 
@@ -94,7 +94,8 @@ class AnswerFold:
         self._calls = 0
 
     def updates(self, event: Mapping[str, object]) -> Iterator[ChatUpdate]:
-        """What one event says. Raises ``BrokenStreamError`` for an event that fits nothing that came before."""
+        """Yield the updates for one event. Raises ``BrokenStreamError`` for an event that does not fit the ones
+        before."""
         try:
             match event["type"]:
                 case "message_start":
@@ -118,8 +119,8 @@ class AnswerFold:
             ) from error
 
     def ended(self, raw: object = None) -> Iterator[ChatUpdate]:
-        """The last updates. Raises ``BrokenStreamError`` if the answer is not complete, and ``ContextOverflowError``
-        if the window was full before the model had said anything."""
+        """Yield the last updates. Raises ``BrokenStreamError`` if the answer is not complete, and
+        ``ContextOverflowError`` if the window was full before the model had begun to answer."""
         if not self.is_done:
             raise stream_ended(PROVIDER, "message_stop")
         if not self.answer.get("stop_reason"):
@@ -170,7 +171,7 @@ class AnswerFold:
             yield ChatUpdate(part=part)
 
     def _amend(self, event: Mapping[str, object]) -> None:
-        """Take over what the end of an answer adds. Its counts are totals; those it does not name stay."""
+        """Apply the fields from the end of an answer. Its counts are totals; missing ones stay as they are."""
         usage = {**_object(self.answer.get("usage") or {})}
         usage.update((name, value) for name, value in _object(event.get("usage") or {}).items() if value is not None)
         rest = {name: value for name, value in event.items() if name not in ("type", "delta", "usage")}
@@ -178,7 +179,7 @@ class AnswerFold:
 
 
 def _shown(block: _Block, fields: Mapping[str, object]) -> Iterator[ChatUpdate]:
-    """The text or reasoning that was added to a block, as a delta."""
+    """Yield the text or reasoning that was added to a block, as a delta."""
     kind = block.fields.get("type")
     if kind == "text" and fields.get("text"):
         yield ChatUpdate(text=str(fields["text"]))

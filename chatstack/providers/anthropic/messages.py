@@ -26,16 +26,16 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
 
     The key is ``api_key`` or ``ANTHROPIC_API_KEY``; a ``client`` of yours (``AsyncAnthropic``, or its kin for other
     clouds) brings its own. The SDK's own spans are left out where a ``ModelTracer`` opens one. Retries are the SDK's:
-    ``max_retries`` of them, with its back-off. ``timeout_seconds`` is for one attempt; ``stall_seconds`` for a
-    silence on the wire while an answer streams (None: no limit). ``window_tokens`` states the model's window where
-    nobody else knows it.
+    ``max_retries`` of them, with its backoff. ``timeout_seconds`` is for one attempt; ``stall_seconds`` for a silence
+    on the wire while an answer streams (None: no limit). ``window_tokens`` states the model's window, for models of
+    which neither the API nor the published table has it; it wins over both.
 
-    The API demands a bound on every answer: 8,192 tokens where the options name none. ``options.extra`` goes into the
-    body; its ``betas``, a list of names, becomes the header ``anthropic-beta``:
-    ``extra={"betas": ["context-management-2025-06-27"], "context_management": {...}}``. It has no ``seed``: that of the
-    options is not sent.
+    The API demands a limit on the output tokens of every call: 8,192 if the options name none. ``options.extra`` goes
+    into the body; its ``betas``, a list of names, becomes the header ``anthropic-beta``: ``extra={"betas":
+    ["context-management-2025-06-27"], "context_management": {...}}``. The API has no ``seed``: that of the options is
+    not sent.
 
-    Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the ``ProviderError`` that fits
+    Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the matching ``ProviderError``
     from ``send``. A stream that ends before its ``message_stop`` is a ``BrokenStreamError``, never a short answer.
     """
 
@@ -44,11 +44,11 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
     _sdk = ANTHROPIC
 
     async def window_tokens(self, model: str = "") -> int | None:
-        """The model's window by the models endpoint (``max_input_tokens``); None where nothing is told."""
+        """Return the model's window from the models endpoint (``max_input_tokens``); None if it reports none."""
         return await window_told(self._client, model or self.model)
 
     async def count_tokens(self, request: ChatRequest, /) -> int | None:
-        """The input of that request in tokens by the count endpoint; None on a cloud that has none."""
+        """Return the input of that request in tokens from the count endpoint; None on a cloud that has none."""
         return await input_tokens(self._client, self._body(request))
 
     def _body(self, request: ChatRequest) -> WireObject:
@@ -78,13 +78,14 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
 
 
 def _must_stream(body: WireObject) -> bool:
-    """Whether an answer of that size must stream: the SDK refuses it whole, by a ``ValueError``, for some models."""
+    """Return True if an answer of that size must stream: for some models the SDK refuses to fetch it whole
+    (``ValueError``)."""
     bound = body.get("max_tokens")
     return isinstance(bound, int) and bound > DEFAULT_MAX_TOKENS
 
 
 def _as_sdk_message(answer: WireObject) -> object:
-    """A streamed answer as the object that it would have been, had it come whole."""
+    """Return a streamed answer as the SDK's object for the same answer unstreamed."""
     from anthropic.types import Message
 
     return Message.construct(**answer)  # type: ignore[arg-type]

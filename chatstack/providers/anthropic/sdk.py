@@ -1,4 +1,4 @@
-"""The anthropic SDK: what its requests take, and what is asked of it beside answers."""
+"""The anthropic SDK: its request fields, its models endpoint and its count endpoint."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ COUNTED = frozenset({
     "tools",
     "user_profile_id",
 })  # fmt: skip
-"""The fields of a request that the count endpoint takes."""
+"""Fields of a request that the count endpoint takes."""
 COUNTED_WITH_BETAS = frozenset({"context_management", "mcp_servers"})
-"""What it takes beside them, where betas are named."""
+"""Fields that it also takes if betas are named."""
 
 
 class _Create(Protocol):
@@ -54,12 +54,12 @@ class AnthropicSdk(Sdk["AsyncAnthropic"]):
     dict_options = MappingProxyType({"mode": "json", "warnings": False})
 
     def has_key(self, client: AsyncAnthropic) -> bool:
-        """Whether a client has a key: the SDK also knows profiles, and headers by environment."""
+        """Return True if a client has a key: the SDK also knows profiles, and headers by environment."""
         sent = {name.lower() for name in client.default_headers}
         return client.credentials is not None or bool(sent & {"authorization", "x-api-key"})
 
     def whole(self, answer: object) -> Iterable[WireObject]:
-        """The events that the answer would have been, had it been streamed."""
+        """Return the events for a whole answer, as if it had been streamed."""
         return events_of(_checked(self.fields_of(answer, streaming=False)))
 
 
@@ -67,9 +67,9 @@ ANTHROPIC = AnthropicSdk()
 
 
 def traced_once(client: AsyncAnthropic) -> AsyncAnthropic:
-    """The client, without spans of its own where the call has one already. Made anew each time, in 30 µs: whose client
-    it is may set another key. A client that is not wholly the SDK's own stays as it is: a copy would not be made as its
-    class wants it, or lack what was put around its ``create``; a span too many does less harm."""
+    """Return the client without spans of its own if the call has one already. Copied anew each time, in 30 µs: the
+    owner of the client may set another key. A client that is a subclass, or patched, stays as it is: a copy might be
+    made wrongly, or lack the wrapper around its ``create``; one span too many does less harm."""
     if not is_suppressed() or not hasattr(client, "open_telemetry") or not client.open_telemetry["traces"]["enabled"]:
         return client
     if not type(client).__module__.startswith("anthropic") or "create" in vars(client.messages):
@@ -78,7 +78,8 @@ def traced_once(client: AsyncAnthropic) -> AsyncAnthropic:
 
 
 async def window_told(client: AsyncAnthropic, model: str) -> int | None:
-    """What the models endpoint says of that model; None where the cloud or the server has none, or it says nothing."""
+    """Return the window of that model from the models endpoint; None if the cloud or server has none, or it reports
+    none."""
     models = getattr(client, "models", None)
     if models is None:
         return None
@@ -91,7 +92,7 @@ async def window_told(client: AsyncAnthropic, model: str) -> int | None:
 
 
 async def input_tokens(client: AsyncAnthropic, body: Mapping[str, object]) -> int | None:
-    """What the count endpoint says of that body; None for a cloud of which the SDK says that it cannot count."""
+    """Return the tokens of that body from the count endpoint; None for a cloud where the SDK cannot count."""
     import anthropic
 
     count = getattr(client.messages, "count_tokens", None)
@@ -116,7 +117,7 @@ async def input_tokens(client: AsyncAnthropic, body: Mapping[str, object]) -> in
 
 
 async def created(client: AsyncAnthropic, body: Mapping[str, object]) -> object:
-    # By name goes only what every SDK demands; its kin for other clouds move the model into the address.
+    # Only fields that every SDK demands are passed by name; clients for other clouds move the model into the address.
     rest = dict(body)
     names = _beta_names(rest.pop("betas", None) or ())
     return await cast("_Create", client.messages.create)(
@@ -130,8 +131,8 @@ async def created(client: AsyncAnthropic, body: Mapping[str, object]) -> object:
 
 
 def _headers(client: AsyncAnthropic, betas: str) -> dict[str, str] | None:
-    """The betas, and the trace, unless the client is told not to send it (``open_telemetry={"propagation": False}``).
-    Where the SDK has a span of its own, it puts that in the place of ours."""
+    """Return headers for the betas, and for the trace unless the client disables that (``open_telemetry={"propagation":
+    False}``). If the SDK has a span of its own, it replaces our trace header by its own."""
     settings = cast("Mapping[str, object]", getattr(client, "open_telemetry", None) or {})
     headers = trace_headers() if settings.get("propagation", True) else {}
     return {**headers, **({"anthropic-beta": betas} if betas else {})} or None
@@ -145,7 +146,7 @@ def _beta_names(betas: object) -> str:
 
 
 def _checked(found: WireObject) -> WireObject:
-    """A whole answer. Raises what it says if that is an error, which some proxies send with status 200."""
+    """Return a whole answer. Raises the error if the answer is one, which some proxies send with status 200."""
     if found.get("type") == "error":
         raise failure(PROVIDER, body=found)
     content = found.get("content")

@@ -1,9 +1,9 @@
 """Anthropic's Messages API and our values, both ways. Pure functions; the SDK is not imported.
 
-Equivalent, hence not told apart, beside what ``blocks`` lists: text as a string and as one text block; a
-request without ``max_tokens`` and one with the default; a tool's empty description and none; ``stream: false`` and
-none; system messages that lead ``messages`` and the ``system`` parameter; user messages in a row where the first one
-ends in tool results (the API itself combines them).
+Equivalent, hence not told apart, beside the list in ``blocks``: text as a string and as one text block; a request
+without ``max_tokens`` and one with the default; a tool's empty description and none; ``stream: false`` and none; system
+messages that lead ``messages`` and the ``system`` parameter; user messages in a row where the first one ends in tool
+results (the API itself combines them).
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, Ou
 from chatstack.values.responses import Usage
 
 DEFAULT_MAX_TOKENS = 8_192
-"""What bounds an answer when the caller did not say: the API requires a bound. Every current model allows it, and up
-to it the SDK never demands streaming."""
+"""Output tokens of a call if the caller set no limit: the API requires one. Every current model allows this many, and
+up to it the SDK never demands streaming."""
 
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 _SIMPLE_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _SCHEMA_NAME = "answer"
 _GO_ON = "Go on."
 _OPENING = "Begin."
-"""What a conversation opens with that has no word of the user's before the assistant's: the API refuses it without."""
+"""Opening user message for a conversation that begins with the assistant, which the API refuses."""
 _BLANK = "(empty message)"
-"""What stands for a user message of which nothing can be sent: left out, the assistant's turn would end the request."""
+"""Text for a user message with nothing that can be sent: without it, the request would end with the assistant's
+turn."""
 _BOUNDS = frozenset(
     {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"}
     | {"minItems", "maxItems", "uniqueItems", "default", "contentEncoding"}
@@ -45,11 +46,11 @@ _BOUNDS = frozenset(
 
 
 def request_to_wire(request: ChatRequest) -> WireObject:
-    """The body of the request. ``model`` is in it only if the options name one. Messages that do not open with the
-    user's side get a short one of it before them, always the same, so that the prefix stays what it is.
+    """Return the body of the request. ``model`` is in it only if the options name one. If the messages do not begin
+    with the user, a short user message precedes them, always the same, so that the prefix stays stable.
 
-    ``options.extra`` wins, ``output_config`` in it field by field. ``seed`` has no counterpart and is not sent;
-    neither are the tools and items that belong to another provider.
+    ``options.extra`` wins, ``output_config`` in it field by field. ``seed`` has no counterpart and is not sent; neither
+    are the tools and items that belong to another provider.
     """
     options = request.options
     leading = len(list(takewhile(lambda message: message.role == "system", request.messages)))
@@ -81,9 +82,9 @@ def request_to_wire(request: ChatRequest) -> WireObject:
 
 
 def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
-    """The request that such a body stands for; what has no field here goes into ``options.extra``.
+    """Return the request for such a body; fields without a counterpart here go into ``options.extra``.
 
-    Raises ``InputError`` naming the place of what is malformed.
+    Raises ``InputError`` naming the place of malformed data.
     """
     rest = dict(body)
     messages = messages_from_wire(objects(rest.pop("messages", ()), "messages"))
@@ -108,11 +109,11 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
 
 
 def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
-    """The messages in their order; a message of which nothing can be sent is left out, and one of the user's is said
-    to be empty.
+    """Return the messages in their order; a message with nothing that can be sent is left out, or, if it is the user's,
+    sent as "(empty message)".
 
     Tool messages in a row, and a user message right after them, become one wire message: the API wants the results of
-    parallel calls together. Between a summary and an assistant message stands a word of the user's side: the API joins
+    parallel calls together. Between a summary and an assistant message stands a short user message: the API joins
     assistant messages in a row, and refuses one whose thinking is not its beginning. The fields of a whole message
     (``Message.extra_json``) have no place on this wire.
     """
@@ -137,9 +138,9 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
 
 
 def messages_from_wire(wire: Sequence[Mapping[str, object]]) -> tuple[Message, ...]:
-    """The messages that the wire's stand for: every tool result one of its own, named after its call.
+    """Return our messages for the wire's: every tool result is a message of its own, named after its call.
 
-    Raises ``InputError`` naming the position of what is malformed.
+    Raises ``InputError`` naming the position of malformed data.
     """
     messages: list[Message] = []
     names: dict[str, str] = {}
@@ -166,17 +167,18 @@ def messages_from_wire(wire: Sequence[Mapping[str, object]]) -> tuple[Message, .
 
 
 def message_from_wire(content: Sequence[Mapping[str, object]]) -> Message:
-    """The assistant message for the content of a response."""
+    """Return the assistant message for the content of a response."""
     return message_of(block_to_part(block) for block in content)
 
 
 def message_of(parts: Iterable[Part]) -> Message:
-    """The assistant message of those parts, without text that is empty."""
+    """Return the assistant message of those parts, without empty text."""
     return Message("assistant", tuple(part for part in parts if not (isinstance(part, Text) and not part.text)))
 
 
 def usage_from_wire(usage: Mapping[str, object]) -> Usage:
-    """What the answer itself cost; the input includes the cache's reads and writes, which Anthropic counts apart."""
+    """Return the usage of the answer itself; the input includes cache reads and writes, which Anthropic counts
+    apart."""
     read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
     details = usage.get("output_tokens_details")
     return Usage(
@@ -189,7 +191,7 @@ def usage_from_wire(usage: Mapping[str, object]) -> Usage:
 
 
 def overhead_from_wire(usage: Mapping[str, object]) -> Usage | None:
-    """What the server spent beside the answer, on compactions and advisors, which the usage's own sums leave out."""
+    """Return the usage beside the answer, by compactions and advisors, which the sums in ``usage`` leave out."""
     iterations = usage.get("iterations")
     if not isinstance(iterations, list):
         return None
@@ -214,7 +216,8 @@ def _message(role: Role, parts: Sequence[Part]) -> list[Message]:
 
 
 def _max_tokens(options: ChatOptions) -> int:
-    """The caller's bound, else the default, which leaves a thinking budget its room (it must be smaller)."""
+    """Return the caller's limit, else the default, raised to leave room beside a thinking budget (which must be
+    smaller)."""
     if options.max_tokens is not None:
         return options.max_tokens
     thinking = options.extra.get("thinking")
@@ -264,7 +267,7 @@ def _choice_to_wire(options: ChatOptions, *, has_tools: bool) -> WireObject | No
 
 
 def _choice_from_wire(rest: WireObject) -> dict[str, object]:
-    """``tool_choice`` and ``parallel_tool_calls``; what they cannot say stays where it is."""
+    """Return ``tool_choice`` and ``parallel_tool_calls``; whatever they cannot express stays in ``rest``."""
     choice = rest.get("tool_choice")
     if not isinstance(choice, Mapping):
         return {}
@@ -292,7 +295,8 @@ def _output_config(options: ChatOptions) -> WireObject:
 
 
 def _in_words(schema: WireObject) -> WireObject:
-    """The schema with its bounds told in descriptions, as Anthropic's own SDK has them: the API refuses the words."""
+    """Return the schema with its bounds moved into descriptions, as Anthropic's own SDK does: the API refuses the
+    keywords."""
     told = ", ".join(f"{name}: {schema[name]}" for name in schema if name in _BOUNDS)
     found = {name: value for name, value in schema.items() if name not in _BOUNDS}
     if told:

@@ -23,14 +23,13 @@ class OpenAIChatClient(OpenAIProvider):
     """OpenAI's chat completions, and every server that speaks them, by ``base_url``. The innermost of a stack.
 
     The key is ``api_key`` or ``OPENAI_API_KEY``; a ``client`` of yours (``AsyncOpenAI``, ``AsyncAzureOpenAI``) brings
-    its own. Retries are the SDK's: ``max_retries`` of them, with its back-off. ``timeout_seconds`` is for one attempt;
+    its own. Retries are the SDK's: ``max_retries`` of them, with its backoff. ``timeout_seconds`` is for one attempt;
     ``stall_seconds`` for the silence in a stream, before its first event too (None: no limit).
     ``max_tokens_field="max_tokens"`` is for servers that know only the older name. ``window_tokens`` states the model's
-    window where nobody else knows it.
+    window, for models of which neither the server nor the published table has it; it wins over both.
 
-    Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the ``ProviderError`` that fits
-    from ``send``. A stream that ends before the model has said why it stopped is a ``BrokenStreamError``, never a short
-    answer.
+    Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the matching ``ProviderError``
+    from ``send``. A stream that ends without a finish reason is a ``BrokenStreamError``, never a short answer.
     """
 
     __slots__ = ("max_tokens_field",)
@@ -86,7 +85,7 @@ class OpenAIChatClient(OpenAIProvider):
                     for update in shown:
                         yield update
             except BrokenStreamError:
-                # What is cut off behind a finish reason is at most the usage.
+                # After a finish reason, at most the usage can be lost.
                 if not answer.is_complete:
                     raise
         if not answer.is_complete:

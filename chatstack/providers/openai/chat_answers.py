@@ -17,16 +17,16 @@ from chatstack.values.responses import CallDelta, ChatUpdate, Usage
 
 _TEXT, _REASONING = "content", "reasoning"
 _WINDOW_FULL = "model_context_window_exceeded"
-"""A finish reason that OpenAI does not have, and servers do that bring other makers' models."""
+"""Finish reason that OpenAI does not have, but servers with other makers' models do."""
 
 _RANKS: dict[type, int] = {Reasoning: 0, Text: 1, ProviderItem: 1, ToolCall: 2}
 
 
 class ChatAnswer:
-    """Add every chunk, show the updates that it gives, and ``finish`` when ``is_complete``.
+    """Folds the chunks of an answer: ``add`` each and show its updates, then ``finish`` once it ``is_complete``.
 
     Only the first choice counts: a request for several (``n``) gets the others in ``raw`` alone. ``add`` raises
-    ``InputError`` for a chunk of the wrong shape, and the error of the tree for a chunk that holds one.
+    ``InputError`` for a chunk of the wrong shape, and the matching ``ProviderError`` for a chunk with an error.
     """
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class ChatAnswer:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the model has said why it stopped."""
+        """True if the model has sent a finish reason."""
         return bool(self.finish_reason)
 
     def add(self, chunk: Mapping[str, object], *, streaming: bool) -> Iterator[ChatUpdate]:
-        """Fold in one chunk; yields what there is to show of it."""
+        """Fold in one chunk, and yield its updates."""
         if chunk.get("error"):
             raise failure(PROVIDER, body=dict(chunk), streaming=streaming)
         self._id = self._id or _string(chunk.get("id"))
@@ -68,8 +68,8 @@ class ChatAnswer:
             self.finish_reason = _string(choice.get("finish_reason")) or self.finish_reason
 
     def finish(self, raw: object) -> Iterator[ChatUpdate]:
-        """The whole calls, then the update that closes the message. Raises ``ContextOverflowError`` if the window was
-        full before the model had said anything."""
+        """Yield the whole calls, then the update that closes the message. Raises ``ContextOverflowError`` if the window
+        was full before the model had begun to answer."""
         message = self._message()
         if self.finish_reason == _WINDOW_FULL and not message.parts:
             raise window_full(PROVIDER, self._usage.input_tokens if self._usage is not None else 0, _WINDOW_FULL)
@@ -151,18 +151,18 @@ class ChatAnswer:
 
 
 def _decided(part: Part) -> Part:
-    """A custom call's input is any text: in our calls it is a JSON string."""
+    """Return the part with a custom call's input, which is any text, as a JSON string."""
     if not isinstance(part, ToolCall) or extra_fields(part.extra_json, WIRE, "tool_calls").get("type") != "custom":
         return part
     return ToolCall(part.id, part.name, encoded(part.arguments), part.extra_json)
 
 
 class _Pieces(list[str]):
-    """A text in the pieces that it came in, to be joined once: growing a text costs its length each time."""
+    """A text in the pieces in which it came, to be joined once: appending to a text copies it each time."""
 
 
 def _grown(held: object, value: object) -> object:
-    """Deltas of one field: texts and lists grow in place, objects field by field, anything else is replaced."""
+    """Merge a delta into a field: texts and lists grow in place, objects field by field, other values are replaced."""
     if value is None:
         return held
     if isinstance(value, str):
@@ -185,7 +185,7 @@ def _grown(held: object, value: object) -> object:
 
 
 def _whole(held: object) -> object:
-    """What has grown, its texts joined."""
+    """Return a merged value, its texts joined."""
     if isinstance(held, _Pieces):
         return "".join(held)
     if isinstance(held, dict):

@@ -20,14 +20,14 @@ from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import Reasoning, ToolCall
 
 LEGACY_CALL = "function_call"
-"""The id under which a legacy function call and its result are paired: they have none of their own."""
+"""Id under which a legacy function call and its result are paired: they have none of their own."""
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
-"""What compatible servers call the reasoning of a message."""
+"""Names of compatible servers for the reasoning of a message."""
 
 
 def reasoning_to_wire(part: Reasoning, where: str) -> WireObject:
-    """The fields that a reasoning came from; none for an item of Responses, or of another provider."""
+    """Return the fields that a reasoning came from; none for an item of Responses, or of another provider."""
     if part.provider != PROVIDER or not part.item_json:
         return {}
     fields = decoded_object(part.item_json, where)
@@ -35,7 +35,7 @@ def reasoning_to_wire(part: Reasoning, where: str) -> WireObject:
 
 
 def call_to_wire(call: ToolCall, where: str) -> WireObject:
-    """One entry of ``tool_calls``, or, for a legacy call, the field ``function_call``."""
+    """Return an entry of ``tool_calls``, or, for a legacy call, the field ``function_call``."""
     kind = extra_fields(call.extra_json, WIRE, where).get("type", "function")
     if kind == LEGACY_CALL:
         return {LEGACY_CALL: {"name": call.name, "arguments": call.arguments}}
@@ -48,20 +48,20 @@ def call_to_wire(call: ToolCall, where: str) -> WireObject:
 
 
 def reasoning_from_fields(fields: Mapping[str, object]) -> Reasoning:
-    """The reasoning in the fields that compatible servers have for it, kept to go back as it came."""
+    """Return the reasoning from the fields of compatible servers; it goes back as it came."""
     text = fields.get("reasoning_content") or fields.get("reasoning")
     return Reasoning(text if isinstance(text, str) else "", encoded(dict(fields)), PROVIDER)
 
 
 def legacy_call(fields: Mapping[str, object], where: str) -> ToolCall:
-    """A call in the way of before there were tools: one at most, and without an id."""
+    """Return a legacy function call, from the time before tools: one at most, and without an id."""
     name = as_string(fields.get("name"), f"{where}.name")
     arguments = as_string(fields.get("arguments"), f"{where}.arguments")
     return ToolCall(LEGACY_CALL, name, arguments or "{}", encoded_extra({"type": LEGACY_CALL}, WIRE))
 
 
 def call_from_wire(call: object, where: str) -> ToolCall:
-    """One entry of ``tool_calls``. Raises ``InputError``, naming the place, for what is malformed."""
+    """Return the call for an entry of ``tool_calls``. Raises ``InputError``, naming the place, for malformed data."""
     fields = as_object(call, where)
     id = as_string(fields.get("id"), f"{where}.id")
     kind = fields.get("type", "function")

@@ -20,7 +20,7 @@ from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, DeclaredTool, OutputSchema, ToolDeclaration
 
 MaxTokensField: TypeAlias = Literal["max_completion_tokens", "max_tokens"]
-"""How the server calls the bound on the answer: OpenAI the first, most older compatible servers the second."""
+"""The server's name for the limit on output tokens: OpenAI uses the first, most older compatible servers the second."""
 
 _MODES = frozenset({"auto", "none", "required"})
 _PLAIN: dict[str, type | tuple[type, ...]] = {
@@ -34,9 +34,9 @@ _PLAIN: dict[str, type | tuple[type, ...]] = {
 
 
 def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = "max_completion_tokens") -> WireObject:
-    """The fields of the body that the options stand for; ``extra`` wins over what would be written here.
+    """Return the fields of the body for the options; ``extra`` wins over ours.
 
-    A bound that ``extra`` names in either spelling is the only one that goes out: so a body read with ``max_tokens``
+    A limit on output tokens in ``extra``, in either spelling, is the only one sent: so a body read with ``max_tokens``
     goes out with ``max_tokens``.
     """
     written: WireObject = {}
@@ -62,7 +62,7 @@ def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = 
 
 
 def options_from_wire(body: Mapping[str, object]) -> ChatOptions:
-    """Known fields into the options, everything else, and every spelling that we would not write, into ``extra``."""
+    """Return the options: known fields, and in ``extra`` all others, with every spelling that we would not write."""
     fields: dict[str, object] = {}
     for name, kinds in _PLAIN.items():
         value = body.get(name)
@@ -85,7 +85,7 @@ _ABSENT = object()
 
 
 def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
-    """Declarations as functions; items of OpenAI's as they are; those of other providers are left out."""
+    """Return declarations as functions, items of OpenAI's as they are, and none of other providers."""
     found: list[WireObject] = []
     for tool in tools:
         if isinstance(tool, ToolDeclaration):
@@ -96,7 +96,7 @@ def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
 
 
 def tools_from_wire(tools: object) -> tuple[DeclaredTool, ...]:
-    """Functions as declarations; tools of any other type as items that go back as they came."""
+    """Return functions as declarations; tools of any other type as items that go back as they came."""
     found: list[DeclaredTool] = []
     for position, tool in enumerate(as_list(tools, "tools")):
         where = f"tools[{position}]"

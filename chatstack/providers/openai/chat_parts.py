@@ -31,7 +31,7 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 
 
 def content_to_wire(parts: Sequence[Part], where: str) -> str | list[WireObject]:
-    """Text as a string when it is one plain text, else the list of content parts. Items of others are left out."""
+    """Return a single plain text as a string, else the list of content parts. Items of others are left out."""
     only = parts[0] if len(parts) == 1 else None
     if isinstance(only, Text) and not extra_fields(only.extra_json, WIRE, where):
         return only.text
@@ -39,7 +39,7 @@ def content_to_wire(parts: Sequence[Part], where: str) -> str | list[WireObject]
 
 
 def parts_to_wire(parts: Iterable[Part], where: str) -> list[WireObject]:
-    """The list of content parts; what cannot be content raises ``InputError``."""
+    """Return the list of content parts. Raises ``InputError`` for a part that cannot be content."""
     found: list[WireObject] = []
     for part in parts:
         if isinstance(part, ProviderItem):
@@ -53,7 +53,7 @@ def parts_to_wire(parts: Iterable[Part], where: str) -> list[WireObject]:
 
 
 def content_from_wire(content: object, where: str) -> tuple[ContentPart, ...]:
-    """Our parts for a message's ``content``: a string, a list of parts, or nothing."""
+    """Return our parts for a message's ``content``: a string, a list of parts, or nothing."""
     if content is None:
         return ()
     if isinstance(content, str):
@@ -64,23 +64,23 @@ def content_from_wire(content: object, where: str) -> tuple[ContentPart, ...]:
 
 
 def parts_from_wire(parts: Sequence[object], where: str) -> tuple[ContentPart, ...]:
-    """Our parts for a list of content parts; those of other kinds are kept as they are."""
+    """Return our parts for a list of content parts; those of other kinds are kept as they are."""
     return tuple(_part_from_wire(part, f"{where}[{position}]") for position, part in enumerate(parts))
 
 
 def data_url(media_type: str, data: str) -> str:
-    """The address that holds the data itself."""
+    """Return a data URL."""
     return f"data:{media_type};base64,{data}"
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:
-    """Media type and base64 text of a data URL, or None for any other address."""
+    """Return media type and base64 text of a data URL, or None for any other address."""
     found = _DATA_URL.fullmatch(url)
     return (found[1], found[2]) if found else None
 
 
 def file_data(part: File) -> str:
-    """What goes into ``file_data``: a data URL, or the bare base64 text where no media type is known."""
+    """Return the value of ``file_data``: a data URL, or the bare base64 text if the media type is unknown."""
     if part.text:
         return data_url(part.media_type or "text/plain", base64.b64encode(part.text.encode()).decode())
     return data_url(part.media_type, part.data) if part.media_type else part.data
@@ -145,7 +145,7 @@ def _image_from_wire(image: object, where: str) -> Image:
 
 
 def _file_from_wire(file: object) -> File | None:
-    """A file, or None where it has both an id and data, or neither: then it is kept as it is."""
+    """Return a file, or None if it has both an id and data, or neither: then it is kept as it is."""
     fields = as_object(file, "file")
     data, file_id, name = fields.get("file_data"), fields.get("file_id"), fields.get("filename")
     called = name if isinstance(name, str) else ""

@@ -69,13 +69,13 @@ _FINISHES: dict[str, FinishReason] = {
 def request_to_wire(
     request: ChatRequest, *, model: str = "", max_tokens_field: MaxTokensField = "max_completion_tokens"
 ) -> WireObject:
-    """The JSON body of a request; ``model`` is for options that name none. A streamed one asks for its usage."""
+    """Return the JSON body of a request; ``model`` is for options that name none. A streamed one asks for its usage."""
     body: WireObject = {"model": model} if model else {}
     if request.stream:
         body["stream_options"] = {"include_usage": True}
     body["messages"] = messages_to_wire(request.messages, request.options.instructions)
     body.update(options_to_wire(request.options, max_tokens_field=max_tokens_field))
-    # Whether to stream is the caller's decision, made at the front: not one that ``extra`` could turn round.
+    # The caller decides about streaming, at the front: ``extra`` must not change that.
     body.pop("stream", None)
     if request.stream:
         body["stream"] = True
@@ -83,7 +83,7 @@ def request_to_wire(
 
 
 def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
-    """The request in a JSON body. Raises ``InputError``, naming the place, for what is malformed."""
+    """Return the request in a JSON body. Raises ``InputError``, naming the place, for malformed data."""
     options = options_from_wire({name: value for name, value in body.items() if name not in ("messages", "stream")})
     is_stream = body.get("stream") is True
     if is_stream and options.extra.get("stream_options") == {"include_usage": True}:
@@ -92,7 +92,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
 
 
 def messages_to_wire(messages: Sequence[Message], instructions: str = "") -> list[WireObject]:
-    """The messages as they go out; ``instructions`` are a system message before them."""
+    """Return the messages as they go out; ``instructions`` are a system message before them."""
     wire: list[WireObject] = [{"role": "system", "content": instructions}] if instructions else []
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
@@ -104,9 +104,9 @@ def messages_to_wire(messages: Sequence[Message], instructions: str = "") -> lis
 
 
 def messages_from_wire(messages: Sequence[object]) -> tuple[Message, ...]:
-    """Recorded messages as ours. A result gets the name of the latest call of its id.
+    """Return recorded messages as ours. A result gets the name of the latest call of its id.
 
-    Raises ``InputError``, naming the place, for what is malformed.
+    Raises ``InputError``, naming the place, for malformed data.
     """
     names: dict[str, str] = {}
     found: list[Message] = []
@@ -130,14 +130,16 @@ def messages_from_wire(messages: Sequence[object]) -> tuple[Message, ...]:
 
 
 def message_from_wire(fields: Mapping[str, object]) -> Message:
-    """The message of a response. Its empty fields (``refusal: null``, ``annotations: []``) say nothing, and go."""
+    """Return the message of a response, without empty fields (``refusal: null``, ``annotations: []``), which mean
+    nothing."""
     return _assistant_from_wire(
         {name: value for name, value in fields.items() if value not in (None, [], "")}, "message"
     )
 
 
 def usage_from_wire(usage: Mapping[str, object] | None) -> Usage | None:
-    """Tokens as reported: the prompt's include the cached ones, the completion's the reasoning. None if not told."""
+    """Return the reported tokens: the prompt's include the cached ones, the completion's the reasoning. None if not
+    reported."""
     if usage is None:
         return None
     prompt = _details(usage, "prompt_tokens_details")
@@ -152,7 +154,8 @@ def usage_from_wire(usage: Mapping[str, object] | None) -> Usage | None:
 
 
 def finish_from_wire(finish_reason: str, message: Message) -> FinishReason:
-    """Why the model stopped. Calls win over ``stop``: OpenAI says that when a named tool was forced."""
+    """Return the reason why the model stopped. Calls win over ``stop``, which OpenAI sends when a named tool was
+    forced."""
     finish = _FINISHES.get(finish_reason, "other")
     if finish == "stop" and message.calls:
         return "tool_calls"
@@ -162,7 +165,7 @@ def finish_from_wire(finish_reason: str, message: Message) -> FinishReason:
 
 
 def _others_to_wire(message: Message, where: str) -> list[WireObject]:
-    """A message of the user's or the system's; results in it become messages of their own, before the rest."""
+    """Return a message of the user's or the system's; results in it become messages of their own, before the rest."""
     wire = [
         with_extra(_result_to_wire(part, where), message.extra_json, WIRE, where)
         for part in message.parts
@@ -170,7 +173,7 @@ def _others_to_wire(message: Message, where: str) -> list[WireObject]:
     ]
     rest = tuple(part for part in message.parts if not isinstance(part, ToolResult))
     if message.role == "tool":
-        # Beside results, content can only be what the user's side adds to them. Items there are outputs of Responses.
+        # Beside results, only content of the user can stand. Items there are outputs of Responses.
         rest = tuple(part for part in rest if not isinstance(part, ProviderItem))
         content = content_to_wire(rest, where)
         return [*wire, {"role": "user", "content": content}] if content else wire
@@ -220,7 +223,7 @@ def _assistant_to_wire(message: Message, where: str) -> WireObject:
 
 
 def _is_content(item: ProviderItem, where: str) -> bool:
-    """Whether an item is content of an assistant message here: a refusal. Items of Responses have no place."""
+    """Return True if an item is content of an assistant message here: a refusal. Items of Responses have no place."""
     return item.provider == PROVIDER and decoded_object(item.json, where).get("type") == "refusal"
 
 

@@ -21,11 +21,11 @@ from chatstack.values.responses import ChatUpdate
 class OpenAIResponsesClient(OpenAIProvider):
     """OpenAI's Responses API. The innermost of a stack.
 
-    Takes what ``OpenAIChatClient`` takes. Reasoning items, server-side tools and compactions are kept in the answer's
-    message and go back as they came. To have reasoning kept where the server stores nothing, ask for it:
+    Takes the arguments of ``OpenAIChatClient``. Reasoning items, server-side tools and compactions are kept in the
+    answer's message and go back as they came. To keep reasoning where the server stores nothing, ask for it:
     ``ChatOptions(extra={"store": False, "include": ["reasoning.encrypted_content"]})``.
 
-    Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the ``ProviderError`` that fits
+    Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the matching ``ProviderError``
     from ``send``. A stream without its last event is a ``BrokenStreamError``, never a short answer.
     """
 
@@ -36,7 +36,7 @@ class OpenAIResponsesClient(OpenAIProvider):
         return self._client.responses.create
 
     async def count_tokens(self, request: ChatRequest, /) -> int | None:
-        """The input of that request in tokens, by the count endpoint of this API; None if the SDK has none."""
+        """Return the input of that request in tokens, by the count endpoint of this API; None if the SDK has none."""
         inputs = getattr(self._client.responses, "input_tokens", None)
         if inputs is None:
             return None
@@ -56,12 +56,12 @@ class OpenAIResponsesClient(OpenAIProvider):
                 async for event, sdk_event in events:
                     with misshapen(PROVIDER, streaming=request.stream):
                         shown = list(answer.add(event, streaming=request.stream))
-                    # What ends a stream is an event around the response.
+                    # A stream ends with an event that contains the response.
                     raw = getattr(sdk_event, "response", sdk_event)
                     for update in shown:
                         yield update
             except BrokenStreamError:
-                # Behind the last event there is nothing to lose.
+                # After the last event nothing can be lost.
                 if not answer.is_complete:
                     raise
         if not answer.is_complete:

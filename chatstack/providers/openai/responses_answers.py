@@ -21,9 +21,10 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class ResponsesAnswer:
-    """Add every event (or the whole response), show the updates, and ``finish`` when ``is_complete``.
+    """Folds the events of an answer (or the whole response): ``add`` each and show its updates, then ``finish`` once it
+    ``is_complete``.
 
-    ``add`` raises ``InputError`` for what has the wrong shape, and the error of the tree for an event that is one.
+    ``add`` raises ``InputError`` for data of the wrong shape, and the matching ``ProviderError`` for an error event.
     """
 
     def __init__(self) -> None:
@@ -34,11 +35,11 @@ class ResponsesAnswer:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the response has come to its end."""
+        """True if the response has come to its end."""
         return self._response is not None
 
     def add(self, event: Mapping[str, object], *, streaming: bool) -> Iterator[ChatUpdate]:
-        """Fold in one event; yields what there is to show of it."""
+        """Fold in one event, and yield its updates."""
         kind = event.get("type")
         if not streaming:
             self._end(event, streaming=False)
@@ -46,7 +47,7 @@ class ResponsesAnswer:
             raise failure(PROVIDER, body=dict(event), streaming=True)
         elif kind in _ENDS:
             response = as_object(event.get("response"), "response")
-            # Which event it is says the status too, where a server leaves it out.
+            # The type of the event implies the status, where a server leaves it out.
             self._end({"status": str(kind).removeprefix("response."), **response}, streaming=True)
         elif kind == "response.output_item.done":
             self._items[_index(event)] = as_object(event.get("item"), "item")
@@ -54,7 +55,7 @@ class ResponsesAnswer:
             yield from self._shown(kind, event)
 
     def finish(self, raw: object) -> Iterator[ChatUpdate]:
-        """What was not shown yet, the whole calls and items, then the update that closes the message."""
+        """Yield everything not shown yet, the whole calls and items, then the update that closes the message."""
         response = self._response or {}
         message = self._message(response)
         for part in message.parts:

@@ -14,9 +14,9 @@ _PLAIN = ("model", "parallel_tool_calls", "temperature", "top_p")
 
 
 def request_to_wire(request: ChatRequest, *, model: str = "") -> WireObject:
-    """The JSON body of a request; ``model`` is for options that name none, and ``extra`` wins.
+    """Return the JSON body of a request; ``model`` is for options that name none, and ``extra`` wins.
 
-    Raises ``InputError`` for options that this API has no field for: ``stop`` and ``seed``.
+    Raises ``InputError`` for options without a field in this API: ``stop`` and ``seed``.
     """
     options = request.options
     body: WireObject = {"model": model} if model else {}
@@ -54,10 +54,10 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
 
 
 def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
-    """Declarations as functions; items of OpenAI's as they are; those of other providers are left out.
+    """Return declarations as functions, items of OpenAI's as they are, and none of other providers.
 
-    This API takes a function that says nothing about it as strict, chat completions as not strict: one that says
-    nothing here means the same on both, and is written as not strict.
+    A function without ``strict`` is strict to this API, and not strict to chat completions. A declaration without it
+    means the same on both, and is written as not strict.
     """
     found: list[WireObject] = []
     for tool in tools:

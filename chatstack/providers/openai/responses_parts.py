@@ -21,11 +21,11 @@ WIRE = "openai-responses"
 """The name of this wire in every ``extra_json``."""
 
 _OF_ANSWERS = frozenset({"annotations", "logprobs", "message"})
-"""What a text has in an answer only: on one that was moved into an input message, this same API refuses it."""
+"""Fields that a text has only in an answer: the API refuses them on a text that was moved into an input message."""
 
 
 def parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
-    """The list of input parts; items of other providers are left out."""
+    """Return the list of input parts; items of other providers are left out."""
     found: list[WireObject] = []
     for part in parts:
         if isinstance(part, ProviderItem):
@@ -37,12 +37,12 @@ def parts_to_wire(parts: Iterable[ContentPart], where: str) -> list[WireObject]:
 
 
 def output_to_wire(output: str | tuple[ContentPart, ...], where: str) -> str | list[WireObject]:
-    """What a tool answered: text, or parts."""
+    """Return the output of a tool for the wire: text, or parts."""
     return output if isinstance(output, str) else parts_to_wire(output, where) or ""
 
 
 def output_from_wire(content: object, where: str) -> str | tuple[ContentPart, ...]:
-    """A string, or our parts for a list of input parts; those of other types are kept as they are."""
+    """Return a string, or our parts for a list of input parts; those of other types are kept as they are."""
     if isinstance(content, str):
         return content
     parts = as_list(content, where)
@@ -93,7 +93,7 @@ def _part_from_wire(fields: Mapping[str, object], where: str) -> ContentPart:
 
 
 def _image_from_wire(fields: Mapping[str, object]) -> Image | None:
-    """A picture, or None where it is said in two ways at once: then it is kept as it is."""
+    """Return a picture, or None if it is given in two ways at once: then it is kept as it is."""
     url, file_id, detail = _string(fields, "image_url"), _string(fields, "file_id"), _string(fields, "detail")
     if bool(url) == bool(file_id):
         return None

@@ -1,18 +1,18 @@
 """The items of OpenAI's Responses API, to and from our messages: pure functions, without the SDK.
 
-An answer is one assistant message: reasoning, texts, calls and server-side items in the order of their items. What an
-item has beside its text rides along in ``extra_json``, under ``openai-responses``: annotations under their own name,
-the fields of the message item around a text (``id``, ``status``, ``phase``) under ``message``. Reasoning keeps its
-item, encrypted content included, in ``Reasoning.item_json``; items of other types are ``ProviderItem("openai", ...)``.
-All of them go back as they came.
+An answer is one assistant message: reasoning, texts, calls and server-side items in the order of their items. Fields of
+an item beside its text ride along in ``extra_json``, under ``openai-responses``: annotations under their own name, the
+fields of the message item around a text (``id``, ``status``, ``phase``) under ``message``. Reasoning keeps its item,
+encrypted content included, in ``Reasoning.item_json``; items of other types are ``ProviderItem("openai", ...)``. All of
+them go back as they came.
 
-A text of the assistant's goes out as the API's own output items do, a message of ``output_text``, also one that did not
-come from here: what only speaks the documented form refuses a string. One that was read from a string is written as
-one, which ``content: null`` under ``message`` says. No ``id`` is made up for an item that has none.
+The assistant's text goes out in the form of the API's own output items, a message of ``output_text``, also if it came
+from elsewhere: servers that implement only the documented form refuse a string. Text that was read from a string is
+written as one; ``content: null`` under ``message`` marks it. An item without an ``id`` does not get one.
 
 A custom tool call keeps its input as a JSON string in ``arguments``: on any other wire it is a call like all others.
-Fields of other wires are not looked at; reasoning and items of other providers, and the reasoning that chat completions
-bring, are left out.
+Fields of other wires are ignored; reasoning and items of other providers, and the reasoning of chat completions, are
+left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
-    """The input items of the messages."""
+    """Return the input items of the messages."""
     items: list[WireObject] = []
     customs: set[str] = set()
     for position, message in enumerate(messages):
@@ -60,7 +60,8 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
 
 
 def messages_from_wire(items: Sequence[object]) -> tuple[Message, ...]:
-    """Our messages for input items; the model's items in a row are one message. ``InputError`` names the place."""
+    """Return our messages for input items; the model's items in a row are one message. ``InputError`` names the
+    place."""
     found: list[Message] = []
     names: dict[str, str] = {}
     output: list[Mapping[str, object]] = []
@@ -94,7 +95,7 @@ def messages_from_wire(items: Sequence[object]) -> tuple[Message, ...]:
 
 
 def message_from_wire(output: Iterable[object]) -> Message:
-    """The assistant message that the output items of a response are."""
+    """Return the assistant message for the output items of a response."""
     parts: list[Part] = []
     for position, each in enumerate(output):
         where = f"output[{position}]"
@@ -112,7 +113,8 @@ def message_from_wire(output: Iterable[object]) -> Message:
 
 
 def usage_from_wire(usage: object) -> Usage | None:
-    """Tokens as reported: the input includes the cached ones, the output the reasoning. None if not told."""
+    """Return the reported tokens: the input includes the cached ones, the output the reasoning. None if not
+    reported."""
     if not isinstance(usage, Mapping):
         return None
     fields = cast("Mapping[str, object]", usage)
@@ -151,7 +153,7 @@ def _assistant_items(message: Message, where: str) -> list[WireObject]:
 
 
 def _add_text(items: list[WireObject], text: Text, where: str) -> None:
-    """A text as a message item; texts of one item are put together again."""
+    """Add a text as a message item; texts of one item are joined again."""
     extra = extra_fields(text.extra_json, WIRE, where)
     around = dict(as_object(extra.pop("message", {}), f"{where}: message"))
     if "content" in around:
@@ -167,7 +169,7 @@ def _add_text(items: list[WireObject], text: Text, where: str) -> None:
 
 
 def _texts_of(item: Mapping[str, object], where: str) -> list[Part]:
-    """The texts of an assistant's message item; one that holds a refusal is kept whole."""
+    """Return the texts of an assistant's message item; an item with a refusal is kept whole."""
     content = item.get("content")
     if isinstance(content, str):
         around = {name: value for name, value in item.items() if name != "role"}
@@ -264,7 +266,7 @@ def _result_from_item(item: Mapping[str, object], names: Mapping[str, str], wher
 
 
 def _thought(item: Mapping[str, object]) -> str:
-    """The summary of a reasoning item, or, from servers that show it, the reasoning itself."""
+    """Return the summary of a reasoning item, or, from servers that show it, the reasoning itself."""
     for name in ("summary", "content"):
         pieces = [as_object(each, f"reasoning.{name}").get("text") for each in as_list(item.get(name) or [], name)]
         if pieces:
@@ -273,5 +275,5 @@ def _thought(item: Mapping[str, object]) -> str:
 
 
 def _without_nulls(item: Mapping[str, object]) -> WireObject:
-    """What an item says: the SDK's types, and some servers, name fields that are not there."""
+    """Return an item without null fields, which the SDK's types, and some servers, write for absent ones."""
     return {name: value for name, value in item.items() if value is not None}

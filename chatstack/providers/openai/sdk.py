@@ -1,4 +1,4 @@
-"""The openai SDK, as far as both of its APIs are used alike: what its requests take, and what tells a window.
+"""The openai SDK, as both of its APIs use it: its request fields, and its models endpoint for the window.
 
 Works with openai 2 (from 2.54) and 3.
 """
@@ -56,7 +56,8 @@ class OpenAIProvider(SdkProvider["AsyncOpenAI"]):
         """The SDK's method that answers a request."""
 
     async def window_tokens(self, model: str = "") -> int | None:
-        """The model's window, where the server tells it among its models (vLLM, llama.cpp, OpenRouter); else None."""
+        """Return the model's window, if the server lists it with its models (vLLM, llama.cpp, OpenRouter); else
+        None."""
         client = self._client
         if getattr(client, "models", None) is None:
             return None
@@ -69,7 +70,7 @@ class OpenAIProvider(SdkProvider["AsyncOpenAI"]):
         )
 
     def _exchange(self, body: Mapping[str, object]) -> AsyncGenerator[tuple[WireObject, object], None]:
-        """One call: the whole answer, or every event of the stream, each with the SDK's object."""
+        """Make one call: yield the whole answer, or every event of the stream, each with the SDK's object."""
         create, fields = self._create, body_fields(self._create)
         known = {name: value for name, value in body.items() if fields is None or name in fields}
         others = {name: value for name, value in body.items() if name not in known}
@@ -80,7 +81,7 @@ class OpenAIProvider(SdkProvider["AsyncOpenAI"]):
 
 
 def body_fields(create: Create) -> frozenset[str] | None:
-    """The fields that ``create`` takes by name; None when it takes any. The others go by ``extra_body``."""
+    """Return the fields that ``create`` takes by name; None if it takes any. Other fields go by ``extra_body``."""
     return _fields_taken(getattr(create, "__func__", create))
 
 

@@ -1,4 +1,4 @@
-"""The run of the demo: one conversation about a dozen cities through a stack, then what came of it."""
+"""The run of the demo: one conversation about a dozen cities through a stack, and a report of the outcome."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
     Provider: TypeAlias = OpenAIChatClient | SdkProvider[SdkClient]
 
 CLEAR_TOKENS = 1_000
-"""From here on old tool results are cleared. All limits are tight, so that a dozen cities do not fit."""
+"""Threshold for clearing old tool results. All limits are so low that a dozen cities do not fit."""
 SUMMARIZE_TOKENS = 1_400
-"""Above this the oldest turns are summarized."""
+"""Threshold for summarizing the oldest turns."""
 GUARD_TOKENS = 1_800
-"""What the guard lets through."""
+"""The guard's limit on the tokens of a request."""
 STAND_IN_TOKENS = 2_200
-"""What the stand-in takes at most. The room between the two is for what the guard's estimate may lack."""
+"""The stand-in's context window. The margin above the guard's limit covers errors of the guard's estimate."""
 TURNS = (*CITIES, "at the end")
-"""What the user's questions are about, one after the other."""
+"""The subjects of the user's questions, in order."""
 _WARN_AT = 0.75
 _ANSWER_TOKENS = 400
-"""The room for an answer, where the API demands that it is bounded. It comes on top of the guard's limit."""
+"""Maximum tokens of an answer, for APIs that require a limit. It comes on top of the guard's limit."""
 _SECONDS_PER_WORD = 0.003
 LIVE_SECONDS_PER_WORD = 0.04
-"""The stand-in's pace where somebody watches the view: about twenty seconds for all of it."""
+"""The stand-in's pace in the live view: the whole demo takes about twenty seconds."""
 QUESTIONS = (*map(question, CITIES), LOOKING_BACK)
-"""What the user asks, one after the other."""
+"""The user's questions, in order."""
 
 
 async def run_demo(
@@ -66,10 +66,10 @@ async def run_demo(
     every_turn: bool = False,
     live: bool = False,
 ) -> int:
-    """Run it against the stand-in, or against a real model if one is named; shows all of it, returns 0.
+    """Run the demo against the stand-in, or against a real model if one is named; print everything and return 0.
 
-    ``live`` watches the conversation by a ``LiveView``, slowly enough to follow it where it moves. What had happened
-    until then is shown also when a call fails; the ``ProviderError`` goes on.
+    ``live`` shows the conversation in a ``LiveView``, on a terminal slowly enough to follow it. Everything up to then
+    is shown also when a call fails; the ``ProviderError`` is raised again.
     """
     console, recorder, ledger = make_console(), SpanRecorder(), Ledger(CharCounter())
     progress = LiveTurns(console, QUESTIONS) if live else TurnProgress(console, TURNS)
@@ -84,7 +84,7 @@ async def run_demo(
         else:
             provider, window = PROVIDERS[provider_name or "openai"].load()(model, base_url=base_url), None
             closing.push_async_callback(provider.aclose)
-            # The server's name, never the base_url as it was given: an address can hold a key.
+            # The server's name, never the base_url as given: an address can hold a key.
             whose = f"{model} of {provider.info.name} at {provider.info.server_address}:{provider.info.server_port}"
         services: dict[type, object] = {Telemetry: recorder.telemetry}
         reserved = _ANSWER_TOKENS if provider.info.default_max_tokens else 0
@@ -92,7 +92,7 @@ async def run_demo(
         _introduce(console, whose, client, reserved)
         try:
             with progress:
-                async with client:  # closing it delivers the last of the progress
+                async with client:  # closing it delivers the last progress events
                     answer = await _converse(client, progress, ledger, reserved)
         except ChatStackError:
             _show_spans(console, recorder, every_turn=every_turn)
@@ -118,8 +118,10 @@ def _stack(provider: Provider, ledger: Ledger, progress: Progress, reserved: int
 
 
 async def _converse(client: BuiltClient, progress: Progress, ledger: Ledger, reserved: int) -> str:
-    """A user turn per city, then one about the first; the last answer. The history grows by all that each turn adds,
-    and is never shortened here."""
+    """Run a user turn per city, then one about the first; return the last answer.
+
+    The history grows by all that each turn adds, and is never shortened here.
+    """
     history: list[Message] = []
     options, answer = ChatOptions(instructions=INSTRUCTIONS, max_tokens=reserved or None), ""
     for asked in QUESTIONS:
@@ -155,7 +157,7 @@ def _introduce(console: Console, whose: str, client: BuiltClient, reserved: int)
 
 
 def _hanging(line: str, mark: str) -> Table:
-    """A line of the drawing of a stack; what does not fit goes on below its own beginning."""
+    """Return a line of the drawing of a stack, with a hanging indent."""
     drawn = line.lstrip(" └")
     indent = " " * (line.index(drawn) - (2 if "└" in line else 0))
     row = Table.grid()

@@ -1,6 +1,6 @@
 """``chatstack demo``: its arguments, and the run from the first line to the last.
 
-What it needs beyond the library itself is imported when it runs, so that a missing extra is one clear line.
+Dependencies beyond the library itself are imported when the demo runs, so that a missing extra is one clear line.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo; 0 if all went well. Raises ``ChatStackError`` for what is missing and for what a model refuses."""
+    """Run the demo and return 0. Raises ``ChatStackError`` for a missing extra or key, and for a model's refusal."""
     if args.model is None and (args.provider or args.base_url):
         raise ChatStackError("demo: --provider and --base-url are for a real model; name it with --model")
     _check_extras(args.provider or _DEFAULT)
@@ -74,5 +74,5 @@ def _check_extras(provider: str) -> None:
 def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent package is not there
+    except ModuleNotFoundError:  # its parent package is not installed
         return False

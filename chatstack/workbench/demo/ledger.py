@@ -1,4 +1,4 @@
-"""What was sent, against what would have been: requests are weighed before the context layers and behind them."""
+"""The ledger of the demo: requests are counted in front of the context layers and behind them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chatstack.values.responses import ChatResponse, Usage
 
 @dataclass(slots=True)
 class Call:
-    """One model call: its ``turn`` (from 0), and tokens and user messages, whole and as they were sent."""
+    """One model call: its ``turn`` (from 0), and tokens and user messages, in full and as they were sent."""
 
     turn: int
     whole_tokens: int
@@ -26,15 +26,15 @@ class Call:
 
     @property
     def was_edited(self) -> bool:
-        """Whether less was sent than would have been."""
+        """True if less was sent than the full request."""
         return self.sent_tokens < self.whole_tokens
 
 
 class Ledger:
-    """All model calls of a conversation, one after the other, weighed by one and the same counter.
+    """All model calls of a conversation in order, measured by one and the same counter.
 
     ``summaries`` holds the summaries that were sent, each once, and ``summary_calls`` is how often one was asked for;
-    ``overhead`` is what that cost, as the answers tell it.
+    ``overhead`` is their cost, as reported in the responses.
     """
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -46,14 +46,16 @@ class Ledger:
         self.overhead = Usage()
 
     def before(self, request: ChatRequest) -> None:
-        """Book what would be sent if there were no context layers."""
+        """Book the request in front of the context layers."""
         questions = _questions(request)
         self._instructions = request.options.instructions
         self.calls.append(Call(questions - 1, self._weigh(request), questions))
 
     def behind(self, request: ChatRequest) -> None:
-        """Book what is sent; of several attempts the last one counts. A request with instructions of its own is not
-        the user's: it asks for a summary."""
+        """Book the request behind the context layers; of several attempts the last one counts.
+
+        A request with instructions of its own is not the user's: it asks for a summary.
+        """
         if request.options.instructions != self._instructions:
             self.summary_calls += 1
             return
@@ -63,11 +65,11 @@ class Ledger:
         self.summaries += (text for text in sent if text not in self.summaries)
 
     def answered(self, response: ChatResponse) -> None:
-        """Book what the summaries of a turn cost."""
+        """Book the cost of a turn's summaries."""
         self.overhead += response.overhead_usage
 
     def turns(self) -> Sequence[Sequence[Call]]:
-        """The calls, turn by turn."""
+        """The calls, grouped by turn."""
         last = max((call.turn for call in self.calls), default=-1)
         return [[call for call in self.calls if call.turn == turn] for turn in range(last + 1)]
 
@@ -77,18 +79,18 @@ class Ledger:
 
     @property
     def sent_tokens(self) -> int:
-        """The tokens of all calls as they were sent."""
+        """Tokens of all calls, as they were sent."""
         return sum(call.sent_tokens for call in self.calls)
 
     @property
     def whole_tokens(self) -> int:
-        """The tokens of all calls as they would have been."""
+        """Tokens of all calls, in full."""
         return sum(call.whole_tokens for call in self.calls)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestScale(ChatFronts):
-    """Tells ``weigh`` of every request and passes it on untouched. Goes anywhere in a stack."""
+    """Calls ``weigh`` with every request and passes it on unchanged. Goes anywhere in a stack."""
 
     inner: ChatClient
     _: KW_ONLY

@@ -1,6 +1,6 @@
-"""What the stand-in finds in a conversation, and how it writes that down when it is asked for a summary.
+"""The stand-in's notes about a conversation, and the summaries that it writes from them.
 
-A request for a summary says what it is: its instructions speak of a record, and of the line that ends it. The record
+A request for a summary is known by its instructions, which speak of a record and of the line that ends it. The record
 is read entry by entry, as any model would have to; nothing is known here that is not in the request.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
 Entries: TypeAlias = Sequence[tuple[str, str]]
-"""Who says it, as records have it ("user", "result of get_weather"), and what is said."""
+"""Pairs of a speaker, as records name it ("user", "result of get_weather"), and the text."""
 
 _ENDS_WITH = re.compile(r"the record ends with the line \[(\S+) end\]")
 _MOST_WORDS = re.compile(r"in at most (\d+) words")
@@ -23,19 +23,19 @@ _SENTENCES = re.compile(r"^(.+?) has (\S+) degrees(?: and (.+?))? today\. I woul
 
 
 class Note(NamedTuple):
-    """What is known of a city; "" for what is not."""
+    """The facts known about a city; "" for unknown ones."""
 
     temperature: str = ""
     sky: str = ""
     advice: str = ""
 
     def merged(self, later: Note) -> Note:
-        """The same, with what is known since."""
+        """Return the note updated by a later one."""
         return Note(*(new or old for old, new in zip(self, later, strict=True)))
 
 
 def record_in(instructions: str, last_message: str) -> Entries | None:
-    """The record that a summary is asked of, in entries; None if that is not what the request asks."""
+    """Return the entries of the record to summarize; None if the request asks for something else."""
     found = _ENDS_WITH.search(instructions)
     if found is None or not last_message.endswith(f"[{found[1]} end]"):
         return None
@@ -44,7 +44,7 @@ def record_in(instructions: str, last_message: str) -> Entries | None:
 
 
 def summary_of(record: Entries, instructions: str) -> str:
-    """A line for each city of a record. Where that takes more words than are allowed, the oldest are cut short."""
+    """Return a line for each city of a record. Over the allowed words, the lines of the oldest cities are shortened."""
     found = _MOST_WORDS.search(instructions)
     most = int(found[1]) if found is not None else 1_000
     notes = notes_of(record)
@@ -58,7 +58,7 @@ def summary_of(record: Entries, instructions: str) -> str:
 
 
 def notes_of(entries: Iterable[tuple[str, str]]) -> dict[str, Note]:
-    """What is said of each city, in the order in which they came up."""
+    """Return the notes on each city, in the order in which they came up."""
     notes: dict[str, Note] = {}
     city = ""
 
@@ -83,7 +83,7 @@ def notes_of(entries: Iterable[tuple[str, str]]) -> dict[str, Note]:
 
 
 def city_in(text: str) -> str:
-    """The name that follows "in" or "for": its words begin with capitals. "" if there is none."""
+    """Return the name that follows "in" or "for", its words capitalized; "" if there is none."""
     words = text.replace(",", " , ").replace("?", " ? ").replace(".", " . ").split()
     for position, word in enumerate(words):
         if word not in ("in", "for"):
@@ -106,7 +106,7 @@ def _line(city: str, note: Note) -> str:
 
 
 def _object(text: str) -> dict[str, str]:
-    """The plain values of a JSON object, as text of one line: no tool writes lines of the summary."""
+    """Return the plain values of a JSON object, each as one line of text: no tool may write lines of the summary."""
     try:
         found: object = json.loads(text)
     except ValueError:

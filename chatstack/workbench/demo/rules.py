@@ -1,4 +1,4 @@
-"""What the stand-in for a model answers: a few rules over the request it is sent, and over nothing else.
+"""The stand-in's answers: a few rules over the request it is sent, and over nothing else.
 
     the user asks for a city          -> call get_weather
     the weather is there              -> call get_clothing_advice with its temperature
@@ -37,11 +37,11 @@ class Reply:
 
 
 class BadRequestError(Exception):
-    """The request is not one that a chat completions server would answer."""
+    """The request is invalid: a chat completions server would refuse it."""
 
 
 def reply_to(request: Json) -> Reply:
-    """The next message of the conversation. Raises ``BadRequestError`` where a real server would refuse."""
+    """Return the next message of the conversation. Raises ``BadRequestError`` where a real server would refuse."""
     messages = check_messages(request)
     start = max((i for i, each in enumerate(messages) if each.get("role") == "user"), default=-1)
     if start < 0:
@@ -68,9 +68,9 @@ def reply_to(request: Json) -> Reply:
 
 
 def count_tokens(request: Json) -> int:
-    """How long a request is for the stand-in, to which a token is four characters of what it reads.
+    """Return the tokens of a request by the stand-in's own count, at four characters a token.
 
-    Each message and each tool takes four more, each call and each result five: as ``CharCounter`` has it, so that the
+    Each message and each tool takes four more, each call and each result five, as in ``CharCounter``, so that the
     guard's estimate and the server's usage can be compared.
     """
     messages, tools = _objects(request.get("messages")), _objects(request.get("tools"))
@@ -91,7 +91,7 @@ def count_tokens(request: Json) -> int:
 
 
 def check_messages(request: Json) -> Sequence[Json]:
-    """The messages, if each tool result answers a call before it and each call is answered at once."""
+    """Return the messages, if each tool result answers a call before it and each call is answered at once."""
     messages = request.get("messages")
     if not isinstance(messages, list) or not all(isinstance(each, dict) for each in cast("list[object]", messages)):
         raise BadRequestError("'messages' must be a list of objects")
@@ -110,7 +110,7 @@ def check_messages(request: Json) -> Sequence[Json]:
 
 
 def text_of(message: Json) -> str:
-    """The text of a message, given as text or as a list of parts."""
+    """Return the text of a message, which is given as text or as a list of parts."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -119,7 +119,7 @@ def text_of(message: Json) -> str:
 
 
 def _results(messages: Sequence[Json]) -> dict[str, Json]:
-    """The tools that were called in this turn, each with the object that it returned; {} for what is not an object."""
+    """Return the tools called in this turn, each with the object that it returned; {} if that is no object."""
     names = _names_of_calls(messages)
     found: dict[str, Json] = {}
     for message in messages:
@@ -143,7 +143,7 @@ def _what_it_knows(messages: Sequence[Json], city: str) -> str:
 
 
 def _entries(messages: Sequence[Json]) -> Iterator[tuple[str, str]]:
-    """What the messages say, as a record has it."""
+    """Yield the messages as entries of a record."""
     names = _names_of_calls(messages)
     for message in messages:
         who = str(message.get("role"))
@@ -175,7 +175,7 @@ def _function(call: Json) -> Json:
 
 
 def _objects(value: object) -> list[Json]:
-    """The JSON objects in a list; none if it is not a list."""
+    """Return the JSON objects in a list; none if it is not a list."""
     items = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("Json", each) for each in items if isinstance(each, dict)]
 

@@ -1,4 +1,4 @@
-"""What the demo shows: live progress, then the table of what was sent against what would have been."""
+"""Output of the demo: live progress, then a table of the tokens that were sent beside those of the full requests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _LIVE_WIDTH = 46
 
 
 class TurnProgress:
-    """One line for every turn when it is done, with what the layers did and warned of; meanwhile a bar that moves.
+    """One line for every finished turn, with the edits and warnings of the layers; meanwhile a progress bar.
 
-    ``tell`` takes the events of a ``ProgressReporter``, ``heard`` the words of the answer; where nobody looks on, in
-    a pipe, there is no bar. The two come from different threads, and words may be ahead of events: they are only for
-    the bar, and what stays on the screen is made of events alone.
+    ``tell`` takes the events of a ``ProgressReporter``, ``heard`` the words of the answer; without a terminal, as in a
+    pipe, there is no bar. The two come from different threads, and words may be ahead of events: words only move the
+    bar, and the lines that stay are made of events alone.
     """
 
     def __init__(self, console: Console, turns: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class TurnProgress:
             self._describe(self._answer[-_LIVE_WIDTH:])
 
     def tell(self, event: ProgressEvent) -> None:
-        """Take in one event."""
+        """Take in an event."""
         if event.kind == "turn_started":
             self._started += 1
             self._tools, self._answer, self._remarks = 0, "", []
@@ -99,25 +99,24 @@ class TurnProgress:
 
 
 class LiveTurns(LiveView):
-    """The same by way of a ``LiveView``, with each question above what comes of it; the words of the answers are only
-    for who asked."""
+    """The same in a ``LiveView``, with each question above its events; the words of the answers are not shown."""
 
     def __init__(self, console: Console, questions: Sequence[str]) -> None:
         super().__init__(console)
         self._questions = iter(questions)
 
     def heard(self, text: str) -> None:
-        """Nothing: they come from another thread than the events."""
+        """Do nothing: the words come from another thread than the events."""
 
     def tell(self, event: ProgressEvent) -> None:
-        """Take in one event."""
+        """Take in an event."""
         if event.kind == "turn_started":
             self.note(f"> {next(self._questions, '')}")
         self(event)
 
 
 def comparison(ledger: Ledger, turns: Sequence[str], console: Console) -> Table:
-    """A row for every turn: each call's tokens, as sent and in full, and a bar for the last one."""
+    """Return a table with a row for every turn: each call's tokens, as sent and in full, and a bar for the last one."""
     largest = max((call.whole_tokens for call in ledger.calls), default=1)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_footer=True)
     table.add_column("turn", footer="all calls")
@@ -137,7 +136,7 @@ def comparison(ledger: Ledger, turns: Sequence[str], console: Console) -> Table:
 
 
 def verdict(ledger: Ledger, *, window_tokens: int | None, turns: Sequence[str]) -> list[str]:
-    """What it came to, in sentences. ``window_tokens`` is what the model takes at most, where that is known."""
+    """Return the outcome in sentences. ``window_tokens`` is the model's context window, if known."""
     if not ledger.calls:
         return ["Nothing was sent."]
     sent, whole, cost = ledger.sent_tokens, ledger.whole_tokens, ledger.overhead
@@ -163,7 +162,7 @@ def verdict(ledger: Ledger, *, window_tokens: int | None, turns: Sequence[str]) 
 
 
 def still_known(ledger: Ledger, question: str, answer: str) -> list[str]:
-    """What the model could still say at the end, and what of the conversation it had been sent."""
+    """Return the last question, the answer, and how much of the conversation the model had been sent."""
     call = ledger.calls[-1]
     return [
         f"The user: {question}",
@@ -174,7 +173,7 @@ def still_known(ledger: Ledger, question: str, answer: str) -> list[str]:
 
 
 def refused_call(ledger: Ledger, window_tokens: int | None) -> tuple[int, Call] | None:
-    """The first call (from 1) that would not have fitted into the model's window in full."""
+    """Return the first call (counted from 1) that would not have fitted into the model's window in full."""
     if window_tokens is None:
         return None
     return next(((n, call) for n, call in enumerate(ledger.calls, 1) if call.whole_tokens > window_tokens), None)

@@ -1,4 +1,4 @@
-"""The spans of a run as a tree for the terminal: what a dashboard would show, with the warnings marked."""
+"""The spans of a run as a tree for the terminal, as a dashboard would show them, with the warnings marked."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _Children: TypeAlias = Mapping[int, Sequence[ReadableSpan]]
 
 
 class SpanRecorder:
-    """Keeps the spans of whatever uses its ``telemetry``, in memory; the process's own tracing is not touched."""
+    """Keeps the spans of its ``telemetry`` in memory; the tracing of the process is not touched."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.telemetry = Telemetry(tracer_provider=provider, log_warnings=False)  # the tree shows them
+        self.telemetry = Telemetry(tracer_provider=provider, log_warnings=False)  # the tree shows the warnings
 
     def spans(self) -> tuple[ReadableSpan, ...]:
-        """What has ended so far."""
+        """The spans that have ended so far."""
         return self._exporter.get_finished_spans()
 
 
 def span_tree(spans: Sequence[ReadableSpan], *, titles: Sequence[str] = (), every_turn: bool = True) -> Tree:
-    """The spans as a tree, one branch per turn, in the order in which they began.
+    """Return the spans as a tree, one branch per turn, in the order in which they began.
 
-    ``titles`` says what the turns were about, in order. Unless ``every_turn``, a turn in which there is nothing to
-    look at is one line, save the first, which shows what all of them are like.
+    ``titles`` are the subjects of the turns, in order. Unless ``every_turn``, a turn without edits and warnings is one
+    line, except the first, which shows what all turns are like.
     """
     children = _by_parent(spans)
     roots = children.get(0, ())
@@ -61,7 +61,7 @@ def span_tree(spans: Sequence[ReadableSpan], *, titles: Sequence[str] = (), ever
 
 
 def _by_parent(spans: Sequence[ReadableSpan]) -> dict[int, list[ReadableSpan]]:
-    """The spans under the id of their parent, 0 for those whose parent is not here, each list in order of start."""
+    """Group the spans by the id of their parent, 0 if the parent is not here, each list in order of start."""
     known = {span.context.span_id for span in spans if span.context is not None}
     found: dict[int, list[ReadableSpan]] = {}
     for span in sorted(spans, key=lambda each: each.start_time or 0):
@@ -107,9 +107,9 @@ def _is_worth_a_look(span: ReadableSpan) -> bool:
 
 
 def _numbers(span: ReadableSpan) -> list[str]:
-    """What there is to say of a span that is no warning and no edit: tokens, what rolled up to it, what it was sent.
+    """Return the numbers of a span that is no warning and no edit: tokens, rolled-up usage, size of the request.
 
-    The root's tokens are left out: they add up what is below it, and would be read as the size of one call.
+    The root's tokens are left out: they add up all spans below, and would be read as the size of one call.
     """
     read, written = _count(span, semconv.USAGE_INPUT), _count(span, semconv.USAGE_OUTPUT)
     found: list[str] = []

@@ -1,7 +1,7 @@
 """A server that stands in for a model: OpenAI's chat completions on loopback, answered by rules.
 
-It is a real HTTP server, so what runs against it runs against a real one: the official SDK, streaming, usage, and the
-refusal of a request that is longer than its window. What it answers is in ``rules``.
+It is a real HTTP server, so clients behave as with a real one: the official SDK, streaming, usage, and the refusal of a
+request that is longer than its window. The answers come from ``rules``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _LARGEST_BODY = 8 * 2**20
 
 
 class StandIn:
-    """Serves on a free port of 127.0.0.1 while it is entered; ``base_url`` is what an OpenAI client needs.
+    """Serves on a free port of 127.0.0.1 while it is entered; ``base_url`` is the address for an OpenAI client.
 
-    ``window_tokens`` is the longest request it takes, by its own count. ``seconds_per_word`` is how fast it writes
-    when it streams. ``requests_served`` counts the answers.
+    ``window_tokens`` is the longest request it accepts, by its own count. ``seconds_per_word`` is its pace when it
+    streams. ``requests_served`` counts the answers.
     """
 
     def __init__(self, *, window_tokens: int = 8192, seconds_per_word: float = 0.0) -> None:
@@ -44,14 +44,14 @@ class StandIn:
 
     @property
     def base_url(self) -> str:
-        """Where it serves. Only while it is entered."""
+        """The server's address, while it is entered."""
         if self._server is None:
             raise RuntimeError("the stand-in is not running: use it in a with block")
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     @asynccontextmanager
     async def client(self) -> AsyncGenerator[OpenAIChatClient]:
-        """A client of it over the official SDK. Needs the extra ``openai``, and no key."""
+        """Return a client for it over the official SDK. Needs the extra ``openai``, and no key."""
         from openai import DefaultAsyncHttpxClient
 
         from chatstack.providers.openai import OpenAIChatClient
@@ -62,7 +62,7 @@ class StandIn:
 
     def __enter__(self) -> Self:
         self._server = _Server(self)
-        # The wait is how long closing may take: the server looks that often whether it should stop.
+        # Seconds between two checks whether the server should stop, so the longest time that closing can take.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="stand-in", daemon=True)
         self._thread.start()
         return self
@@ -79,7 +79,7 @@ class StandIn:
 
 
 class _Server(socketserver.ThreadingTCPServer):
-    # Not http.server's own class: that one asks the name service for the name of its host, which can take seconds.
+    # Not http.server's own class: that one looks up the host's name, which can take seconds.
     daemon_threads = True
 
     def __init__(self, stand_in: StandIn) -> None:
@@ -87,7 +87,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is not worth a traceback; anything else is."""
+        """Ignore a client that hangs up; print a traceback for anything else."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(200, answer.whole())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet: the terminal belongs to whoever runs it."""
+        """Log nothing: the terminal belongs to the demo."""
 
     def _body(self) -> Json | None:
         stated = self.headers.get("Content-Length") or ""

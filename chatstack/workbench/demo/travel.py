@@ -39,11 +39,11 @@ _FREEZING = "a heavy winter coat, gloves, a hat, and thermal layers"
 _HOURS = (0, 3, 6, 9, 12, 15, 18, 21)
 
 LOOKING_BACK = f"Which cities did I ask about, and what was the temperature in {CITIES[0]}?"
-"""What the user asks at the end, when little of the conversation is sent as it was."""
+"""The user's last question, when little of the conversation is sent as it was."""
 
 
 def question(city: str) -> str:
-    """What the user says about a city."""
+    """Return the user's question about a city."""
     return f"What is the weather in {city}, and what should I wear there?"
 
 
@@ -71,7 +71,7 @@ def get_weather(city: Annotated[str, "The name of the city, in English"]) -> dic
 def get_clothing_advice(
     temperature: Annotated[float, "The temperature in degrees Celsius"],
 ) -> dict[str, object]:
-    """What to wear at a temperature."""
+    """The clothes for a temperature."""
     advice = next((text for above, text in _ADVICE if temperature > above), _FREEZING)
     return {"temperature": temperature, "clothing_advice": advice}
 

@@ -1,6 +1,6 @@
 """A view of running conversations for the terminal, fed by progress events alone.
 
-It needs the extra ``cli``, and loads it when ``LiveView`` is first asked for.
+It needs the extra ``cli``, which is loaded when ``LiveView`` is first used.
 """
 
 from __future__ import annotations

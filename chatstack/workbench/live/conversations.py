@@ -1,4 +1,4 @@
-"""What is known of each conversation from the events that were told of it, and of how many at most."""
+"""State of conversations, collected from progress events, for a bounded number of conversations."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from chatstack.lru import Lru
 from chatstack.telemetry.events import ProgressEvent
 
 REMEMBERED = 500
-"""Of how many conversations something is kept. Beyond, those that began their last turn longest ago are forgotten."""
+"""Maximum number of conversations kept. Beyond it, those whose last turn began longest ago are evicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Something that runs: its ``kind`` is "model", "tool" or "edit". ``since`` is in seconds of the wall clock."""
+    """A running step: its ``kind`` is "model", "tool" or "edit". ``since`` is in seconds of the wall clock."""
 
     kind: str
     name: str
@@ -24,11 +24,11 @@ class Activity:
 
 @dataclass(slots=True)
 class Conversation:
-    """Where a conversation stands.
+    """The state of a conversation.
 
-    ``tokens`` is the size of what is sent, as the guard weighed it, ``window`` its limit; both are 0 without a guard.
-    ``reported`` is the input of the last model call that was reported. ``edits`` counts by what was done, and
-    ``removed`` is how many tokens shorter they made the request, each counted once.
+    ``tokens`` is the size of the request, as the guard counted it, and ``window`` the guard's limit; both are 0 without
+    a guard. ``reported`` is the input of the last model call that reported its usage. ``edits`` counts edits by kind,
+    and ``removed`` is the number of tokens that they took off the request, each counted once.
     """
 
     label: str
@@ -44,12 +44,12 @@ class Conversation:
     removed: int = 0
     warnings: int = 0
     error: str = ""
-    """Of the last turn that ended."""
+    """Error of the last turn that ended."""
     seconds: float = 0.0
-    """Of the last turn that ended."""
+    """Duration of the last turn that ended."""
 
     def take(self, event: ProgressEvent) -> None:
-        """Learn from an event."""
+        """Update the state from an event."""
         self.round = event.round
         match event.kind:
             case "turn_started":
@@ -88,21 +88,21 @@ class Conversation:
                 pass
 
     def _stop(self, kind: str, name: str) -> None:
-        """Several of the same name cannot be told apart: the one that began first is taken for the one that ended."""
+        """End a step. Steps of the same name cannot be told apart, so the one that began first is taken."""
         ended = next((each for each in self.doing if (each.kind, each.name) == (kind, name)), None)
         if ended is not None:
             self.doing.remove(ended)
 
 
 class Conversations:
-    """All that were told of, in the order in which their last turns began. Those without an id share one place."""
+    """All known conversations, in the order in which their last turns began. Those without an id share one entry."""
 
     def __init__(self) -> None:
         self._known: Lru[str | None, Conversation] = Lru(REMEMBERED)
         self._forgotten = 0
 
     def take(self, event: ProgressEvent) -> Conversation:
-        """The conversation that an event is of, which has learnt from it."""
+        """Update the conversation of an event, and return it."""
         key = event.conversation_id
         found = self._known.peek(key)
         if found is None:
@@ -116,20 +116,20 @@ class Conversations:
         return found
 
     def latest(self, most: int) -> list[Conversation]:
-        """So many of those that began a turn last, the very last one at the end; what is at work goes first."""
+        """Return up to ``most`` conversations in the order of their last turns; running ones take precedence."""
         at_work = [each for each in self._known.values() if each.running]
         ended = [each for each in self._known.values() if not each.running]
         chosen = {id(each) for each in [*ended, *at_work][-most:]}
         return [each for each in self._known.values() if id(each) in chosen]
 
     def others(self, shown: Sequence[Conversation]) -> tuple[int, int]:
-        """How many there are besides those, and how many of them are at work."""
+        """Return the number of conversations that are not shown, and how many of them are running."""
         running = sum(each.running > 0 for each in self._known.values()) - sum(each.running > 0 for each in shown)
         return len(self._known) + self._forgotten - len(shown), running
 
 
 def what_was_done(event: ProgressEvent) -> str:
-    """The kind of an edit, in a word: strategies of others have names that say nothing."""
+    """Return the kind of an edit in a word: names of other authors' strategies may not say it."""
     if event.name == "summarize":
         return "folded"
     if count(event, "messages_after") < count(event, "messages_before"):
@@ -140,15 +140,15 @@ def what_was_done(event: ProgressEvent) -> str:
 
 
 _MOST = 10**15
-"""No count of tokens, bytes or seconds is larger."""
+"""Upper bound for any count of tokens, bytes or seconds."""
 
 
 def number(event: ProgressEvent, name: str) -> float:
-    """A number of an event; 0 if it is not there, or none that can be shown."""
+    """Return a number of an event; 0 if it is missing or cannot be shown."""
     value = event.numbers.get(name, 0)
-    return value if abs(value) < _MOST else 0  # False for what is no number, too
+    return value if abs(value) < _MOST else 0  # False for NaN, too
 
 
 def count(event: ProgressEvent, name: str) -> int:
-    """A whole number of an event, 0 at least."""
+    """Return a whole number of an event, at least 0."""
     return max(0, int(number(event, name)))

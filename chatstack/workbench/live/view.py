@@ -25,21 +25,21 @@ _logger = logging.getLogger(semconv.SCOPE)
 
 
 class LiveView:
-    """Shows in the terminal what conversations do while they run: a listener for ``ProgressReporter``::
+    """Shows running conversations in the terminal: a listener for ``ProgressReporter``::
 
         with LiveView() as view:
             async with ChatStack(provider).use(ProgressReporter, on_progress=view).open() as client: ...
 
     Edits, warnings, failures and turns that ended are lines of a log, which stays. Below it stand ``most``
-    conversations, those at work first: how full the window is, as a ``ContextWindowGuard`` weighs it, what is being
-    waited for, and what was edited so far; of the others there is the number. Where no guard weighs, the tokens that
-    the provider has read are all there is. Close the client inside: that brings the last of the events.
+    conversations, running ones before others: how full the window is, as counted by a ``ContextWindowGuard``, the model
+    or tool that is being waited for, and the edits so far; the others are counted in one line. Without a guard, the
+    tokens that the provider reported are shown instead. Close the client inside: that delivers the last events.
 
-    Where nothing can move, because the output is no terminal or only a dumb one, or because ``NO_COLOR`` asks for
-    plain text, and outside of the ``with``, there is the log alone, without any control code, each turn with its bar.
-    It goes to standard error, unless ``console`` is another one; the program's own output, in whole lines, scrolls
-    with the log. Where no logging is set up, Python would print warnings on standard error, too: not while the view is
-    shown. Any number of clients may tell the same view, from any thread.
+    Outside of the ``with``, and where the output cannot be redrawn (no terminal, a dumb one, or ``NO_COLOR``), there is
+    the log alone, without any control code, each turn with its bar. The view goes to standard error, unless ``console``
+    is another one; the program's own output, in whole lines, scrolls with the log. If no logging is set up, Python
+    would print warnings on standard error, too: the view suppresses that while it is shown. Any number of clients may
+    share one view, from any thread.
     """
 
     def __init__(self, console: Console | None = None, *, most: int = 4) -> None:
@@ -48,7 +48,7 @@ class LiveView:
         self._console = make_console(stderr=True) if console is None else console
         self._most = most
         self._conversations = Conversations()
-        self._lock = threading.RLock()  # never held while something is printed: the console has locks of its own
+        self._lock = threading.RLock()  # never held while printing: the console has locks of its own
         # One print or redraw at a time: each first moves the cursor up, over what the last one drew.
         self._printing = threading.RLock()
         self._live: Live | None = None
@@ -57,11 +57,11 @@ class LiveView:
 
     @property
     def moves(self) -> bool:
-        """Whether conversations are drawn again as they change; else there is the log alone."""
+        """True if conversations are redrawn as they change; False for the log alone."""
         return self._console.is_interactive and not self._console.no_color
 
     def __call__(self, event: ProgressEvent) -> None:
-        """Take in one event."""
+        """Take in an event."""
         with self._lock:
             conversation = self._conversations.take(event)
             said = entry(event, conversation, self._console)
@@ -71,7 +71,7 @@ class LiveView:
             self._print(said)
 
     def note(self, text: str) -> None:
-        """Put a line of the program's own into the log."""
+        """Add a line of the program's own to the log."""
         self._print(hanging(Text(), Text(printable(text)), self._console))
 
     def __enter__(self) -> Self:
@@ -117,7 +117,7 @@ class LiveView:
                     live.refresh()
 
     def __rich__(self) -> Group:
-        """The conversations as they stand."""
+        """Return the conversations as they are now."""
         console = self._console
         with self._lock:
             latest = self._conversations.latest(self._most)
@@ -135,7 +135,7 @@ class LiveView:
 
 
 def _errors_alone() -> logging.Handler:
-    """Keep the standard logging from printing what the view shows, where nothing else is set up: errors still are."""
+    """Return a handler that keeps the standard logging, if nothing is set up, from repeating warnings; errors pass."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.ERROR)
     _logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""How events and conversations are put into words and bars: lines that fit, in any encoding, and without colour."""
+"""Text and bars for events and conversations: lines that fit, in any encoding, and without colour."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LABEL = 12
 _NAME = 40
 _MESSAGE = 600
 _FULL = 0.8
-"""From here on a bar is no longer green. Only the colour: what is near the limit, the guard says."""
+"""Share of the window from which a bar is no longer green. Only the colour: the guard itself warns near the limit."""
 
 
 def entry(event: ProgressEvent, conversation: Conversation, console: Console) -> Text | None:
-    """What the log says of an event: of edits, warnings, failures, and turns that ended; of others nothing."""
+    """Return the log entry of an edit, a warning, a failure or the end of a turn; None for other events."""
     said = _said(event, conversation, console)
     if said is None:
         return None
@@ -31,7 +31,7 @@ def entry(event: ProgressEvent, conversation: Conversation, console: Console) ->
 
 
 def _said(event: ProgressEvent, conversation: Conversation, console: Console) -> tuple[str, str, str] | None:
-    """The mark, the words and the style of what is said of an event."""
+    """Return the mark, the words and the style of an event's log entry."""
     name, error = _short(event.name, _NAME, console), _ending(event.error, console)
     if event.kind == "warning":
         return "!", f"{name}: {_short(event.message, _MESSAGE, console)}", "yellow"
@@ -48,7 +48,7 @@ def _said(event: ProgressEvent, conversation: Conversation, console: Console) ->
 
 
 def _turn_numbers(event: ProgressEvent, conversation: Conversation, console: Console) -> Iterator[str]:
-    """What a turn took. A loop of turns counts its iterations, a turn its model calls and their tokens."""
+    """Yield the numbers of a turn: of a loop, its iterations; of a turn, its model calls and their tokens."""
     for name, word in (("iterations", "iteration"), ("rounds", "model call")):
         if name in event.numbers:
             yield counted(count(event, name), word)
@@ -62,7 +62,7 @@ def _turn_numbers(event: ProgressEvent, conversation: Conversation, console: Con
 
 
 def edit_sizes(event: ProgressEvent) -> str:
-    """What an edit left of tokens and messages, and how many tool results it cleared and shortened."""
+    """Return tokens and messages before and after an edit, and the tool results that it cleared and shortened."""
     sizes = ((what, count(event, f"{what}_before"), count(event, f"{what}_after")) for what in ("tokens", "messages"))
     found = [f"{before:,} -> {after:,} {what}" for what, before, after in sizes if before != after]
     for done in ("cleared", "shortened"):
@@ -72,12 +72,12 @@ def edit_sizes(event: ProgressEvent) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """So many of them."""
+    """Return a number with its noun in the singular or plural."""
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def rows(conversations: Iterable[Conversation], console: Console, *, now: float) -> list[list[Text]]:
-    """Each conversation in two lines, in more where they are short: its window, then what it does and what was done.
+    """Return each conversation in two lines, more on narrow terminals: its window, then its activity and edits.
 
     ``now`` is in seconds of the wall clock.
     """
@@ -91,12 +91,12 @@ def rows(conversations: Iterable[Conversation], console: Console, *, now: float)
 
 
 def window(conversation: Conversation, console: Console) -> list[Text]:
-    """How full the window of a conversation is, below an entry of the log; nothing where there is no guard."""
+    """Return the fill level of a conversation's window, for a log entry; nothing without a guard."""
     return _flow(_window(conversation, console), console, indented=True) if conversation.window else []
 
 
 def rest(others: int, running: int, console: Console) -> Text:
-    """The conversations for which there is no room."""
+    """Return the line for conversations that do not fit on the screen."""
     return Text(
         _short(f"and {counted(others, 'more conversation')}, {running:,} at work", console.width, console), "dim"
     )
@@ -113,7 +113,7 @@ def _place(conversation: Conversation, console: Console) -> Iterator[Text]:
 
 
 def _window(conversation: Conversation, console: Console) -> list[Text]:
-    """How full the window is. Without a guard nobody knows, so what the provider has read is all there is."""
+    """Return the fill level of the window. Without a guard it is unknown: then the reported tokens are shown."""
     tokens, limit = conversation.tokens, conversation.window
     if not limit:
         return [Text(f"{conversation.reported:,} tokens read")] if conversation.reported else []
@@ -138,7 +138,7 @@ def _state(conversation: Conversation, console: Console, now: float) -> Iterator
 
 def _doing(conversation: Conversation, console: Console, now: float) -> str:
     if conversation.doing:
-        # A summary asks a model of its own: what is being waited for is the summary.
+        # A summary calls a model of its own: the summary is what is being waited for.
         edits = (each for each in conversation.doing if each.kind == "edit")
         latest, others = next(edits, conversation.doing[-1]), len(conversation.doing) - 1
         more = f" and {others:,} more" if others else ""
@@ -155,13 +155,13 @@ def _ending(error: str, console: Console) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """The tenths only while they matter."""
+    """Return a duration, with tenths only while they matter."""
     seconds = max(0.0, seconds)
     return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:,.0f} s"
 
 
 def _flow(pieces: Iterable[Text], console: Console, *, indented: bool = False) -> list[Text]:
-    """Pieces side by side, two columns apart; what does not fit goes on below, indented."""
+    """Place pieces side by side, two columns apart; those that do not fit go on below, indented."""
     indent = _indent(console)
     lines, line = list[Text](), Text(indent if indented else "")
     is_empty = True
@@ -169,7 +169,7 @@ def _flow(pieces: Iterable[Text], console: Console, *, indented: bool = False) -
         if not is_empty and line.cell_len + 2 + piece.cell_len > console.width:
             lines.append(line)
             line, is_empty = Text(indent), True
-        if line.cell_len + piece.cell_len > console.width:  # it would not fit on any
+        if line.cell_len + piece.cell_len > console.width:  # it would not fit on any line
             piece = Text(_short(piece.plain, console.width - line.cell_len, console), piece.style)
         line.append("" if is_empty else "  ").append_text(piece)
         is_empty = False
@@ -177,7 +177,7 @@ def _flow(pieces: Iterable[Text], console: Console, *, indented: bool = False) -
 
 
 def hanging(mark: Text, text: Text, console: Console) -> Text:
-    """Text behind its mark; what does not fit on the first line goes on indented."""
+    """Place text behind its mark with a hanging indent."""
     first, *more = text.wrap(console, max(1, console.width - mark.cell_len)) or [Text()]
     lines = [Text.assemble(mark, first), *(Text.assemble(_indent(console), line) for line in more)]
     return Text("\n").join(map(_stripped, lines))
@@ -193,8 +193,8 @@ def _stripped(line: Text) -> Text:
 
 
 def _short(text: str, width: int, console: Console) -> str:
-    """Outside text, no wider than that, in letters that can be shown; dots stand for what is missing."""
-    text = printable(text[: 4 * max(1, width)])  # some letters take no room, so their number is bounded too
+    """Shorten outside text to the width, in letters that can be shown, ending in dots if it was cut."""
+    text = printable(text[: 4 * max(1, width)])  # some characters have no width, so their number is bounded too
     text = text.encode(console.encoding, "replace").decode(console.encoding)
     if cell_len(text) <= width:
         return text

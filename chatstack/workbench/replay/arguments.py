@@ -1,4 +1,4 @@
-"""What the commands that read recorded conversations share: their arguments, a progress bar, files to write."""
+"""The common part of the commands that read recorded conversations: arguments, progress bar, files to write."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ Item: TypeAlias = "Recording | BrokenLine"
 STDOUT = "-"
 _MODEL_CHARS = 80
 _SMALL_BYTES = 2_000_000
-"""Of recordings, before compression or not: less is done before other processes have started."""
+"""Size of recordings, as files, below which one process is done before others have started."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is read, and what it is measured by."""
+    """Add the arguments that say what is read and how it is measured."""
     parser.add_argument(
         "files",
         nargs="+",
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def jobs_for(wanted: int | None, sources: Sequence[Source]) -> int:
-    """How many processes: those that are asked for, or one for each core, where there is enough to do."""
+    """Return the number of processes: the wanted one, or one for each core if there is enough to do."""
     from chatstack.workbench.replay.parallel import cores
 
     is_small = sum(source.size_bytes for source in sources) < _SMALL_BYTES
@@ -93,7 +93,7 @@ def jobs_for(wanted: int | None, sources: Sequence[Source]) -> int:
 
 
 def window_for(arguments: argparse.Namespace, sources: Sequence[Source]) -> int:
-    """The window that is asked for, or that of the model; recordings are read through for theirs once more."""
+    """Return the window that is asked for, or that of the model. To find the model, recordings are read once more."""
     from chatstack.tokens.windows import window_of
     from chatstack.workbench.replay.reading.recordings import Recording, read_recordings
 
@@ -111,9 +111,9 @@ def window_for(arguments: argparse.Namespace, sources: Sequence[Source]) -> int:
         if isinstance(item, Recording) and (window := window_of(item.model)) not in windows.values():
             windows[item.model] = window
         if len(windows) > 1 or None in windows.values():
-            break  # the rest cannot change that there is not one window
+            break  # windows differ, or one is unknown: the rest cannot change that
     if not windows:
-        return 1  # nothing to replay, which is said later, with the reason
+        return 1  # nothing to replay, which is reported later, with the reason
     known = next(iter(windows.values()))
     if known is not None and len(windows) == 1:
         return known
@@ -122,7 +122,7 @@ def window_for(arguments: argparse.Namespace, sources: Sequence[Source]) -> int:
 
 
 def tools_from(path: Path | None) -> tuple[DeclaredTool, ...]:
-    """The tool schemas in a file. Raises ``InputError``."""
+    """Return the tool schemas in a file. Raises ``InputError``."""
     from chatstack.providers.openai.chat_wire import request_from_wire
 
     if path is None:
@@ -150,7 +150,7 @@ def tools_from(path: Path | None) -> tuple[DeclaredTool, ...]:
 def setup_from(
     arguments: argparse.Namespace, sources: Sequence[Source], policies: Sequence[Policy] = (), *, stories: int = 0
 ) -> Setup:
-    """What the replay is told, by the arguments of ``add_arguments``."""
+    """Return the setup of the replay from the arguments of ``add_arguments``."""
     from chatstack.workbench.replay.measures.measuring import WireCounter
     from chatstack.workbench.replay.running import Setup
 
@@ -172,8 +172,10 @@ def check_targets(
     sources: Sequence[Source],
     others: Sequence[Path] = (),
 ) -> None:
-    """Refuse what could not be written, would destroy what is read, or be overwritten by another target, before the
-    work is done. ``targets`` are by option."""
+    """Refuse targets that cannot be written, would destroy the input, or overwrite each other, before any work is done.
+
+    ``targets`` are by option.
+    """
     tools: Path | None = arguments.tools
     inputs = [*others, *([tools] if tools else []), *(each.path for each in sources if each.path is not None)]
     seen: dict[Path, str] = {}
@@ -186,7 +188,7 @@ def check_targets(
             can_be = not target.is_dir() and target.parent.is_dir()
             is_input = any(target.exists() and path.exists() and target.samefile(path) for path in inputs)
             other = seen.setdefault(target.resolve(), option)
-        except (OSError, RuntimeError) as error:  # a name too long, links in a circle
+        except (OSError, RuntimeError) as error:  # a name too long, a cycle of links
             raise InputError(f"{option} {target}: no file can be written there: {error}") from error
         if not can_be:
             raise InputError(f"{option} {target}: no file can be written there")
@@ -197,13 +199,12 @@ def check_targets(
 
 
 def target_of(text: str | None) -> Path | None:
-    """The file that an option names; none for standard output."""
+    """Return the file that an option names; None for standard output."""
     return None if text is None or text == STDOUT else Path(text)
 
 
 def write(option: str, target: Path, text: str) -> None:
-    """Write a file, all of it or, where it cannot be, none: what was there stays. Raises ``InputError`` that names the
-    option."""
+    """Write a file atomically: on failure, the old file stays. Raises ``InputError`` that names the option."""
     try:
         if target.exists() and not target.is_file():  # a device, a pipe
             target.write_text(text, encoding="utf-8")
@@ -220,7 +221,7 @@ def write(option: str, target: Path, text: str) -> None:
 
 
 def write_figures(target: str, text: str) -> None:
-    """Write what ``--json`` asks for: to a file, or to standard output."""
+    """Write the output of ``--json``: to a file, or to standard output."""
     if target == STDOUT:
         sys.stdout.write(f"{text}\n")
     else:
@@ -235,9 +236,9 @@ def replayed(
     told: str,
     pick: Callable[[Iterator[Item]], Iterable[Item]] | None = None,
 ) -> Outcome:
-    """The recordings, or what is picked of them, through the policies, with a progress bar that says what it is.
+    """Replay the recordings, or those that are picked, through the policies, under a progress bar with a title.
 
-    Raises ``InputError`` where there is no conversation among them.
+    Raises ``InputError`` if there is no conversation among them.
     """
     from chatstack.workbench.replay.parallel import replay
 
@@ -253,7 +254,7 @@ def replayed(
 
 @contextmanager
 def warnings_on(console: Console) -> Generator[None]:
-    """Python warnings, such as that of an order of layers which is hardly meant, as one line each."""
+    """Print Python warnings, such as that of an unlikely order of layers, in one line each."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         console.print(f"warning: {printable(str(message))}", soft_wrap=True)
@@ -264,7 +265,7 @@ def warnings_on(console: Console) -> Generator[None]:
 
 
 def tokens(text: str) -> int:
-    """An argument that is a number of tokens."""
+    """Parse an argument that is a number of tokens."""
     digits = text.replace("_", "").replace(",", "")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 16 and int(digits) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens greater than 0")
@@ -282,7 +283,7 @@ def _seconds(text: str) -> float:
 
 
 def number(least: int, most: int, what: str) -> Callable[[str], int]:
-    """The type of an argument that is a number of something."""
+    """Return the type of an argument that is a number within bounds."""
 
     def parsed(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 16 and least <= int(text) <= most):

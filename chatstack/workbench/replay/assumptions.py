@@ -1,4 +1,4 @@
-"""What a replay takes for granted, in sentences: whoever decides by its figures should know."""
+"""The assumptions of a replay, in sentences, for readers who decide by its figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME_CHARS = 60
 
 
 def assumptions_of(outcome: Outcome, setup: Setup) -> list[str]:
-    """One sentence for each."""
+    """Return one sentence for each assumption."""
     written = LONG_CACHE_WRITE if setup.long_cache else CACHE_WRITE
     return [
         "The recording answers every call: what the model would have done with less in view is not known. Grounding "

@@ -122,9 +122,9 @@ def register(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay, report, and return 0, or 1 when something could not be read.
+    """Replay, report, and return 0, or 1 if something could not be read.
 
-    Raises ``ChatStackError`` for whatever keeps it from starting, before anything runs.
+    Raises ``ChatStackError`` for anything that prevents the start, before anything runs.
     """
     messages = make_console(stderr=True)
     from chatstack.workbench.replay.reading.joining import JoinedRecordings

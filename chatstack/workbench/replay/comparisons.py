@@ -1,5 +1,8 @@
-"""Two common ways of shortening a conversation, to compare ours with. They are no features: they forget everything
-from one call to the next, so each call may be cut another way, and that is what is compared."""
+"""Two common ways of shortening a conversation, for comparison with ours.
+
+They are no features: they forget everything from one call to the next, so each call may be cut another way, and that is
+what is compared.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ from chatstack.workbench.replay.measures.measuring import WireCounter
 
 
 class Anew:
-    """Carries out a strategy on each request by itself. The memory keeps sizes of messages, and nothing else.
+    """Applies a strategy to each request by itself. The memory keeps sizes of messages, and nothing else.
 
-    What is planned is not verified, and earlier decisions are not kept: what it wraps makes none of our promises.
+    Plans are not verified, and earlier decisions are not kept: the wrapped strategy makes none of our promises.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Anew:
         self._counter = counter or WireCounter.best()
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        """Plan, carry out, pass on."""
+        """Plan, apply the plan, pass the request on."""
         context = Context.of(
             request,
             fixed_tokens=self._memory.options_size(request.options, self._counter),
@@ -60,7 +63,7 @@ class Anew:
 
 
 class Comparison(Strategy):
-    """A strategy that is carried out anew on each call."""
+    """A strategy that is applied anew on each call."""
 
     __slots__ = ()
 
@@ -114,7 +117,7 @@ class RollingMasking(Comparison):
 
 
 def _masked(message: Message, indexes: set[int]) -> Message:
-    """The message with the outputs of these results replaced."""
+    """Return the message with the outputs of these results replaced."""
     parts = tuple(_cleared(part) if index in indexes else part for index, part in enumerate(message.parts))
     return message.edited(parts=parts)
 

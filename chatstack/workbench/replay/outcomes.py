@@ -1,4 +1,4 @@
-"""What came of a replay, or of a part of it: parts are added up in whatever order they come."""
+"""The outcome of a replay, or of a part of it: parts are added up in any order."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from chatstack.workbench.replay.reading.recordings import BrokenLine
 from chatstack.workbench.replay.stories import Story
 
 _ERRORS_KEPT = 1_000
-"""How many broken lines are kept with their reason; beyond that they are counted."""
+"""Maximum number of broken lines kept with their reason; more are only counted."""
 _PRICES_KEPT = 100
-"""How many recorded models are told with their prices, and without: the first by name."""
+"""Maximum number of recorded models listed with their prices, and without: the first by name."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The figures of each policy; ``everything`` is every request as it is recorded, whichever policies ran: what they
-    are compared with. ``joined`` counts the recorded lines that are the beginning of another, and were not replayed.
-    ``stories`` are those of the conversations with most to see."""
+    """The figures of each policy, and those of sending everything.
+
+    ``everything`` holds every request as recorded, whichever policies ran: the baseline. ``joined`` counts the recorded
+    lines that are the beginning of another, and were not replayed. ``stories`` are those of the conversations with the
+    highest rank.
+    """
 
     figures: list[PolicyFigures]
     everything: PolicyFigures = field(default_factory=lambda: PolicyFigures("everything"))
@@ -34,16 +37,16 @@ class Outcome:
 
     @property
     def broken(self) -> list[BrokenLine]:
-        """What could not be read, in the order of the input; not all of it, where that is much."""
+        """The broken lines, in the order of the input; only the first if there are many."""
         return [broken for _, broken in sorted(self._broken.items())[:_ERRORS_KEPT]]
 
     def note(self, number: int, broken: BrokenLine) -> None:
-        """The item of that number could not be read."""
+        """Record that the item of that number could not be read."""
         self.broken_count += 1
         self._keep(number, broken)
 
     def priced(self, model: str, price: Price | None) -> None:
-        """A conversation with that model came."""
+        """Record a conversation's model and its price."""
         if price is None:
             self.unpriced.add(model)
             if len(self.unpriced) > _PRICES_KEPT:
@@ -54,11 +57,11 @@ class Outcome:
                 del self.prices[max(self.prices)]
 
     def tell(self, stories: list[Story], most: int) -> None:
-        """Keep those with most to see, so many of them."""
+        """Keep the stories of the highest rank, at most ``most``."""
         self.stories = heapq.nsmallest(most, [*self.stories, *stories], key=lambda story: story.rank)
 
     def merge(self, other: Outcome, most_stories: int) -> None:
-        """Add what came of other conversations."""
+        """Add the outcome of other conversations."""
         for mine, theirs in zip(self.figures, other.figures, strict=True):
             mine.merge(theirs)
         self.everything.merge(other.everything)
@@ -74,7 +77,7 @@ class Outcome:
             self._keep(number, broken)
 
     def _keep(self, number: int, broken: BrokenLine) -> None:
-        """The first of all, in whatever order they come; now and then the others go."""
+        """Keep the first broken lines, in whatever order they come; the others are pruned now and then."""
         self._broken[number] = broken
         if len(self._broken) > 2 * _ERRORS_KEPT:
             self._broken = dict(sorted(self._broken.items())[:_ERRORS_KEPT])

@@ -1,7 +1,7 @@
-"""A replay on all cores: batches of conversations go to processes, and what comes of them is added up.
+"""A replay on all cores: batches of conversations go to processes, and their outcomes are added up.
 
-Input is read here, no faster than it is replayed, so memory does not grow with it. Figures do not depend on how many
-processes there are, save those of CPU time.
+Input is read here, no faster than it is replayed, so memory does not grow with it. Figures do not depend on the number
+of processes, except those of CPU time.
 """
 
 from __future__ import annotations
@@ -28,30 +28,29 @@ from chatstack.workbench.replay.running import Replay, Setup
 
 _BATCH_MESSAGES = 400
 _BATCH_BYTES = 4_000_000
-"""About so many go to a process at once, whichever comes first: some tenths of a second of work."""
+"""Approximate size of a batch, by messages or by bytes, whichever comes first: some tenths of a second of work."""
 _WAITING = 2
-"""Batches for each process, at work or waiting."""
+"""Batches per process, running or queued."""
 
 OnProgress: TypeAlias = Callable[[int], None]
 _Batch: TypeAlias = list[tuple[int, Recording]]
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def replay(
     setup: Setup, items: Iterable[Recording | BrokenLine], *, jobs: int = 1, on_progress: OnProgress | None = None
 ) -> Outcome:
-    """Replay them all, in so many processes; with one, in this one. ``on_progress`` is told how many conversations are
-    done, again and again.
+    """Replay all items in ``jobs`` processes; with one, in this process.
 
-    With more than one, a program has to be importable (``if __name__ == "__main__":``), and the setup to be pickled.
-    Raises ``WiringError`` when a policy's stack cannot be built, ``ChatStackError`` when the setup cannot be pickled or
-    a process was killed.
+    ``on_progress`` is called repeatedly with the number of conversations done. With more than one process, the main
+    module must be importable (``if __name__ == "__main__":``), and the setup must be picklable. Raises ``WiringError``
+    when a policy's stack cannot be built, ``ChatStackError`` when the setup cannot be pickled or a process was killed.
     """
-    first = Replay(setup)  # here in any case: what cannot be built is said before a process starts
+    first = Replay(setup)  # built here in any case, to report a stack that cannot be built before a process starts
     outcome = asyncio.run(first.run(()))
     batches = _batches(items, outcome)
     told = on_progress or _ignore
@@ -75,7 +74,7 @@ def replay(
         raise ChatStackError(
             f"a process of the replay ended by itself, perhaps for want of memory; try fewer than {jobs} jobs"
         ) from error
-    except BaseException:  # an interrupt, or an error: nobody waits for what is under way
+    except BaseException:  # an interrupt, or an error: do not wait for running batches
         for process in set(multiprocessing.active_children()) - others:
             process.terminate()
         raise
@@ -85,14 +84,14 @@ def replay(
 
 
 def _done(pool: ProcessPoolExecutor, batches: Iterator[_Batch], most: int, setup: Setup) -> Iterator[Outcome]:
-    """What comes of the batches, as they are done; no more are read than can be waiting."""
+    """Yield the outcomes of the batches as they are done; read no more batches than can be queued."""
     waiting: dict[Future[Outcome], _Batch] = {}
 
     def outcome_of(done: Future[Outcome]) -> Outcome:
         batch = waiting.pop(done)
         try:
             return done.result()
-        except RecursionError:  # nested too deeply to be sent, though not to be read
+        except RecursionError:  # too deeply nested to be pickled, though not to be read
             return asyncio.run(Replay(setup).run(batch))
 
     for batch in batches:
@@ -117,7 +116,7 @@ def _check_pickled(setup: Setup) -> None:
 
 @contextmanager
 def _interrupted_at_once() -> Generator[None]:
-    """An interrupt is an exception where it comes. A running loop would cancel its task, which here never waits."""
+    """Raise an interrupt where it comes: a running loop would only cancel its task, which never awaits here."""
     if threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     ):
@@ -132,8 +131,10 @@ def _interrupted_at_once() -> Generator[None]:
 
 @contextmanager
 def _uninterrupted() -> Generator[None]:
-    """A process that is started meanwhile is not interrupted before it has begun: it would say so at length. Here, an
-    interrupt waits until then."""
+    """Delay an interrupt while a process is started.
+
+    The new process inherits the mask, so it is not interrupted before it can exit without a traceback.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -145,7 +146,7 @@ def _uninterrupted() -> Generator[None]:
 
 
 def _batches(items: Iterable[Recording | BrokenLine], outcome: Outcome) -> Iterator[_Batch]:
-    """The recordings with their numbers, some at a time; what is broken is noted at once."""
+    """Yield the numbered recordings in batches; broken lines are recorded at once."""
     batch: _Batch = []
     messages = size_bytes = 0
     for number, item in enumerate(items, 1):
@@ -168,7 +169,7 @@ def _messages_in(recording: Recording) -> int:
 
 
 class _Worker:
-    """What a process of the pool keeps: its stacks, and the loop that they live in."""
+    """State of a pool process: its stacks, and their event loop."""
 
     def __init__(self, setup: Setup) -> None:
         self._runner = asyncio.Runner()
@@ -179,20 +180,20 @@ class _Worker:
 
 
 _workers: list[_Worker] = []
-"""One, in a process of the pool; none elsewhere."""
+"""The worker of a pool process; empty elsewhere."""
 
 
 def _begin(setup: Setup) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever interrupts the command ends its processes without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt of the command ends its processes without a traceback
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    warnings.simplefilter("ignore")  # of the stacks; the process that started this one has said it
+    warnings.simplefilter("ignore")  # warnings of the stacks: the parent process has shown them
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _workers.append(_Worker(setup))
 
 
 def _end_with_parent() -> None:
-    """However that ends: one that is killed cannot say so."""
+    """Exit with the parent, even if it is killed and cannot shut the pool down."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])

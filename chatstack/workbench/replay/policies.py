@@ -1,4 +1,4 @@
-"""What is compared: named ways of making a stack around a recording, each given the same ceiling."""
+"""Policies: named ways of making a stack around a recording, each given the same ceiling."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from chatstack.workbench.replay.measures.measuring import WireCounter
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A stack with a name. ``stack`` makes it from the ceiling in tokens and the client that stands for the model; it
-    can be pickled where the policy is to run in several processes. ``about`` says in a few words what it does."""
+    """A stack with a name.
+
+    ``stack`` makes it from the ceiling in tokens and the client that stands for the model; it must be picklable if the
+    policy is to run in several processes. ``about`` describes it in a few words.
+    """
 
     name: str
     stack: Callable[[int, ChatClient], ChatStack]
@@ -29,7 +32,7 @@ class Policy:
 
 
 def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[Policy]:
-    """The built-in policies, or those of these names, then one for each pipeline file, named after it.
+    """Return the built-in policies, or those of these names, then one for each pipeline file, named after it.
 
     Raises ``InputError`` for a name that no built-in policy has.
     """
@@ -49,36 +52,36 @@ def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[P
 
 
 def _nothing(ceiling: int, model: ChatClient) -> ChatStack:
-    """Send everything: what the others are compared with."""
+    """Send everything: the baseline of the comparison."""
     return ChatStack(model)
 
 
 def _guard(ceiling: int, model: ChatClient) -> ChatStack:
-    """Our guard, pruning at the ceiling, with the very counter by which it is measured."""
+    """Prune with our guard at the ceiling, with the same counter that measures the result."""
     return ChatStack(model).use(
         ContextWindowGuard, max_context_tokens=ceiling, prune_on_overflow=True, counter=WireCounter.best()
     )
 
 
 def _sliding_window(ceiling: int, model: ChatClient) -> ChatStack:
-    """The system messages, the task, and the newest units that fit, worked out anew on each call."""
+    """Keep the system messages, the task, and the newest units that fit, anew on each call."""
     return ChatStack(model).use(SlidingWindow(ceiling))
 
 
 def _rolling_masking(ceiling: int, model: ChatClient) -> ChatStack:
-    """All but the ten newest results masked, anew on each call, whatever the ceiling."""
+    """Mask all but the ten newest results, anew on each call, whatever the ceiling."""
     return ChatStack(model).use(RollingMasking(keep=10))
 
 
 def _batch_clearing(ceiling: int, model: ChatClient) -> ChatStack:
-    """All but the three newest results cleared when the ceiling is reached, and remembered."""
+    """Clear all but the three newest results when the ceiling is reached, and remember the decision."""
     return ChatStack(model).use(
         ToolResultClearer, trigger={"tokens": ceiling}, keep={"messages": 3}, counter=WireCounter.best()
     )
 
 
 def _ours(ceiling: int, model: ChatClient) -> ChatStack:
-    """The recipe that we recommend, its sizes fractions of the ceiling."""
+    """Return the recipe that we recommend, its sizes fractions of the ceiling."""
     counter = WireCounter.best()
     return (
         ChatStack(model)
@@ -95,7 +98,7 @@ BUILT_IN = (
     Policy("batch-clearing", _batch_clearing, "clears all but the three newest tool results at the ceiling"),
     Policy("ours", _ours, "clears, then drops, in one deep edit, and keeps the names that were in it"),
 )
-"""In the order of the table; the first is what the others are compared with."""
+"""The built-in policies in the order of the table; the first is the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +106,20 @@ class PipelineStack:
     """The stack of a config file. Its sizes are its own; the ceiling reaches it as the window of its model.
 
     Nothing outside the replay is touched: the memory is the replay's, whatever store the file names, and no provider
-    that it names is called; who writes summaries is asked of the replay, too.
+    that it names is called; summaries are written by the replay's stand-in, too.
     """
 
     path: Path
 
     def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
-        content = read(self.path, model, describe=True).content  # whatever is wrong is told with its place in the file
+        content = read(self.path, model, describe=True).content  # errors in the file name the place in it
         kept = {key: value for key, value in content.items() if key not in ("provider", "memory")}
         layers = cast("Sequence[object]", content.get("layers", ()))
         return from_config({**kept, "layers": [_without_writer(layer) for layer in layers]}, provider=model)
 
 
 def _without_writer(layer: object) -> object:
-    """The layer of a config without the client that writes its summaries."""
+    """Return the layer of a config without the client that writes its summaries."""
     if not isinstance(layer, Mapping):
         return layer
     return {key: value for key, value in cast("Mapping[str, object]", layer).items() if key != "summary_client"}

@@ -1,4 +1,4 @@
-"""What stands around a replayed stack: the recording in the place of the model, and an ear for what the layers say."""
+"""The surroundings of a replayed stack: the recording in place of the model, and the log of the layers' edits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chatstack.values.responses import ChatUpdate, Usage
 
 
 class Recorder:
-    """Stands for the model: answers with the recorded message, and keeps what it was sent."""
+    """Stands in for the model: answers with the recorded message, and keeps the requests that it was sent."""
 
     def __init__(self, window: int) -> None:
         self.info = ProviderInfo(name="recording", window_tokens=window)
@@ -26,7 +26,7 @@ class Recorder:
         self._answer = Message.assistant("")
 
     def expect(self, answer: Message) -> None:
-        """Answer with that message from now on, whatever is asked."""
+        """Set the message to answer with from now on, whatever the request."""
         self._answer = answer
         self.requests.clear()
         self.cpu_seconds = 0.0
@@ -43,7 +43,7 @@ class Recorder:
 
 
 class Playback:
-    """The source of a stream that says one message."""
+    """The source of a stream with one message."""
 
     def __init__(self, message: Message, usage: Usage | None = None) -> None:
         self._updates = iter(
@@ -66,10 +66,10 @@ class Playback:
 
 
 class EditLog(Telemetry):
-    """The telemetry of a replayed stack: it keeps what the layers say of the edits in one call."""
+    """The telemetry of a replayed stack: it keeps the edits that layers report in one call."""
 
     def __init__(self) -> None:
-        super().__init__(log_warnings=False)  # of the past: the report has what matters of it
+        super().__init__(log_warnings=False)  # they are of the past; the report has the figures
         self.edits: list[str] = []
 
     def edit(

@@ -1,11 +1,11 @@
-"""What a replay found, as data: for programs as JSON, and for the page.
+"""The report of a replay as data: for programs as JSON, and for the page.
 
 ``version`` is 2. ``counter``, ``window`` and ``tools`` (``file``, ``count``, ``tokens``) say how it was measured,
 ``model`` whose prices count (null: the recorded models'), ``pause_seconds`` how long after one call the next one came,
 ``long_cache`` whether caches live an hour. ``files`` is what was read (the first of them, and ``file_count``),
 ``conversations`` and ``calls`` how much that was, ``joined`` how many recorded lines are the beginning of another, and
-so no conversation of their own, ``errors`` (``file``, ``line``, ``error``) what could not be (the
-first of them, and ``error_count``), ``assumptions`` what is not known and was taken for granted, in sentences.
+so no conversation of their own, ``errors`` (``file``, ``line``, ``error``) what could not be read
+(the first of them, and ``error_count``), ``assumptions`` what was assumed because it is not known, in sentences.
 ``prices`` has for each ``model`` dollars for a million tokens, of a small request: ``input``, ``read``, ``write``
 (null where nobody tells it); and ``minimum_prefix_tokens``, ``lifetime_seconds`` (null: not published), ``source``.
 ``calls_at`` counts the conversations that have a first call, a second, and so on. For each of the ``policies``:
@@ -48,14 +48,14 @@ from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.running import Setup
 
 REPORT_VERSION = 2
-"""Goes up when a field changes its meaning or goes away; fields may be added."""
+"""Version of the report: goes up when a field changes its meaning or is removed; fields may be added."""
 _FILES_TOLD = 100
 
 Report = dict[str, object]
 
 
 def report_of(outcome: Outcome, setup: Setup, files: Sequence[str] = (), tools_file: str | None = None) -> Report:
-    """The whole report, with what it was measured by."""
+    """Return the whole report, with the settings of the measurement."""
     tools = {"file": tools_file, "count": len(setup.tools), "tokens": setup.tools_tokens}
     everything = outcome.everything
     policies = zip(setup.policies, outcome.figures, strict=True)
@@ -82,12 +82,12 @@ def report_of(outcome: Outcome, setup: Setup, files: Sequence[str] = (), tools_f
 
 
 def report_json(report: Report) -> str:
-    """As text. Half characters, which a recording may hold, are written as escapes."""
+    """Return the report as JSON text. Lone surrogates, which a recording may hold, are written as escapes."""
     return json.dumps(report, indent=2)
 
 
 def with_stories(report: Report, outcome: Outcome) -> Report:
-    """The report for the page."""
+    """Return the report for the page, with its stories."""
     return {**report, "stories": cast("object", msgspec.to_builtins(outcome.stories))}
 
 
@@ -105,7 +105,7 @@ def _price(model: str, price: Price) -> dict[str, object]:
 
 def _policy(about: str, figures: PolicyFigures, everything: PolicyFigures) -> dict[str, object]:
     spending, grounding = figures.spending, figures.grounding
-    is_whole = not figures.refused  # what was refused cost nothing: its sum beside others would look cheap
+    is_whole = not figures.refused  # refused calls cost nothing: their sum beside others would look cheap
     return {
         "name": figures.name,
         "about": about,

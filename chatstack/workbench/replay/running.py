@@ -1,4 +1,4 @@
-"""Runs recordings through policies: each recorded answer is asked for again, with everything before it."""
+"""Runs recordings through policies: each recorded answer is asked for again, with all messages before it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from chatstack.workbench.replay.summaries import StandInWriter
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a replay is told. It can be pickled, as it goes to every process.
+    """The settings of a replay. They can be pickled, as they go to every process.
 
-    ``window`` is the ceiling of every policy, in tokens of ``counter``. ``tools``, where there are any, go out with
-    every call, in the place of what a recording declares itself. ``model`` is what prices are of, in the place of the
-    recorded ones. ``pause_seconds`` pass before each call: a prompt cache that does not live as long is cold then.
-    ``long_cache`` stands for caches that live an hour, and what writing to those costs.
-    ``stories`` is how many conversations are told call by call.
+    ``window`` is the ceiling of every policy, in tokens of ``counter``. ``tools``, if any, go out with every call,
+    instead of the tools that a recording declares. ``model`` is the model whose prices count, instead of the recorded
+    ones. ``pause_seconds`` pass before each call: a prompt cache with a shorter lifetime is cold then. ``long_cache``
+    means caches that live an hour, and the price of writing to those. ``stories`` is the number of conversations
+    reported call by call.
     """
 
     policies: tuple[Policy, ...]
@@ -51,12 +51,12 @@ class Setup:
 
     @property
     def tools_tokens(self) -> int:
-        """The size of ``tools``."""
+        """Size of ``tools`` in tokens."""
         return self.counter.count_options(ChatOptions(tools=self.tools)) if self.tools else 0
 
 
 class Replay:
-    """Recordings through policies, one conversation after the other, each through every policy.
+    """Runs recordings through policies: one conversation after the other, each through every policy.
 
     Raises ``WiringError`` when a policy's stack cannot be built.
     """
@@ -68,7 +68,7 @@ class Replay:
         self._outcome = self._empty()
 
     async def run(self, items: Iterable[tuple[int, Recording]]) -> Outcome:
-        """What came of these; each with its number, which makes it a conversation of its own."""
+        """Replay these recordings and return the outcome. The number of each makes it a conversation of its own."""
         self._outcome = self._empty()
         for number, recording in items:
             await self._replay(number, recording)
@@ -115,7 +115,7 @@ class Replay:
 
 
 class _Talk:
-    """One conversation, as every policy gets it."""
+    """One conversation, as input for every policy."""
 
     def __init__(self, conversation: Conversation, setup: Setup, called: str, price: Price | None) -> None:
         self.messages = conversation.messages
@@ -129,22 +129,22 @@ class _Talk:
         self._first_user = next(users, len(self.messages))
 
     def calls(self) -> Iterator[tuple[int, ChatRequest]]:
-        """The position of each recorded answer, and the request for it: all that came before."""
+        """Yield the position of each recorded answer, and the request for it: all messages before it."""
         for position in self.positions:
             yield position, ChatRequest(self.messages[:position], self._options, self._called)
 
     def needs_user_at(self, position: int) -> bool:
-        """Whether there is a user message before that position."""
+        """Return True if there is a user message before that position."""
         return self._first_user < position
 
 
 def _broken(policy: str, error: Exception) -> ChatStackError:
-    """What a layer raises that no layer should: the replay cannot go on."""
+    """Return the error for an exception that no layer should raise: the replay cannot go on."""
     return ChatStackError(f"policy {policy}: a layer raised {type(error).__name__}: {error}")
 
 
 class _Clock:
-    """The time that a replayed stack is shown: so many seconds pass before each call, and none besides."""
+    """The clock of a replayed stack: it advances by the pause before each call, and otherwise stands still."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -154,14 +154,14 @@ class _Clock:
 
 
 class _Run:
-    """One policy: its stack, built once."""
+    """One policy with its stack, built once."""
 
     def __init__(self, policy: Policy, setup: Setup) -> None:
         self._name = policy.name
         self._setup = setup
         self._recorder = Recorder(setup.window)
         self._writer = StandInWriter(setup.counter)
-        # Given as a service, not listened for in a turn: a reporter among the layers opens a turn of its own.
+        # Passed as a service, not as a listener of a turn: a reporter among the layers opens a turn of its own.
         self._log = EditLog()
         self._clock = _Clock()
         self._memory = ContextMemory(clock=self._clock)
@@ -178,8 +178,8 @@ class _Run:
             raise _broken(policy.name, error) from error
 
     async def replay(self, talk: _Talk, gauge: Gauge, figures: PolicyFigures) -> PolicyStory:
-        """All calls of one conversation."""
-        # What was decided for a conversation that begins alike would count here, and in another process would not.
+        """Replay all calls of one conversation."""
+        # Start with an empty memory: decisions for conversations that begin alike would depend on the process.
         self._memory.forget()
         figures.conversations += 1
         figures.spending.begin(talk.price, self._setup.pause_seconds)
@@ -193,11 +193,11 @@ class _Run:
 
     @property
     def _sent(self) -> ChatRequest | None:
-        """Of several requests for one call the last is the one whose answer went back."""
+        """The last request of a call: its answer is the one that went back."""
         return self._recorder.requests[-1] if self._recorder.requests else None
 
     async def _call(self, request: ChatRequest, answer: Message, figures: PolicyFigures) -> str:
-        """One call; the kind of error with which the stack refused it, if it did."""
+        """Replay one call; return the kind of error with which the stack refused it, or ""."""
         self._recorder.expect(answer)
         self._log.edits.clear()
         self._writer.asked.clear()

@@ -1,4 +1,4 @@
-"""The story of one conversation: what each policy sent of it, message by message, at every call."""
+"""The story of one conversation: the request of each policy, message by message, at every call."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from chatstack.values.requests import ChatRequest
 from chatstack.workbench.replay.measures.grounding import text_of
 
 TEXT_CHARS = 2_000
-"""Of the text of a recorded or an edited message; what is longer is cut."""
+"""Maximum characters of the text of a recorded or an edited message; longer texts are cut."""
 _ADDED_CHARS = 600
 _VALUE_CHARS = 200
 _VALUES = 30
-"""Of one call."""
+"""Maximum number of lost values reported for one call."""
 
 State: TypeAlias = Literal["k", "c", "f", "d"]
-"""Of a message in one call: kept as it is, cleared or edited otherwise, folded into a summary, dropped."""
+"""State of a message in one call: kept as it is, cleared or edited otherwise, folded into a summary, dropped."""
 
 
 class ToldMessage(msgspec.Struct, frozen=True):
-    """A recorded message; ``chars`` and ``tokens`` are of all of it, ``text`` is its beginning."""
+    """A recorded message; ``chars`` and ``tokens`` measure the whole text, ``text`` is its beginning."""
 
     role: str
     kind: str
@@ -36,15 +36,17 @@ class ToldMessage(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The beginning of a text; ``chars`` is the length of all of it."""
+    """The beginning of a text; ``chars`` is the length of the whole."""
 
     text: str
     chars: int
 
 
 class Added(msgspec.Struct, frozen=True):
-    """A message that a layer put in before the recorded one of that number; ``text`` is its beginning, ``chars`` the
-    length of all of it."""
+    """A message that a layer inserted before the recorded one of that number.
+
+    ``text`` is its beginning, ``chars`` the length of the whole.
+    """
 
     before: int
     text: str
@@ -52,13 +54,13 @@ class Added(msgspec.Struct, frozen=True):
 
 
 class CallStory(msgspec.Struct, omit_defaults=True):
-    """What one policy sent for one call.
+    """One call of one policy.
 
-    ``states`` has a letter for each message before the call, run by run: ``12k3c``. ``why`` are the edits that layers
-    reported in this call; ``broken`` says that its request does not start with all of the one before it, whether or
-    not an edit was reported. ``changed`` is the new text of the edited messages, by number, where it differs from that
-    in the call before. ``lost`` are the first of the values that the recorded answer used and that were not there any
-    more, ``lost_count`` is how many there are.
+    ``states`` has a letter for each message before the call, run-length encoded: ``12k3c``. ``why`` are the edits that
+    layers reported in this call; ``broken`` is True if its request does not start with the whole request before it,
+    with or without a reported edit. ``changed`` is the new text of the edited messages, by number, if it differs from
+    that in the call before. ``lost`` are the first of the values that the recorded answer used and that were missing in
+    the request, ``lost_count`` is the number of all.
     """
 
     tokens: int = 0
@@ -82,8 +84,10 @@ class PolicyStory(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """One conversation; ``calls`` are the numbers of the recorded answers. ``number`` is its place among all, and
-    ``weight`` how much there is to see: values that policies lost, and edits."""
+    """One conversation; ``calls`` are the numbers of the recorded answers.
+
+    ``number`` is its place among all, and ``weight`` the number of values that policies lost, and of edits.
+    """
 
     id: str
     file: str
@@ -97,12 +101,12 @@ class Story(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Those with most to see first, then those that came first."""
+        """Sort key: the greatest weight first, then the order of the input."""
         return (-self.weight, self.number)
 
 
 def told_message(message: Message, tokens: int) -> ToldMessage:
-    """What a story keeps of a recorded message."""
+    """Return the part of a recorded message that a story keeps."""
     told = _cut(message, TEXT_CHARS)
     kinds = {"call" if message.calls else "", "result" if message.results else ""} - {""}
     kinds |= {"text"} if any(isinstance(part, Text) for part in message.parts) else set()
@@ -112,7 +116,7 @@ def told_message(message: Message, tokens: int) -> ToldMessage:
 
 
 class Tracing:
-    """Follows what one policy sends of one conversation."""
+    """Follows the requests of one policy in one conversation."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._at = {id(message): at for at, message in enumerate(messages)}
@@ -126,7 +130,7 @@ class Tracing:
         self.calls: list[CallStory] = []
 
     def add(self, call: CallStory, position: int, sent: ChatRequest | None) -> None:
-        """A call whose answer is the message at that position; None where it was refused."""
+        """Add the call whose answer is the message at that position; ``sent`` is None if it was refused."""
         self.calls.append(call)
         call.lost_count = len(call.lost)
         call.lost = [value[:_VALUE_CHARS] for value in call.lost[:_VALUES]]
@@ -151,7 +155,7 @@ class Tracing:
             if states[at] == "c":
                 self._tell(call, at, _cut(message, TEXT_CHARS))
         call.added += [Added(following, cut.text, cut.chars) for cut in waiting]
-        known = {id(each) for each in self._summaries}  # by identity: a stand-in says the same each time
+        known = {id(each) for each in self._summaries}  # by identity: a stand-in writes the same text each time
         if any(id(each) not in known for each in summaries):
             self._folded.update(at for at, state in enumerate(states) if state == "d")
         self._summaries = summaries
@@ -160,7 +164,7 @@ class Tracing:
         call.states = _runs("f" if state == "d" and at in self._folded else state for at, state in enumerate(states))
 
     def _place(self, message: Message, position: int, states: Sequence[State]) -> int | None:
-        """The number of the recorded message that this one is, or was made from; None for one that a layer put in."""
+        """Return the number of the recorded message that this one is or was made from; None for an inserted one."""
         at = self._at.get(id(message.original))
         if at is None and not message.mark:
             same = (n for n in self._equal.get(message, ()) if n < position and states[n] == "d")
@@ -174,11 +178,11 @@ class Tracing:
 
 
 def _cut(message: Message, most: int) -> Cut:
-    """The beginning of a message's text, of at most so many characters."""
+    """Return the beginning of a message's text, of at most ``most`` characters."""
     text = text_of(message).replace("\0", "\n")
     return Cut(text[:most], len(text))
 
 
 def _runs(states: Iterable[str]) -> str:
-    """``kkkcd`` as ``3k1c1d``."""
+    """Run-length encode: ``kkkcd`` becomes ``3k1c1d``."""
     return "".join(f"{len(list(run))}{state}" for state, run in itertools.groupby(states))

@@ -1,7 +1,7 @@
-"""Stands for whoever writes summaries: a recording holds none.
+"""A stand-in for the summary writer, because a recording holds no summaries.
 
-What it writes has a fixed size and holds nothing of the conversation, so grounding under a policy that summarizes is a
-lower bound. What a summary costs is counted: all that it read, uncached, and what it wrote.
+Its summaries have a fixed size and hold nothing of the conversation, so grounding under a policy that summarizes is a
+lower bound. The cost of a summary is counted: all tokens that were read, uncached, and those that were written.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.recorder import Playback
 
 SUMMARY_TOKENS = 500
-"""Of each summary; fewer where the request allows no more."""
+"""Size of each summary; fewer if the request allows no more."""
 _PHRASE = ("the", "old", "way", "was", "and", "is", "so", "on", "it", "all")
-"""Words that are shorter than any value that is looked for."""
+"""Words that are shorter than any value that grounding looks for."""
 _DELIMITER = re.compile(r"\[([0-9a-f]{16}) end\]\Z")
-"""At the end of what a summarizer has to read. It is drawn anew for each and stands in many places."""
+"""The end delimiter of the text that a summarizer reads: random for each, and repeated in many places."""
 _DRAWN = "0f1e2d3c4b5a6978"
-"""Takes its place before tokens are counted: equal conversations are to cost the same."""
+"""Replaces the delimiter before tokens are counted, so that equal conversations cost the same."""
 
 
 class SummaryCost(msgspec.Struct, frozen=True):
-    """What one summary read and wrote, in tokens of the fixed counter."""
+    """Input and output of one summary, in tokens of the fixed counter."""
 
     input_tokens: int
     output_tokens: int
 
 
 class StandInWriter:
-    """A chat client that answers every request with a summary of nothing. In a replay, a layer gets it where it asks
-    its container for a ``SummaryClient``; ``asked`` is what that cost since it was last cleared."""
+    """A chat client that answers every request with an empty summary.
+
+    In a replay, a layer that asks its container for a ``SummaryClient`` gets this one; ``asked`` is the cost since it
+    was last cleared.
+    """
 
     def __init__(self, counter: WireCounter) -> None:
         self.info = ProviderInfo(name="stand-in")
@@ -74,5 +77,5 @@ def _redrawn(part: Part, delimiter: str) -> Part:
 
 
 def stand_in_summary(tokens: int) -> str:
-    """A text of about so many tokens that says nothing."""
+    """Return a text of about ``tokens`` tokens without any content."""
     return " ".join(itertools.islice(itertools.cycle(_PHRASE), tokens))

@@ -1,4 +1,4 @@
-"""What a replay found, for people: a table, and what went wrong."""
+"""The terminal output of a replay: a table, and the errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACES_SHOWN = 10
 
 
 def report_table(outcome: Outcome, setup: Setup) -> Table:
-    """One row for each policy."""
+    """Return the table, with one row for each policy."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -31,7 +31,7 @@ def report_table(outcome: Outcome, setup: Setup) -> Table:
         caption=caption,
         box=SIMPLE_HEAD,
         padding=0,
-        min_width=max(map(len, caption.splitlines())),  # else the caption is broken at its columns' end
+        min_width=max(map(len, caption.splitlines())),  # else the caption is wrapped at the table's width
         pad_edge=False,
     )
     table.add_column("policy", overflow="fold", min_width=7)
@@ -44,11 +44,13 @@ def report_table(outcome: Outcome, setup: Setup) -> Table:
 
 
 def _columns(outcome: Outcome) -> dict[str, Callable[[PolicyFigures], str]]:
-    """What the table tells of each policy, under which heading. The table has to fit 80 columns, so what is rare is
-    there only where it happened."""
+    """Return the columns of the table by their headings.
+
+    The table has to fit 80 columns, so rare figures are there only if they occur.
+    """
     everything = outcome.everything
     columns: dict[str, Callable[[PolicyFigures], str]] = {
-        # What was refused was not sent: a share of all would make refusing look cheap.
+        # Refused calls were not sent: a share of all calls would make refusing look cheap.
         "sent\n%": lambda each: "-" if each.refused else _percent(each.tokens_sent, everything.tokens_sent),
         " cost": lambda each: _decimals(each.cost_relative(everything.spending)),
         "breaks": lambda each: f"{each.spending.prefix_breaks:,}",
@@ -67,7 +69,7 @@ def _columns(outcome: Outcome) -> dict[str, Callable[[PolicyFigures], str]]:
 
 
 def _caption(outcome: Outcome, setup: Setup) -> str:
-    """What the columns mean, in lines that fit the table."""
+    """Return the meaning of the columns, in lines that fit the table."""
     lines = [
         f"sent, cost: beside sending everything, {outcome.everything.tokens_sent:,} tokens of the",
         f"wire text by {setup.counter.name}"
@@ -79,7 +81,7 @@ def _caption(outcome: Outcome, setup: Setup) -> str:
 
 
 def joined_told(outcome: Outcome) -> str:
-    """A second line for the title, where lines were joined."""
+    """Return a second line for the title, if lines were joined."""
     if not outcome.joined:
         return ""
     are = "line is" if outcome.joined == 1 else "lines are"
@@ -99,7 +101,7 @@ def _decimals(figure: float | None) -> str:
 
 
 def report_faults(outcome: Outcome) -> list[str]:
-    """A line for each policy that sent what a server would refuse, or refused to send."""
+    """Return a line for each policy that sent an invalid request, or refused a call."""
     lines: list[str] = []
     for each in outcome.figures:
         if each.faults:
@@ -109,7 +111,7 @@ def report_faults(outcome: Outcome) -> list[str]:
 
 
 def report_broken(outcome: Outcome) -> list[str]:
-    """How many lines could not be read, and where; nothing when all could."""
+    """Return the number of lines that could not be read, and their places; nothing if all could."""
     if not outcome.broken_count:
         return []
     lines = [f"{outcome.broken_count:,} could not be read:"]

@@ -1,1 +1,1 @@
-"""What is measured of each request, and added up."""
+"""The measurements of each request, added up."""

@@ -1,4 +1,4 @@
-"""Messages of any API as chat completions would say them, so that all are measured alike."""
+"""Messages of any API in the form of chat completions, so that all are measured alike."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _Output: TypeAlias = tuple[Text | Image | File | ProviderItem, ...]
 
 
 def wire_of(message: Message) -> list[dict[str, object]]:
-    """The wire messages that a message makes.
+    """Return the wire messages of a message.
 
-    Reasoning that another API keeps is left out: it is not billed again. Other items of such an API count as the JSON
-    that they are, and a picture or a file that has only a name there as one with an address.
+    Reasoning that another API keeps is left out: it is not billed again. Other items of such an API count as their
+    JSON, and a picture or a file that has only a name there as one with an address.
     """
     parts = tuple(_said(part, message.role) for part in message.parts)
     if any(said is not part for said, part in zip(parts, message.parts, strict=True)):
@@ -28,7 +28,7 @@ def wire_of(message: Message) -> list[dict[str, object]]:
 
 
 def _said(part: Part, role: str) -> Part:
-    """The part, or what it is measured as."""
+    """Return the part, or a substitute of the size to measure."""
     if isinstance(part, ProviderItem):
         return part if part.provider == PROVIDER and _has_a_place(part, role) else Text(part.json)
     if isinstance(part, Image) and part.file_id:
@@ -42,8 +42,10 @@ def _said(part: Part, role: str) -> Part:
 
 
 def _has_a_place(item: ProviderItem, role: str) -> bool:
-    """Whether chat completions have it: beside results nothing, in an assistant's message a refusal, elsewhere any
-    content."""
+    """Return True if chat completions can hold the item.
+
+    Beside tool results they hold nothing, in an assistant's message a refusal, elsewhere any content.
+    """
     if role == "assistant":
         return decoded_object(item.json, "item").get("type") == "refusal"
     return role != "tool"

@@ -1,11 +1,11 @@
-"""What requests cost with a prompt cache: by the figures that most providers share, and by published prices.
+"""The cost of requests with a prompt cache: by the ratios that most providers share, and by published prices.
 
-A cache knows what was sent before in the same conversation. Of a request it holds the longest run of whole wire
-messages that the request shares, from its start, with one of those sent for the call before, or already for this
-call; tool schemas and instructions come first and belong to it, and with another model or other tools there is none.
-That run is read, and what follows is written. Recordings do not tell the time: so many seconds are taken to pass from
-one call to the next, and a cache that does not live as long holds nothing of the call before. Answers cost the same
-under every policy and are left out; what is read and written for summaries is not, and no cache helps there.
+A cache holds prefixes of requests of the same conversation. Of a request it holds the longest run of whole wire
+messages that the request shares, from its start, with one of those sent for the call before, or earlier for this call;
+tool schemas and instructions come first and belong to the prefix, and with another model or other tools there is none.
+That run is read, and the rest is written. Recordings do not tell the time: a fixed pause is assumed between calls, and
+a cache with a shorter lifetime holds nothing of the call before. Answers cost the same under every policy and are left
+out; the tokens read and written for summaries count, uncached.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from chatstack.workbench.replay.summaries import SummaryCost
 
 MINIMUM_PREFIX_TOKENS = CACHED_FROM
 OUTPUT = 5.0
-"""What a token of a summary costs, beside an uncached one of input: so it is, or nearly, in the lists of Anthropic,
-OpenAI and Google."""
+"""Price of a token of a summary, in uncached input tokens: the ratio, nearly, of Anthropic, OpenAI and Google."""
 _READ, _PLAIN, _OUTPUT = (round(100 * cost) for cost in (CACHE_READ, 1.0, OUTPUT))
 _WRITTEN = {False: round(100 * CACHE_WRITE), True: round(100 * LONG_CACHE_WRITE)}
-"""Hundredths of an uncached input token: whole numbers, so that equal requests cost exactly the same."""
+"""In hundredths of an uncached input token: whole numbers, so that equal requests cost exactly the same."""
 
 
 def split(tokens: int, shared: int, minimum: int) -> Split:
-    """Split a request of so many tokens, of which ``shared`` were sent before.
+    """Split a request into tokens read, written and uncached; ``shared`` of them were sent before.
 
-    One that is shorter than the minimum is not cached; nor is a prefix that is, so it is not read.
+    A request below the minimum is not cached, and a prefix below it is not read.
     """
     if tokens < minimum:
         return Split(0, 0, tokens)
@@ -50,7 +49,7 @@ def split(tokens: int, shared: int, minimum: int) -> Split:
 
 
 def shared_tokens(before: Measured, now: Measured) -> int:
-    """Tokens of the prefix that two requests share."""
+    """Return the tokens of the prefix that two requests share."""
     if before.head != now.head:
         return 0
     tokens = now.head_tokens
@@ -62,13 +61,12 @@ def shared_tokens(before: Measured, now: Measured) -> int:
 
 
 def breaks_prefix(before: Measured, now: Measured) -> bool:
-    """Whether a request does not start with all of the one before it."""
+    """Return True if a request does not start with the whole request before it."""
     return before.head != now.head or now.shapes[: len(before.shapes)] != before.shapes
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """How one call was charged: the tokens of its last request that the cache held, and whether that request broke
-    with the one before it."""
+    """The charge for one call: cached tokens of its last request, and True if that broke the previous prefix."""
 
     cached: int = 0
     is_broken: bool = False
@@ -76,13 +74,12 @@ class Charge(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Spending:
-    """What the requests of one policy cost up to now.
+    """The cost of one policy's requests so far.
 
-    ``tokens_read`` and so on are split at ``MINIMUM_PREFIX_TOKENS``; ``usd`` and ``usd_uncached`` by the price of each
-    recorded model, and None from the first call on for which it is not known. ``prefix_breaks`` counts the calls whose
-    request, the last that was sent for it, does not start with all of that of the call before. ``summary_input`` and
-    ``summary_output`` are the tokens that were read and written for summaries. With ``long_cache``, caches are those
-    that live an hour.
+    ``tokens_read`` and so on are split at ``MINIMUM_PREFIX_TOKENS``; ``usd`` and ``usd_uncached`` use the price of each
+    recorded model, and are None from the first call on whose price is unknown. ``prefix_breaks`` counts the calls whose
+    last request does not start with the whole last request of the call before. ``summary_input`` and ``summary_output``
+    are the tokens that were read and written for summaries. ``long_cache`` means caches that live an hour.
     """
 
     tokens_read: int = 0
@@ -100,21 +97,22 @@ class Spending:
 
     @property
     def cost(self) -> int:
-        """All of it, in hundredths of an uncached input token: a whole number, so that equal requests cost the same
-        to the last digit, in whatever order they come."""
+        """Total cost in hundredths of an uncached input token.
+
+        It is a whole number, so that equal requests cost exactly the same in whatever order they come.
+        """
         plain = self.tokens_plain + self.summary_input
         cached = _READ * self.tokens_read + _WRITTEN[self.long_cache] * self.tokens_written
         return cached + _PLAIN * plain + _OUTPUT * self.summary_output
 
     def begin(self, price: Price | None, pause_seconds: float = 0.0) -> None:
-        """A conversation begins, with a model of that price and so long a pause before each call: nothing of it is
-        cached yet."""
+        """Begin a conversation, with its model's price and the pause before each call; its cache is empty."""
         self._price = price
         self._pause_seconds = pause_seconds
         self._before = ()
 
     def add(self, requests: Sequence[Measured]) -> Charge:
-        """All that was sent for one call, in order; nothing where the call was refused."""
+        """Charge all requests of one call, in order; none if the call was refused."""
         if not requests:
             return Charge()
         is_broken = bool(self._before) and breaks_prefix(self._before[-1], requests[-1])
@@ -128,7 +126,7 @@ class Spending:
         return Charge(cached, is_broken)
 
     def add_summary(self, cost: SummaryCost) -> None:
-        """What one summary cost: by the price of the recorded model."""
+        """Add the cost of one summary, by the price of the recorded model."""
         self.summary_input += cost.input_tokens
         self.summary_output += cost.output_tokens
         usage = Usage(input_tokens=cost.input_tokens, output_tokens=cost.output_tokens)
@@ -136,7 +134,7 @@ class Spending:
         self.usd, self.usd_uncached = _sum(self.usd, usd), _sum(self.usd_uncached, usd)
 
     def merge(self, other: Spending) -> None:
-        """Add what was spent elsewhere, on other conversations."""
+        """Add the cost of other conversations."""
         self.tokens_read += other.tokens_read
         self.tokens_written += other.tokens_written
         self.tokens_plain += other.tokens_plain
@@ -146,7 +144,7 @@ class Spending:
         self.usd, self.usd_uncached = _sum(self.usd, other.usd), _sum(self.usd_uncached, other.usd_uncached)
 
     def _add(self, tokens: int, shared_before: int, shared_now: int) -> int:
-        """Charge a request, of which so much was sent for the call before, or already for this one; what was read."""
+        """Charge a request by its prefix shared with the last call and with this one; return the tokens read."""
         lifetime = LONG_CACHE_SECONDS if self.long_cache else CACHE_SECONDS
         alive = shared_before if self._pause_seconds < lifetime else shared_now
         parts = split(tokens, alive, MINIMUM_PREFIX_TOKENS)

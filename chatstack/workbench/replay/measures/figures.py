@@ -1,4 +1,4 @@
-"""What one policy did: the figures that a replay adds up, in one process or in several."""
+"""The figures of one policy, which a replay adds up, in one process or in several."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.measures.measuring import Measured
 
 _LONGEST_CURVE = 5_000
-"""Calls of one conversation; later ones count everywhere else."""
+"""Maximum number of calls of one conversation in the curve; later ones count everywhere else."""
 
 
 @dataclass(slots=True)
 class Curve:
-    """How large requests were at the first call of each conversation, at the second, and so on: how many there were,
-    their tokens in all, and the largest."""
+    """The size of requests by call: the first of each conversation, the second, and so on.
+
+    For each, the number of requests, their total tokens, and the largest.
+    """
 
     calls: list[int] = field(default_factory=list[int])
     tokens: list[int] = field(default_factory=list[int])
     peak: list[int] = field(default_factory=list[int])
 
     def add(self, at: int, tokens: int, peak: int, calls: int = 1) -> None:
-        """Requests for the call ``at`` (from 0): their tokens in all, and the largest."""
+        """Add requests for the call ``at`` (from 0): their total tokens, and the largest."""
         if at >= _LONGEST_CURVE:
             return
         for figures in (self.calls, self.tokens, self.peak):
@@ -33,16 +35,18 @@ class Curve:
         self.peak[at] = max(self.peak[at], peak)
 
     def merge(self, other: Curve) -> None:
-        """Add what came of other conversations."""
+        """Add the curve of other conversations."""
         for at, (calls, tokens, peak) in enumerate(zip(other.calls, other.tokens, other.peak, strict=True)):
             self.add(at, tokens, peak, calls)
 
 
 @dataclass(slots=True)
 class PolicyFigures:
-    """What one policy did. ``requests`` is all that it sent, ``peak_tokens`` its largest request; ``over_limit`` counts
-    the calls that were larger than the window, ``refused`` those for which the stack itself raised instead of
-    sending."""
+    """The figures of one policy.
+
+    ``requests`` counts all that it sent, ``peak_tokens`` is its largest request; ``over_limit`` counts the calls that
+    were larger than the window, ``refused`` those for which the stack raised instead of sending.
+    """
 
     name: str
     conversations: int = 0
@@ -59,7 +63,7 @@ class PolicyFigures:
     grounding: Grounding = field(default_factory=Grounding)
     curve: Curve = field(default_factory=Curve)
     faults: dict[str, int] = field(default_factory=dict[str, int])
-    """Why requests were invalid, or calls refused, and how often."""
+    """Reasons why requests were invalid or calls refused, and how often."""
 
     @property
     def cpu_ms_per_call(self) -> float:
@@ -67,7 +71,7 @@ class PolicyFigures:
         return 1_000 * self.cpu_seconds / self.calls if self.calls else 0.0
 
     def add(self, requests: Sequence[Measured], window: int, at: int) -> Charge:
-        """All that was sent for one call, in order; it is the call ``at`` of its conversation, from 0."""
+        """Add all requests of one call, in order; it is the call ``at`` of its conversation, from 0."""
         self.calls += 1
         self.requests += len(requests)
         largest = 0
@@ -84,11 +88,11 @@ class PolicyFigures:
         return self.spending.add(requests)
 
     def note(self, fault: str, times: int = 1) -> None:
-        """Count why a request was invalid, or a call refused."""
+        """Count a reason why a request was invalid, or a call refused."""
         self.faults[fault] = self.faults.get(fault, 0) + times
 
     def merge(self, other: PolicyFigures) -> None:
-        """Add what the same policy did to other conversations."""
+        """Add the figures of the same policy for other conversations."""
         self.conversations += other.conversations
         self.calls += other.calls
         self.requests += other.requests
@@ -106,6 +110,5 @@ class PolicyFigures:
             self.note(fault, times)
 
     def cost_relative(self, everything: Spending) -> float | None:
-        """The cost beside that of sending everything; None where calls were refused: what was not sent cost nothing,
-        and answered nothing."""
+        """Return the cost relative to sending everything; None if calls were refused, as those cost nothing."""
         return self.spending.cost / everything.cost if everything.cost and not self.refused else None

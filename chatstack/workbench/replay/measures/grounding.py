@@ -1,10 +1,10 @@
-"""Grounding: whether what the model wrote into its tool calls still stood in what it was sent.
+"""Grounding: the share of the values in recorded tool calls that were still in the request.
 
-Of the values in the arguments of a recorded call, those count that occur word for word in the full context: the text
-of all messages before the call (contents, arguments of calls as the JSON text and as the values in it) and the
-instructions. Grounded are those that still occur in what was sent; a message that a layer edited counts by its new
-text. Far ones are those that occur in the full context nowhere but outside the system messages, the instructions, the
-first and the latest user message, and the last three units.
+Of the values in the arguments of a recorded call, those count that occur word for word in the full context: the text of
+all messages before the call (contents, arguments of calls as the JSON text and as the values in it) and the
+instructions. Grounded are those that still occur in the request; a message that a layer edited counts by its new text.
+Far ones are those that occur in the full context only outside the system messages, the instructions, the first and the
+latest user message, and the last three units.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from chatstack.values.parts import File, ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.requests import ChatRequest
 
 SHORTEST_TEXT = 4
-"""In characters."""
+"""Minimum length, in characters."""
 SHORTEST_NUMBER = 3
-"""In digits."""
+"""Minimum length, in digits."""
 NEAR_UNITS = 3
 MOST_VALUES = 1_000
-"""Looked at in one call."""
+"""Maximum number of values looked at in one call."""
 
 _BETWEEN = "\0"
-"""Between two texts of one message, so that no value is found across them."""
+"""Separates the texts of one message, so that no value is found across two of them."""
 _WORD = re.compile(r"[A-Za-z0-9_./-]{6,}")
 _SHELL = re.compile(r"(^|[^a-z])(ba|z|da|k|fi|pw)?sh([^a-z]|$)|bash|shell|terminal|console|exec|command|cmd")
 _COMMANDS = ("command", "cmd")
@@ -43,8 +43,11 @@ class Number(str):
 
 
 def values_of(call: ToolCall) -> tuple[str, ...]:
-    """The values in the arguments of a call, each once: texts of 4 characters and more, numbers of 3 digits and more,
-    at whatever depth; of a shell's command its words instead. None of arguments that are no JSON."""
+    """Return the distinct values in the arguments of a call; none if the arguments are no JSON.
+
+    Texts of 4 characters and more and numbers of 3 digits and more count, at any depth; of a shell's command, its
+    words.
+    """
     arguments = _decoded(call.arguments)
     words, rest = _commands_apart(arguments) if _SHELL.search(call.name.lower()) else ([], arguments)
     found = dict.fromkeys(words)
@@ -58,12 +61,12 @@ def values_of(call: ToolCall) -> tuple[str, ...]:
 
 
 def text_of(message: Message) -> str:
-    """All that a message says, one text after the other."""
+    """Return all texts of a message, one after the other."""
     return _BETWEEN.join(_texts(message))
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A value that a recorded call took from its full context: which texts of the conversation hold it, by number."""
+    """A value that a recorded call took from its full context; ``holders`` numbers the texts that hold it."""
 
     value: str
     holders: frozenset[int]
@@ -71,7 +74,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Grounding(msgspec.Struct):
-    """How many values were looked for and found, far ones among them."""
+    """Counts of the values that were looked for and found, and of the far ones among them."""
 
     values: int = 0
     found: int = 0
@@ -80,16 +83,16 @@ class Grounding(msgspec.Struct):
 
     @property
     def share(self) -> float | None:
-        """The share that was found, 0 to 1; None where nothing was looked for."""
+        """The share that was found, 0 to 1; None if nothing was looked for."""
         return self.found / self.values if self.values else None
 
     @property
     def far_share(self) -> float | None:
-        """The same of the far ones."""
+        """The share of far values that was found, 0 to 1; None if none was looked for."""
         return self.far_found / self.far_values if self.far_values else None
 
     def merge(self, other: Grounding) -> None:
-        """Add what was looked for elsewhere."""
+        """Add the counts of other calls."""
         self.values += other.values
         self.found += other.found
         self.far_values += other.far_values
@@ -97,10 +100,10 @@ class Grounding(msgspec.Struct):
 
 
 class Evidence:
-    """One conversation, and which of its texts hold which values.
+    """An index of one conversation: which of its texts hold which values.
 
-    A text is looked through once for each value, however many calls and policies ask: what was found is kept, and a
-    policy that sends a message as it is needs no look at its text. Only what a layer wrote itself is looked at anew.
+    A text is searched once for each value, however many calls and policies ask, and a message that a policy sends
+    unchanged is not searched again. Only texts that a layer wrote are searched anew.
     """
 
     def __init__(self, messages: Sequence[Message], instructions: str = "") -> None:
@@ -114,10 +117,9 @@ class Evidence:
         self._edited: dict[Message, str] = {}
 
     def weigh(self, position: int, sent: ChatRequest | None, into: Grounding) -> list[str]:
-        """Count what the recorded message at that position needed, and what of it ``sent`` still holds; the values
-        that it does not.
+        """Count the values that the recorded message at that position needs and ``sent`` holds; return the rest.
 
-        None stands for a call that was refused: nothing of it was there.
+        ``sent`` is None for a refused call, which holds no value.
         """
         wanted = self._wanted_at(position)
         lost: list[str] = []
@@ -135,7 +137,7 @@ class Evidence:
         return lost
 
     def _held(self, sent: ChatRequest) -> tuple[set[int], Iterable[str]]:
-        """What was sent: the numbers of the conversation's own texts, and all other texts."""
+        """Return the numbers of the conversation's texts in the request, and all other texts in it."""
         numbers: set[int] = set()
         others: dict[str, None] = {sent.options.instructions: None}
         for message in sent.messages:
@@ -167,8 +169,10 @@ class Evidence:
                 yield Wanted(value, holders, not stands_in_instructions and holders.isdisjoint(near))
 
     def _holders(self, value: str, end: int) -> frozenset[int]:
-        """The numbers below ``end`` of the texts that hold a value: those before a call, as they are numbered by
-        their first place."""
+        """Return the numbers below ``end`` of the texts that hold a value.
+
+        Texts are numbered by their first occurrence, so those before a call are below its ``end``.
+        """
         looked, found = self._known.get(value, (0, set[int]()))
         if looked < end:
             found.update(number for number in range(looked, end) if value in self._texts[number])
@@ -176,7 +180,7 @@ class Evidence:
         return frozenset(number for number in found if number < end)
 
     def _near(self, position: int) -> set[int]:
-        """The texts that any policy is expected to keep."""
+        """Return the numbers of the texts that any policy is expected to keep."""
         before = self._messages[:position]
         users = [at for at, message in enumerate(before) if message.role == "user"]
         near = {at for at, message in enumerate(before) if message.role == "system"}
@@ -187,7 +191,7 @@ class Evidence:
 
 
 def _commands_apart(arguments: object) -> tuple[list[str], object]:
-    """The words of the commands in a shell's arguments, and the other arguments."""
+    """Split a shell's arguments into the words of its commands and the other arguments."""
     if not isinstance(arguments, dict):
         return [], arguments
     fields = cast("dict[str, object]", arguments)
@@ -200,7 +204,7 @@ def _texts(message: Message) -> Iterator[str]:
     for part in message.parts:
         if isinstance(part, ToolCall):
             yield part.arguments
-            if "\\" in part.arguments:  # otherwise its texts stand in it as they are
+            if "\\" in part.arguments:  # without escapes, the JSON text contains its strings as they are
                 yield from _leaves(_decoded(part.arguments))
         elif isinstance(part, (Text, File, Reasoning)):
             yield part.text
@@ -219,7 +223,7 @@ def _output_texts(result: ToolResult) -> Iterator[str]:
 
 
 def _decoded(arguments: str) -> object:
-    """The JSON value in a text; None where there is none, or it is nested too deeply."""
+    """Return the JSON value of a text; None if there is none, or it is nested too deeply."""
     try:
         return json.loads(arguments, parse_int=Number, parse_float=Number)
     except (ValueError, RecursionError):
@@ -227,7 +231,7 @@ def _decoded(arguments: str) -> object:
 
 
 def _leaves(value: object) -> Iterator[str]:
-    """The texts and numbers in a JSON value, in order."""
+    """Yield the texts and numbers in a JSON value, in order."""
     waiting = [value]
     while waiting:
         each = waiting.pop()

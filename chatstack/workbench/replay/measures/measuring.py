@@ -1,4 +1,4 @@
-"""The one measure of what was sent: the same for every policy, over the wire text, and never the policy's own."""
+"""The one measure of requests: the wire text, counted alike for every policy, never by the policy's own counter."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool
 from chatstack.workbench.replay.measures.chat_form import wire_of
 
 _MESSAGE_TOKENS = 4
-"""Around each message: three, and one for its role. Source: OpenAI's published counting rule."""
+"""Tokens around each message: three, and one for its role. Source: OpenAI's published counting rule."""
 _ITEM = "item"
-"""What another API's own tools gave back (a computer's output): it stands where it likes among calls and results."""
+"""Output of another API's own tools (a computer's): it may stand anywhere among calls and results."""
 _PART_TOKENS = 1_000
-"""A picture, a sound or a file, whose size its text does not tell."""
+"""Tokens of a picture, a sound or a file, whose size is not in its text."""
 
 
 class WireCounter(TokenCounter):
-    """Counts what an OpenAI chat-completions request says: text, names, arguments and tool schemas as JSON."""
+    """Counts the text of an OpenAI chat-completions request: text, names, arguments and tool schemas as JSON."""
 
     def __init__(self, text: TokenCounter, name: str) -> None:
         self._text = text
@@ -33,7 +33,7 @@ class WireCounter(TokenCounter):
 
     @classmethod
     def best(cls) -> WireCounter:
-        """By o200k where the extra ``tokenizer`` is installed, else by characters."""
+        """Return the best counter available: o200k if the extra ``tokenizer`` is installed, else characters."""
         try:
             return cls(TokenizerCounter(), "o200k")
         except WiringError:
@@ -43,11 +43,11 @@ class WireCounter(TokenCounter):
         return self._text.count_text(text)
 
     def count_message(self, message: Message) -> int:
-        """Tokens of a message as it goes out, however many wire messages that makes."""
+        """Return the tokens of a message on the wire, however many wire messages it makes."""
         return sum(map(self.count_wire, wire_of(message)))
 
     def count_options(self, options: ChatOptions) -> int:
-        """Tokens of instructions and of tool schemas, these as compact JSON."""
+        """Return the tokens of instructions and of tool schemas, the latter as compact JSON."""
         body = request_to_wire(ChatRequest((), options.but(extra={})))
         messages = cast("list[dict[str, object]]", body.get("messages", []))
         tools = body.get("tools")
@@ -55,7 +55,7 @@ class WireCounter(TokenCounter):
         return schemas + sum(map(self.count_wire, messages))
 
     def count_wire(self, message: Mapping[str, object]) -> int:
-        """Tokens of one wire message."""
+        """Return the tokens of one wire message."""
         total = _MESSAGE_TOKENS
         for field in ("content", "refusal", "name"):
             total += self._count_content(message.get(field))
@@ -83,8 +83,7 @@ class WireCounter(TokenCounter):
 
 
 class WireShape(msgspec.Struct, frozen=True):
-    """What measuring needs to know of one wire message: its size, the calls it opens, the call it answers, and a
-    digest of all that it says."""
+    """The measured properties of one wire message: size, calls opened, call answered, and a digest of the content."""
 
     role: str
     tokens: int
@@ -94,9 +93,9 @@ class WireShape(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One request: its size in tokens, and why a server would refuse it, "" if it would not.
+    """One request: its size in tokens, and the reason why a server would refuse it, or "".
 
-    The rest is what a prompt cache goes by: ``head`` are model and tools, ``head_tokens`` the size of the tools;
+    The rest determines the prompt cache: ``head`` are model and tools, ``head_tokens`` the size of the tools;
     ``shapes`` are the wire messages in order, the instructions first.
     """
 
@@ -117,7 +116,7 @@ class Gauge:
         self._instructions: dict[str, tuple[WireShape, ...]] = {}
 
     def measure(self, request: ChatRequest, *, needs_user: bool) -> Measured:
-        """Size and fault of a request. ``needs_user`` says that the conversation has a user message."""
+        """Return the size and the fault of a request. ``needs_user``: the conversation has a user message."""
         shapes = tuple(shape for message in request.messages for shape in self._shapes_of(message))
         fault = fault_of(shapes, needs_user=needs_user)
         options = request.options
@@ -130,11 +129,11 @@ class Gauge:
         return Measured(tokens, fault, (options.model, tools), self._tools[tools], shapes)
 
     def size_of(self, message: Message) -> int:
-        """Tokens of one message."""
+        """Return the tokens of one message."""
         return sum(shape.tokens for shape in self._shapes_of(message))
 
     def forget(self) -> None:
-        """Drop what was counted: the next conversation has other messages."""
+        """Clear the cache of counts: the next conversation has other messages."""
         self._shapes.clear()
         self._tools.clear()
         self._instructions.clear()
@@ -159,16 +158,16 @@ class Gauge:
         calls = tuple(str(call.get("id")) for call in _objects(message.get("tool_calls")))
         role = str(message.get("role"))
         answers = str(message.get("tool_call_id")) if role == "tool" else ""
-        # Escaped to ASCII: half a character in what a model said has no bytes of its own.
+        # Escaped to ASCII: a lone surrogate in a model's text has no UTF-8 encoding.
         digest = hashlib.blake2b(json.dumps(message).encode("ascii"), digest_size=16).digest()
         return WireShape(role, self.counter.count_wire(message), calls, answers, digest)
 
 
 def fault_of(shapes: Sequence[WireShape], *, needs_user: bool) -> str:
-    """Why a server would refuse such messages: "" if it would not.
+    """Return the reason why a server would refuse such messages, or "".
 
-    Every result answers a call of the assistant message before it, every call is answered before anything else
-    follows, there is a message at all, and a user message where the conversation has one.
+    Every result must answer a call of the assistant message before it, and every call must be answered before anything
+    else follows; there must be a message, and a user message if the conversation has one.
     """
     if not shapes:
         return "empty request"
@@ -192,7 +191,7 @@ def fault_of(shapes: Sequence[WireShape], *, needs_user: bool) -> str:
 
 
 def _objects(value: object) -> Iterable[dict[str, object]]:
-    """The objects in a JSON list; nothing for whatever else it is."""
+    """Return the objects in a JSON list; none for any other value."""
     if not isinstance(value, (list, tuple)):
         return ()
     return (cast("dict[str, object]", each) for each in cast("list[object]", value) if isinstance(each, dict))

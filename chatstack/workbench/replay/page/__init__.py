@@ -1,8 +1,8 @@
 """A replay's report as one HTML page that needs nothing else: no server, no network, no library.
 
-Texts in it come from outside: recordings, file names, error texts. What is shown without a script is escaped here; what
-the script shows goes in as text nodes, out of a data block that its contents cannot close. The page's policy lets run
-the one script and the one style that it was made with, by their hashes, and nothing be loaded from anywhere.
+Texts in it come from outside: recordings, file names, error texts. Text that is shown without a script is escaped here;
+the script inserts its texts as text nodes, from a data block that its contents cannot close. The page's content
+security policy allows, by their hashes, only its own script and style, and no request to anywhere.
 
 Its pieces are the files beside this one: the frame, the styles, and the script by subject.
 """
@@ -36,15 +36,15 @@ _SCRIPTS = (
     "stories.js",
     "start.js",
 )
-"""In this order: what a piece runs at once needs those before it."""
+"""The pieces of the script, in order: code that runs on load needs the pieces before it."""
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page_of(report: Mapping[str, object]) -> str:
-    """The page of a report, as ``with_stories`` gives it; it can be encoded as UTF-8, whatever the report's texts hold.
+    """Return the page of a report from ``with_stories``; it is valid UTF-8, whatever the report's texts hold.
 
-    Fields may be absent or null: they show as a dash. Raises ``msgspec.ValidationError`` where a field that the page
-    tells without a script is of another type, ``ValueError`` and ``TypeError`` for what JSON cannot hold.
+    Fields may be absent or null: they show as a dash. Raises ``msgspec.ValidationError`` if a field that the page shows
+    without a script is of another type, ``ValueError`` and ``TypeError`` for values that JSON cannot hold.
     """
     figures = msgspec.convert(dict(report), Figures)
     style = "\n".join(_asset(name) for name in _STYLES)
@@ -65,14 +65,16 @@ def page_of(report: Mapping[str, object]) -> str:
 
 
 def embedded(report: Mapping[str, object]) -> str:
-    """JSON for a script element: in ASCII and without ``<``, ``>`` and ``&``, so that nothing in it ends the element,
-    begins a comment, or is not the text that it was; ``JSON.parse`` gives all of it back, half surrogates too."""
+    """Return JSON for a script element, in ASCII and without ``<``, ``>`` and ``&``.
+
+    So nothing in it ends the element or begins a comment; ``JSON.parse`` restores all of it, lone surrogates too.
+    """
     text = json.dumps(dict(report), allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _policy(style: str, script: str) -> str:
-    """The content security policy: this script, this style, nothing else, and no text that is made into elements."""
+    """Return the content security policy: this script, this style, nothing else, and no element made from text."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
         "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

@@ -1,4 +1,4 @@
-"""The part of a report that is told without a script, and the columns of its table."""
+"""The part of a report that is shown without a script, and the columns of its table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tools(msgspec.Struct):
 
 
 class Price(msgspec.Struct):
-    """Dollars for a million tokens."""
+    """Prices in dollars for a million tokens."""
 
     model: str | None = None
     input: Number = None
@@ -33,7 +33,7 @@ class Price(msgspec.Struct):
 
 
 class Unread(msgspec.Struct):
-    """What could not be read, and where."""
+    """A line that could not be read, and the reason."""
 
     file: str | None = None
     line: Number = None
@@ -69,12 +69,12 @@ class PolicyRow(msgspec.Struct):
 
     @property
     def would_do(self) -> bool:
-        """Whether every call is known to have been sent, within the window, and as a server takes it."""
+        """True if no call was refused or over the window, both known, and no request is known to be invalid."""
         return self.over_limit == 0 and self.refused == 0 and not self.invalid_requests
 
 
 class Figures(msgspec.Struct):
-    """What a report holds, without its curves and conversations."""
+    """The figures of a report, without its curves and conversations."""
 
     counter: str | None = None
     window: Number = None
@@ -92,8 +92,11 @@ class Figures(msgspec.Struct):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column: what it tells, its figure, and how that is written. ``first`` is the direction in which it is sorted
-    first; of a fault anything but zero stands out; what is rare is shown only where it happened."""
+    """One column: its heading, its figure, and the format.
+
+    ``first`` is the direction in which it is sorted first; a fault is highlighted unless it is zero; a rare column is
+    shown only if it has a figure.
+    """
 
     heading: str
     value: Callable[[PolicyRow], Number]
@@ -184,9 +187,9 @@ COLUMNS = (
     Column("USD\nuncached", lambda row: row.cost_usd_uncached, "The input without a prompt cache.", dollars),
     Column("CPU ms\na call", lambda row: row.cpu_ms_per_call, "CPU time of the policy itself.", decimals),
 )
-"""In the order of the table."""
+"""The columns in the order of the table."""
 
 
 def columns_of(figures: Figures) -> list[Column]:
-    """Those that there is something to tell in; the definitions on the page are of the same."""
+    """Return the columns that have figures to show; the page defines the same ones."""
     return [each for each in COLUMNS if not each.is_rare or any(each.value(row) for row in figures.policies or [])]

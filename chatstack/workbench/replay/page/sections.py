@@ -1,4 +1,4 @@
-"""The parts of the page that are there without a script, as HTML: a function from the figures for each."""
+"""The sections of the page that are shown without a script, as HTML: one function of the figures for each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _DOES = "every call within the window, and nothing that a server would refuse"
 
 
 def title(figures: Figures) -> str:
-    """In the browser's tab."""
+    """Return the title of the browser's tab."""
     return f"Replay of {counted(figures.conversations, 'conversation')}, window {count(figures.window)}"
 
 
 def facts(figures: Figures) -> str:
-    """What was replayed."""
+    """Return the facts of the replay: input, window, counter."""
     files = figures.files or []
     number = len(files) if figures.file_count is None else figures.file_count
     told = {
@@ -48,7 +48,7 @@ def facts(figures: Figures) -> str:
 
 
 def answer(figures: Figures) -> str:
-    """Which policy is the cheapest and which finds most, of those that would do; and what that leaves out."""
+    """Return a paragraph on the cheapest policy, and on the one that finds most, of those that would do."""
     policies = figures.policies or []
     if not policies:
         return '<p class="answer">No policy was replayed.</p>'
@@ -75,7 +75,7 @@ def answer(figures: Figures) -> str:
 
 
 def _beyond(policies: Sequence[PolicyRow], found: Number) -> list[str]:
-    """What those find that would not do, where that is more."""
+    """Return a sentence on the policies that find more but would not do."""
     finders, most = _best([row for row in policies if not row.would_do], lambda row: row.grounding)
     if most is None or (found is not None and most <= found):
         return []
@@ -91,7 +91,7 @@ def _broke(row: PolicyRow) -> str:
 
 
 def _best(rows: Iterable[PolicyRow], value: Callable[[PolicyRow], Number]) -> tuple[list[PolicyRow], Number]:
-    """All that share the highest value, and that value; none where it is known of none."""
+    """Return all rows that share the highest value, and that value; none if it is unknown for all."""
     known = [(row, found) for row in rows if (found := value(row)) is not None]
     best = max((found for _, found in known), default=None)
     return [row for row, found in known if found == best], best
@@ -103,7 +103,7 @@ def _names(rows: Iterable[PolicyRow]) -> str:
 
 
 def table(figures: Figures) -> str:
-    """One row for each policy, with the plain figures for sorting."""
+    """Return a table with one row for each policy, and the plain figures for sorting."""
     columns = columns_of(figures)
     headings = "".join(
         f'<th scope="col" data-first="{each.first}"><span>{each.heading}</span></th>' for each in columns
@@ -124,7 +124,7 @@ def _cell(column: Column, row: PolicyRow) -> str:
 
 
 def faults(figures: Figures) -> str:
-    """Why requests were invalid and calls refused."""
+    """Return the reasons why requests were invalid and calls refused."""
     lines = [_faults_of(row.name, row.faults) for row in figures.policies or [] if row.faults]
     return f'<div class="notes"><h3>Refused calls and invalid requests</h3>{_items(lines)}</div>' if lines else ""
 
@@ -135,7 +135,7 @@ def _faults_of(name: str | None, faults: Mapping[str, Number]) -> str:
 
 
 def notes(figures: Figures) -> str:
-    """The policies, assumptions, prices, files, what could not be read, and what each column tells."""
+    """Return the policies, assumptions, prices, files, read errors, and the meaning of each column."""
     about = [(row.name, row.about) for row in figures.policies or [] if row.about]
     parts = [
         _block("Policies", _pairs(about)) if about else "",

@@ -1,4 +1,4 @@
-"""How texts and numbers are written on the page. ``basics.js`` has the same rules, for what the script shows."""
+"""The format of texts and numbers on the page. ``basics.js`` has the same rules, for the part that the script shows."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TypeAlias
 from chatstack.workbench.replay import telling
 
 Number: TypeAlias = float | None
-"""As in the report: null, or absent, where it is not known."""
+"""A number as in the report: null, or absent, if it is not known."""
 
 UNKNOWN = "–"
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, save tab and newline
-    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # unseen, or turning
-    "\ud800-\udfff]"  # halves of a character, which no file can hold
+    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # invisible, or bidi
+    "\ud800-\udfff]"  # lone surrogates, which no UTF-8 file can hold
 )
 
 
 def visible(text: str) -> str:
-    """Text in which control characters, changes of direction, hidden characters and half surrogates show as marks."""
+    """Return text with marks for control characters, bidi controls, hidden characters and lone surrogates."""
     return _UNSEEN.sub(_mark, text.replace("\r\n", "\n"))
 
 
@@ -32,30 +32,30 @@ def _mark(found: re.Match[str]) -> str:
 
 
 def outside(text: str | None) -> str:
-    """Text from outside as HTML, with a direction of its own."""
+    """Return text from outside as HTML, with its own text direction."""
     return f"<bdi>{html.escape(visible(text or UNKNOWN))}</bdi>"
 
 
 def count(number: Number) -> str:
-    """A whole number, its thousands apart."""
+    """Format a whole number with thousands separators."""
     return UNKNOWN if number is None else f"{number:,.0f}"
 
 
 def counted(number: Number, what: str) -> str:
-    """So many of something."""
+    """Format a number with its noun."""
     return f"{count(number)} {what}{'' if number == 1 else 's'}"
 
 
 def percent(share: Number) -> str:
-    """To one decimal, and rounded down, so that 100 means all."""
+    """Format a share in percent, to one decimal and rounded down, so that 100 means all."""
     return UNKNOWN if share is None else telling.percent(share)
 
 
 def decimals(number: Number) -> str:
-    """To three decimals."""
+    """Format a number to three decimals."""
     return UNKNOWN if number is None else f"{number:,.3f}"
 
 
 def dollars(number: Number) -> str:
-    """To cents, and small sums to hundredths of them."""
+    """Format dollars to cents, and small sums to hundredths of a cent."""
     return UNKNOWN if number is None else f"{number:,.{2 if abs(number) >= 10 else 4}f}"

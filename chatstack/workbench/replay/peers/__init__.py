@@ -1,7 +1,7 @@
 """Strategies of other frameworks as policies: their own code, as it is installed, on the recorded conversations.
 
-What they are given is the same for all of them: ``layer.py``. Which there are, and how each is set up, is said beside
-its policy: ``langchain.py``, ``agent_framework.py``. Neither framework is imported before it is asked for.
+Their input is the same for all of them: ``layer.py``. The modules ``langchain.py`` and ``agent_framework.py`` list the
+strategies, and how each is set up. Neither framework is imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _PEERS = {
     "langchain": ("chatstack.workbench.replay.peers.langchain", "1.3"),
     "agent-framework-core": ("chatstack.workbench.replay.peers.agent_framework", "1.20"),
 }
-"""By the name of the distribution: the module that adapts it, and the oldest version that has what is adapted."""
+"""The module that adapts each distribution, and the oldest version that has the adapted code."""
 
 
 def peer_policies() -> list[Policy]:
-    """The policies of those peers that are installed, LangChain's first, then Agent Framework's.
+    """Return the policies of the installed peers, LangChain's first, then Agent Framework's.
 
-    Raises ``InputError`` where none is installed, or one that lacks what is compared.
+    Raises ``InputError`` if none is installed, or one that lacks the compared code.
     """
     found: list[Policy] = []
     for distribution, (module, oldest) in _PEERS.items():

@@ -44,11 +44,11 @@ def _is_heard(_: logging.LogRecord) -> bool:
 logging.getLogger("agent_framework").addFilter(_is_heard)
 
 _SERIALIZED = '{"contents"'
-"""How the text of a message begins that Agent Framework gives to a tokenizer; others are prompts and transcripts."""
+"""Beginning of the text of a message that Agent Framework gives to a tokenizer; others are prompts and transcripts."""
 
 
 class _Tools(NamedTuple):
-    """What strategies are made of."""
+    """The tools that strategies are made with."""
 
     room: int
     tokenizer: Any
@@ -84,12 +84,12 @@ class _Compaction:
         return self.strategy_of(self._tools)
 
     def strategy_of(self, tools: _Tools) -> Any:
-        """The strategy, as it is set up for one conversation."""
+        """Return the strategy, set up for one conversation."""
         raise NotImplementedError
 
 
 class Truncation(_Compaction):
-    """``TruncationStrategy``. It has no default for what is left: half, as in its documentation."""
+    """``TruncationStrategy``. It has no default for its target: half the limit, as in its documentation."""
 
     def strategy_of(self, tools: _Tools) -> Any:
         return _framework.TruncationStrategy(
@@ -98,8 +98,11 @@ class Truncation(_Compaction):
 
 
 class ContextWindow(_Compaction):
-    """``ContextWindowCompactionStrategy``: it collapses tool results from half of the window on, and truncates from
-    eight tenths on. Nothing is set aside for the answer, as the ceiling is of the input."""
+    """``ContextWindowCompactionStrategy``.
+
+    It collapses tool results from half of the window on, and truncates from eight tenths on. Nothing is reserved for
+    the answer, as the ceiling is that of the input.
+    """
 
     def strategy_of(self, tools: _Tools) -> Any:
         return _framework.ContextWindowCompactionStrategy(
@@ -135,7 +138,7 @@ def _composed(tools: _Tools, strategy: Any) -> Any:
 
 
 class _Tokenizer:
-    """Counts a message as it will go out, not the JSON that Agent Framework would have counted."""
+    """Counts a message as it goes out on the wire, not the JSON that Agent Framework would count."""
 
     def __init__(self, counter: WireCounter, sizes: dict[str, int]) -> None:
         self._counter = counter
@@ -153,7 +156,7 @@ class _Tokenizer:
 
 
 class _Writer:
-    """The chat client that Agent Framework has summaries written by."""
+    """The chat client that writes summaries for Agent Framework."""
 
     def __init__(self, terms: Terms) -> None:
         self._write = terms.write
@@ -176,7 +179,7 @@ def _message_of(piece: Piece) -> Any:
 
 
 def _contents_of(content: str | list[dict[str, Any]]) -> list[Any]:
-    """The parts of a content. What is neither text nor has an address has no place here, and is left empty."""
+    """Return the parts of a content. A part that has neither text nor an address is left empty."""
     parts = [{"text": content}] if isinstance(content, str) and content else content or []
     found: list[Any] = []
     for part in cast("list[dict[str, Any]]", parts):

@@ -3,7 +3,7 @@
 The limit in tokens is the ceiling; all else is as LangChain documents it. The two middlewares are called as an agent of
 ``create_agent`` calls them, with the system messages at the head of the conversation kept apart, as its system prompt
 is. They are kept apart from ``trim_messages``, too, which is called with the arguments that its documentation
-recommends before a call of a model, save ``include_system``: there is no system message at the head for it to keep.
+recommends before a call of a model, except ``include_system``: there is no system message at the head for it to keep.
 Nothing is traced to LangSmith, whatever the environment says.
 """
 
@@ -52,16 +52,16 @@ class _Conversation:
         self.messages = self.grown_by(message)
 
     def grown_by(self, message: Any) -> list[Any]:
-        """The messages with one more."""
+        """Return the messages with one more."""
         self.messages.append(message)
         return self.messages
 
     def count(self, messages: Iterable[Any]) -> int:
-        """The token counter that LangChain is given."""
+        """Count tokens for LangChain."""
         return sum(map(self._size_of, messages))
 
     def left(self, messages: Iterable[Any]) -> list[Left | Message]:
-        """What LangChain would send, behind the head."""
+        """Return the messages that LangChain would send after the head."""
         return [*self.head, *map(self._left, messages)]
 
     def _size_of(self, message: Any) -> int:
@@ -81,7 +81,7 @@ class _Conversation:
 
 
 class Clearing(_Conversation):
-    """``ContextEditingMiddleware``: it keeps nothing from one call to the next."""
+    """``ContextEditingMiddleware``: it keeps no state from one call to the next."""
 
     async def shortened(self) -> Sequence[Left | Message]:
         sent: list[Any] = []
@@ -101,7 +101,7 @@ class Clearing(_Conversation):
 
 
 class Trimming(_Conversation):
-    """``trim_messages``: it keeps nothing from one call to the next."""
+    """``trim_messages``: it keeps no state from one call to the next."""
 
     async def shortened(self) -> Sequence[Left | Message]:
         return self.left(
@@ -116,7 +116,7 @@ class Trimming(_Conversation):
 
 
 class Summarizing(_Conversation):
-    """``SummarizationMiddleware``: what it returns replaces the messages in the agent's state."""
+    """``SummarizationMiddleware``: its result replaces the messages in the agent's state."""
 
     def grown_by(self, message: Any) -> list[Any]:
         grown: list[Any] = _graph.add_messages(self.messages, [message])
@@ -135,7 +135,7 @@ class Summarizing(_Conversation):
 
 
 class _StandIn(_models.BaseChatModel):  # type: ignore[misc]
-    """The model that LangChain asks to count tokens, and to write summaries."""
+    """The model that LangChain calls to count tokens, and to write summaries."""
 
     write: Any
     count: Any
@@ -157,7 +157,7 @@ class _StandIn(_models.BaseChatModel):  # type: ignore[misc]
 
 
 def _message_of(piece: Piece) -> Any:
-    """A piece as LangChain reads it from the wire: a call whose arguments are no JSON object is an invalid one."""
+    """Return a piece as LangChain reads it from the wire: a call with arguments that are no JSON object is invalid."""
     if piece.role == "system":
         return _messages.SystemMessage(piece.content, id=piece.id)
     if piece.role == "user":

@@ -1,13 +1,13 @@
-"""The stack of a peer's strategy: a layer that hands it the conversation, and sends what it leaves of that.
+"""The stack of a peer's strategy: a layer that gives it the conversation, and sends what the strategy leaves.
 
-A message of ours goes over as the wire messages that it makes, and comes back as the same object where nothing of it
-was touched. Nothing that a peer does is repaired: what a server would refuse is sent as it is, and an exception of the
-peer's refuses the call.
+A message of ours is converted to the wire messages that it makes, and comes back as the same object if none of them was
+changed. Nothing that a peer does is repaired: an invalid request is sent as it is, and an exception of the peer's
+refuses the call.
 
-What no peer is to lose by: each counts with the fixed counter of the replay, so none pays for a bad estimate; a
+The comparison is fair to peers: each counts with the fixed counter of the replay, so none pays for a bad estimate; a
 message is counted once, however often its strategy asks; and what a strategy does not see (instructions, tool schemas,
-system messages that an agent keeps apart) is taken off the ceiling beforehand. CPU time includes putting each message
-into the peer's form, once; it does not include the framework's agent around the strategy.
+system messages that an agent keeps apart) is taken off the ceiling beforehand. CPU time includes the conversion of each
+message, once; it does not include the framework's agent around the strategy.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ from chatstack.workbench.replay.measures.measuring import WireCounter
 
 
 class Piece(NamedTuple):
-    """One wire message of a message of ours, under an id that no other one of its conversation has. ``content`` is as
-    chat completions have it; ``answers`` is the id of the call whose result it is."""
+    """One wire message of a message of ours, under an id that is unique in its conversation.
+
+    ``content`` is as chat completions have it; ``answers`` is the id of the call that it is the result of.
+    """
 
     id: str
     role: Role
@@ -45,15 +47,14 @@ class Piece(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A piece that is still there; ``output`` is its new text if it is a tool result that was edited."""
+    """A piece that was not removed; ``output`` is the new text if it is an edited tool result."""
 
     id: str
     output: str | None = None
 
 
 class Terms(NamedTuple):
-    """What a strategy is set up with: the tokens that its messages may take, what counts them, and who writes
-    summaries."""
+    """The setup of a strategy: the token limit for its messages, the counter, and the writer of summaries."""
 
     room: int
     counter: WireCounter
@@ -61,26 +62,26 @@ class Terms(NamedTuple):
 
 
 class PeerConversation(Protocol):
-    """One conversation in a peer's hands, with whatever its framework would keep from call to call."""
+    """One conversation of a peer, with the state that its framework would keep from call to call."""
 
     def add(self, piece: Piece) -> None:
-        """Take in what the conversation has grown by."""
+        """Append a new piece of the conversation."""
         ...
 
     async def shortened(self) -> Sequence[Left | Message]:
-        """What the peer would send now: pieces, and messages that it wrote."""
+        """Return what the peer would send now: pieces, and messages that it wrote."""
         ...
 
 
 class PeerShortener:
-    """Sends what a peer's strategy leaves of each request. It is for a replay, and for nothing else.
+    """Sends what a peer's strategy leaves of each request. It is for replays only.
 
-    Unlike our layers it has state: the conversation that it was asked for last, and what the peer's framework would
-    keep of it. A replay asks for one conversation at a time, each call behind the one before it, so that one is all
-    there is to keep. Elsewhere conversations take turns, and each would begin anew on every call.
+    Unlike our layers it has state: the latest conversation, and what the peer's framework would keep of it. One is
+    enough, because a replay runs one conversation at a time, each call after the one before it. Elsewhere conversations
+    alternate, and each would begin anew on every call.
 
-    ``opens`` begins a conversation. An edit is reported whenever what is sent is not what was sent before with the new
-    messages behind it. An exception of the peer's is the cause of a ``ChatStackError`` with its name; the conversation
+    ``opens`` begins a conversation. An edit is reported whenever the request is not the previous one with the new
+    messages appended. An exception of the peer's is the cause of a ``ChatStackError`` with its name; the conversation
     begins anew then.
     """
 
@@ -104,7 +105,7 @@ class PeerShortener:
         self._talk: _Talk | None = None
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        """Hand over what is new, let the peer shorten all of it, pass on."""
+        """Hand over the new messages, let the peer shorten all, pass the result on."""
         talk, self._talk = self._talk_of(request), None
         try:
             new = talk.add(request.messages)
@@ -126,7 +127,7 @@ class PeerShortener:
         return await self.inner.send(request if messages == request.messages else request.but(messages=messages))
 
     def _talk_of(self, request: ChatRequest) -> _Talk:
-        """The conversation that a request belongs to: the latest, or a new one."""
+        """Return the conversation that a request belongs to: the latest, or a new one."""
         if self._talk is not None and self._talk.goes_on_in(request):
             return self._talk
         fixed = self._counter.count_options(request.options)
@@ -143,8 +144,10 @@ class PeerShortener:
 
 @dataclass(frozen=True, slots=True)
 class PeerStack:
-    """The stack of a peer's strategy, its limit the ceiling. ``opens`` begins a conversation; as a class of a module
-    it can be pickled."""
+    """The stack of a peer's strategy, its limit the ceiling.
+
+    ``opens`` begins a conversation; a class of a module, so that it can be pickled.
+    """
 
     peer: str
     opens: Callable[[Terms], PeerConversation]
@@ -154,8 +157,7 @@ class PeerStack:
 
 
 class _Talk:
-    """What is known of one conversation: its messages up to now, the pieces that they went over as, and what was sent
-    last."""
+    """State of one conversation: its messages so far, the pieces that they were converted to, and the last request."""
 
     def __init__(self, request: ChatRequest, theirs: PeerConversation, counter: WireCounter, fixed_tokens: int) -> None:
         self.theirs = theirs
@@ -170,12 +172,12 @@ class _Talk:
         self._sizes: dict[Message, int] = {}
 
     def goes_on_in(self, request: ChatRequest) -> bool:
-        """Whether a request is of this conversation, and begins with all that is known of it."""
+        """Return True if a request is of this conversation, and begins with all its messages so far."""
         begins = request.messages[: len(self._messages)] == self._messages
         return begins and request.conversation_id == self._id and request.options == self._options
 
     def add(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Hand over those that are new, and say which."""
+        """Hand over the new messages, and return them."""
         begin = len(self._messages)
         self._messages = messages
         for at, message in enumerate(messages[begin:], begin):
@@ -188,9 +190,9 @@ class _Talk:
         return messages[begin:]
 
     def restored(self, left: Sequence[Left | Message]) -> tuple[Message, ...]:
-        """What is left as messages of ours: untouched ones are the same objects, edited ones know their originals."""
+        """Return the rest as our messages: unchanged ones are the same objects, edited ones know their originals."""
         found: list[Message] = []
-        run: list[Left] = []  # pieces of one message that stand together
+        run: list[Left] = []  # adjacent pieces of one message
         for each in left:
             if run and not (isinstance(each, Left) and self._follows(each, run[-1])):
                 found.append(self._message_of(run))
@@ -204,7 +206,7 @@ class _Talk:
         return tuple(found)
 
     def size_of(self, messages: Sequence[Message]) -> int:
-        """In tokens; each distinct message is counted once."""
+        """Return the tokens of the messages; each distinct message is counted once."""
         for message in messages:
             if message not in self._sizes:
                 self._sizes[message] = self._counter.count_message(message)
@@ -233,7 +235,7 @@ class _Talk:
 
 
 def _pieces_of(at: int, message: Message, counter: WireCounter) -> Iterator[Piece]:
-    """Results come first on the wire, each as a message of its own, and then all else together."""
+    """Yield the pieces of a message: results first, each as a message of its own, then all else together."""
     results = message.results
     for index, wire in enumerate(wire_of(message)):
         is_result = index < len(results)
@@ -244,10 +246,10 @@ def _pieces_of(at: int, message: Message, counter: WireCounter) -> Iterator[Piec
 
 
 def written(role: str, text: str) -> Message:
-    """A message that a peer put in: a summary."""
+    """Return a message that a peer inserted: a summary."""
     return Message("assistant" if role == "assistant" else "user", (said(text),), mark="summary")
 
 
 def said(text: str) -> Text:
-    """Text that may be sent: a peer's transcript can hold half a character of what a model said."""
+    """Return text that may be sent: a peer's transcript can contain a lone surrogate of a model's text."""
     return Text(text.encode("utf-8", "replace").decode())

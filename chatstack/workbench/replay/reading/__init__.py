@@ -1,1 +1,1 @@
-"""Where recordings are read from, and in what form."""
+"""Readers of recordings: sources and forms."""

@@ -32,7 +32,7 @@ def unwrapped(row: WireObject) -> WireObject | None:
 
 
 def _body(logged: object, names: tuple[str, ...]) -> WireObject | None:
-    """The object that has one of these names: as it was logged, or within what a proxy put around it."""
+    """Return the object under one of these names: as it was logged, or inside a proxy's envelope."""
     for _ in range(3):  # an envelope in JSON text, its body, and that in JSON text
         if isinstance(logged, str):
             try:
@@ -49,7 +49,7 @@ def _body(logged: object, names: tuple[str, ...]) -> WireObject | None:
 
 
 def _answer(logged: object) -> list[object]:
-    """The answer as the next request has it: a chat message, an Anthropic message, the output items of Responses."""
+    """Return the answer as the next request has it: a chat message, an Anthropic message, output items of Responses."""
     body = _body(logged, ("choices", "content", "output"))
     if body is None:
         return []

@@ -1,8 +1,8 @@
-"""Recorded conversations as ours, from the form that each is written in.
+"""Conversion of recorded conversations to our values, from each form.
 
-What a recording holds and a request would not (ids, statuses, finish reasons, usage, times) rides along or is passed
-over; of what stood beside the messages, instructions and tools are taken. Anthropic's ``system`` is a system message at
-the head. The old ``functions`` are tools.
+Fields that a recording has and a request has not (ids, statuses, finish reasons, usage, times) ride along or are
+ignored; of the fields beside the messages, instructions and tools are taken. Anthropic's ``system`` becomes a system
+message at the head. The old ``functions`` are tools.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 def conversation_of(recording: Recording) -> Conversation:
-    """The conversation. Raises ``InputError``, naming the place inside, for what is malformed."""
+    """Return the conversation. Raises ``InputError``, naming the place inside, for malformed input."""
     with naming_faults():
         return _READERS[recording.form](recording.body)
 
@@ -68,7 +68,7 @@ _READERS: dict[Form, Callable[[WireObject], Conversation]] = {
 
 
 def _responses_tool(tool: object, where: str) -> DeclaredTool:
-    """A function as a declaration, a tool of any other type as an item that goes back as it came."""
+    """Return a function as a declaration, a tool of any other type as an item that goes back as it came."""
     fields = dict(as_object(tool, where))
     if fields.get("type") != "function":
         return ProviderItem(PROVIDER, encoded(fields))

@@ -1,9 +1,9 @@
-"""Request logs: each line holds all messages so far, so one line that is the beginning of another is the same
-conversation, and only the longest is replayed.
+"""Joining of request logs: each line holds all messages so far, so only the longest of a conversation is replayed.
 
-A line is known by digests of its beginnings. Messages are compared softly, as the answer of one line comes back in the
-next by way of the caller: white space folded, arguments as JSON values, without reasoning and what is for one wire
-alone. Neither model nor tools count; instructions do. Lines may come in any order, from any file.
+A line that is the beginning of another one is the same conversation. It is found by a prefix hash. Messages are
+compared loosely, because the answer of one line comes back in the next through the caller: white space is folded,
+arguments are compared as JSON values, reasoning and data for one wire alone are ignored. Neither model nor tools count;
+instructions do. Lines may come in any order, from any file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _DIGEST_BYTES = 8
 
 
 class JoinedRecordings:
-    """The recordings of some sources, less those that are the beginning of another. They can be read again and again;
-    the first time, all are read once more before."""
+    """The recordings of some sources, without those that are the beginning of another.
+
+    They can be read again and again; the first time takes an additional pass over all.
+    """
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = sources
@@ -35,11 +37,11 @@ class JoinedRecordings:
 
     @property
     def joined(self) -> int:
-        """How many are left out, once they have been read."""
+        """Number of recordings left out, once all have been read."""
         return len(self._joined or ())
 
     def read(self, *, advance: Advance | None = None) -> Iterator[Recording | BrokenLine]:
-        """Yield the others in order, and every line that holds none. ``advance`` hears of both passes as of one."""
+        """Yield the others in order, and every line without a recording. ``advance`` counts both passes as one."""
         joined = self._joined
         if joined is None:
             first = advance and partial(_first_half, advance)
@@ -81,8 +83,10 @@ def beginnings(items: Iterable[Recording | BrokenLine]) -> frozenset[int]:
 
 
 def _links(conversation: Conversation) -> Iterator[int]:
-    """Yield a digest of the instructions, then one of each beginning, the whole last. Messages that say nothing, such
-    as those of reasoning alone, are passed over: not every caller sends them back."""
+    """Yield prefix hashes: of the instructions, then of each beginning, the whole conversation last.
+
+    Messages without content, such as those of reasoning alone, are skipped: not every caller sends them back.
+    """
     chain = hashlib.blake2b(_folded(conversation.options.instructions), digest_size=_DIGEST_BYTES)
     yield int.from_bytes(chain.digest())
     for message in conversation.messages:
@@ -93,7 +97,7 @@ def _links(conversation: Conversation) -> Iterator[int]:
 
 
 def _told(message: Message) -> bytes:
-    """Return what the message says as a JSON list, by which a chain of them is not ambiguous; b"" for nothing."""
+    """Return the content of the message as a JSON list, so that concatenations are unambiguous; b"" for none."""
     parts = [told for part in message.parts if (told := _told_part(part))]
     return json.dumps([message.role, parts]).encode() if parts else b""
 
@@ -114,7 +118,7 @@ def _told_part(part: Part) -> object:
 
 
 def _as_json(text: str) -> object:
-    """The value of JSON text, whichever way it is written; the text where it is none."""
+    """Return the value of JSON text, however it is formatted; the text itself if it is no JSON."""
     try:
         return json.dumps(json.loads(text), sort_keys=True)
     except (ValueError, RecursionError):

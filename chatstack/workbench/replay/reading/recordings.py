@@ -28,10 +28,13 @@ from chatstack.workbench.replay.reading.signs import FORMS_TOLD, form_of, is_ite
 from chatstack.workbench.replay.reading.sources import Source
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
-"""The longest line, or JSON document, that is read; decompressed."""
+"""The longest line, or JSON document, that is read, in bytes after decompression."""
 _MOST_VALUES = 3_000_000
-"""In one line or document. Small values take twenty times their text once they are read; those of real conversations,
-a text each, are far fewer."""
+"""Maximum number of values in one line or document.
+
+Small values take twenty times their text once they are decoded; those of real conversations, a text each, are far
+fewer.
+"""
 
 _PIECE_BYTES = 1024 * 1024
 _LINES_TRIED = 1_000
@@ -39,33 +42,33 @@ _OPENING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([\[{,])', re.DOTALL)
 _OBJECT_LINES = re.compile(rb"\n(\{[^\n]*\}[ \t\r]*)(?=\n|\Z)")
 _GZIP = b"\x1f\x8b"
 _HALF = b"\\ud"
-"""How half a character begins, and a whole one that is written in two."""
+"""Beginning of an escaped surrogate, lone or one of a pair."""
 _BOM = b"\xef\xbb\xbf"
 _LINES = frozenset({".jsonl", ".ndjson"})
 
 _MOST_BLANK = 100_000
-"""Empty lines in a row: what has more of them is no recording, and a small file can unpack to billions."""
+"""Maximum number of empty lines in a row: more is no recording, and a small file can unpack to billions."""
 _MOST_BROKEN = 100_000
-"""Lines in a row that hold no conversation, for the same reason."""
+"""Maximum number of lines in a row that hold no conversation, for the same reason."""
 _MOST_SKIPPED_BYTES = 4 * LINE_LIMIT_BYTES
-"""Of one file, in lines that are too long to be read."""
+"""Maximum number of bytes of one file in lines that are too long to be read."""
 _MOST_RATIO = 250
 _ANY_RATIO_BYTES = 4 * LINE_LIMIT_BYTES
-"""What unpacks to more than so many bytes, and to so many times its size, is no recording: those come to some tens."""
+"""Decompressed bytes from which the compression ratio is limited: that of recordings is some tens."""
 _BESIDE = ("system", "instructions", "tools", "functions")
 _NAMES_TOLD = 5
 _NAME_CHARS = 40
 
 Advance: TypeAlias = Callable[[int], None]
-"""Told how many bytes of the input files have been read, compressed ones as they are."""
+"""A callback with the number of bytes read from the input files, compressed ones as they are."""
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """One recorded conversation, and where it was read.
+    """One recorded conversation, and the place where it was read.
 
-    ``body`` is as it was recorded, less what replaying does not need: ``messages``, or ``input`` of Responses, and
-    ``system``, ``instructions``, ``tools`` and ``functions`` where they were beside. ``model`` is "" where not told.
-    ``nth`` counts those of one line from 1; 0 where it holds no other.
+    ``body`` is as recorded, without the fields that a replay does not need: ``messages``, or ``input`` of Responses,
+    and ``system``, ``instructions``, ``tools`` and ``functions`` if they were beside. ``model`` is "" if unknown.
+    ``nth`` counts the conversations of one line from 1; 0 if it holds only one.
     """
 
     body: WireObject
@@ -76,15 +79,15 @@ class Recording(msgspec.Struct, frozen=True):
     line: int
     nth: int = 0
     size_bytes: int = 0
-    """Of its JSON, about."""
+    """Approximate size of its JSON, in bytes."""
 
     def broken(self, error: BaseException) -> BrokenLine:
-        """That it cannot be replayed, and why."""
+        """Return the broken line of a recording that cannot be replayed, with the reason."""
         return _broken(self.file, self.line, self.nth, error)
 
 
 class BrokenLine(msgspec.Struct, frozen=True):
-    """What could not be read. ``line`` counts from 1."""
+    """A line that could not be read. ``line`` counts from 1."""
 
     file: str
     line: int
@@ -97,12 +100,12 @@ class BrokenLine(msgspec.Struct, frozen=True):
 def read_recordings(
     sources: Sequence[Source], *, advance: Advance | None = None, limit_bytes: int = LINE_LIMIT_BYTES
 ) -> Iterator[Recording | BrokenLine]:
-    """Every conversation of the sources in order, and every line that holds none."""
+    """Yield every conversation of the sources in order, and every line that holds none."""
     behind = 0
     for source in sources:
         try:
             raw = source.open()
-        except OSError as error:  # it was there when all of them were looked for
+        except OSError as error:  # the file was there when the sources were listed
             yield BrokenLine(source.name, 1, f"cannot be read: {error.strerror or error}")
             continue
         with raw, _unzipped(raw) as opened:
@@ -128,7 +131,7 @@ def _unzipped(raw: IO[bytes]) -> IO[bytes]:
 
 
 class _Unpacked(gzip.GzipFile):
-    """What is in a gzip file, as long as it is not out of all proportion. Raises ``EOFError`` from there on."""
+    """A gzip file with a limited compression ratio. Raises ``EOFError`` beyond it."""
 
     def read(self, size: int | None = -1) -> bytes:
         return self._checked(super().read(size))
@@ -169,7 +172,7 @@ def _read(opened: IO[bytes], source: Source, limit_bytes: int) -> Iterator[Recor
 
 
 def _rest(line: bytes, opened: IO[bytes], limit_bytes: int) -> io.BytesIO:
-    """That line and all that follows, read no further than just over the limit."""
+    """Return that line and all that follows, reading only just over the limit."""
     document = io.BytesIO()
     document.write(line)
     while document.tell() <= limit_bytes and (piece := opened.read(_PIECE_BYTES)):
@@ -178,7 +181,7 @@ def _rest(line: bytes, opened: IO[bytes], limit_bytes: int) -> io.BytesIO:
 
 
 def _document(document: io.BytesIO, file: str, number: int, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
-    """One JSON value over many lines; or, after all, lines of which the first is broken."""
+    """Yield one JSON value over many lines; or, if the first line is broken, the values of the lines."""
     if document.tell() > limit_bytes:
         yield from _conversations(None, file, number, limit_bytes)
         return
@@ -193,15 +196,20 @@ def _document(document: io.BytesIO, file: str, number: int, limit_bytes: int) ->
 
 
 def _has_whole_line(text: bytes) -> bool:
-    """Whether a line behind the first is an object by itself. The lines are looked at in place, and not all of them:
-    a document can be made of millions, and a list of them would take twenty times its own memory."""
+    """Return True if a line behind the first is an object by itself.
+
+    The lines are looked at in place, and not all of them: a document can have millions, and a list of them would take
+    twenty times its own memory.
+    """
     candidates = itertools.islice(_OBJECT_LINES.finditer(text), _LINES_TRIED)
     return any(_is_whole(each.group(1)) for each in candidates)
 
 
 def _lines(opened: IO[bytes], limit_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """The lines with their numbers; None for one that is too long, which is passed over piece by piece. Raises
-    ``EOFError`` where more would be passed over than anybody records."""
+    """Yield the lines with their numbers; None for one that is too long, which is skipped piece by piece.
+
+    Raises ``EOFError`` if more would be skipped than any recording has.
+    """
     number = skipped = 0
     while line := opened.readline(limit_bytes + 1):
         number += 1
@@ -219,7 +227,7 @@ def _lines(opened: IO[bytes], limit_bytes: int) -> Iterator[tuple[int, bytes | N
 
 
 def _is_whole(text: bytes) -> bool:
-    """Whether it is a JSON value by itself."""
+    """Return True if the text is one JSON value."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
@@ -228,7 +236,7 @@ def _is_whole(text: bytes) -> bool:
 
 
 def _has_too_many_values(text: bytes) -> bool:
-    """By what opens a value or parts it from the next, outside strings; looked at closely only where it might be."""
+    """Return True if there are too many values. Only text with many commas and brackets is scanned for strings."""
     if sum(map(text.count, (b",", b"[", b"{"))) <= _MOST_VALUES:
         return False
     opening = (each for each in _OPENING.finditer(text) if each.group(1))
@@ -236,7 +244,7 @@ def _has_too_many_values(text: bytes) -> bool:
 
 
 def _conversations(line: bytes | None, file: str, number: int, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
-    """What a line, or a whole document, holds."""
+    """Yield the conversations of a line, or of a whole document."""
     if line is None:
         yield BrokenLine(file, number, f"longer than {limit_bytes:,} bytes")
         return
@@ -264,7 +272,7 @@ def _broken(file: str, line: int, nth: int, error: BaseException) -> BrokenLine:
 
 
 def _decoded(line: bytes) -> object:
-    """The JSON value. Half characters, as a text has that was cut within an emoji, are left in it."""
+    """Return the JSON value. Lone surrogates, as in a text that was cut within an emoji, are left in it."""
     try:
         return msgspec.json.decode(line)
     except msgspec.DecodeError:
@@ -278,7 +286,7 @@ def _refuse(name: str) -> object:
 
 
 def _listed(value: object) -> list[object]:
-    """A list of conversations, from that list, from one conversation, or from one that is a bare list of messages."""
+    """Return a list of conversations, from that list, from one conversation, or from a bare list of messages."""
     if isinstance(value, list):
         items = cast("list[object]", value)
         if not (items and is_item(items[0])):
@@ -287,7 +295,7 @@ def _listed(value: object) -> list[object]:
 
 
 def _recording(value: object, file: str, line: int, nth: int, size_bytes: int) -> Recording:
-    """The conversation. Raises ``InputError`` for what is none."""
+    """Return the recording. Raises ``InputError`` for a value that is no conversation."""
     items, beside = _items_of(value)
     form = form_of(items, beside)
     body: WireObject = {"input" if form == "responses" else "messages": items}
@@ -306,7 +314,7 @@ def _recording(value: object, file: str, line: int, nth: int, size_bytes: int) -
 
 
 def _items_of(value: object) -> tuple[object, WireObject]:
-    """The messages or items, and the object that they are in; an empty one around a bare list."""
+    """Return the messages or items, and the object that they are in; an empty one around a bare list."""
     if isinstance(value, list):
         return cast("list[object]", value), {}
     found = kind_of(value)

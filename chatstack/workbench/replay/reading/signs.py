@@ -1,4 +1,4 @@
-"""Which form a recorded conversation is written in, told by what is in it.
+"""Detection of the form of a recorded conversation, from signs in its content.
 
 Every sign allows some of the forms, and all signs have to agree:
 
@@ -62,10 +62,10 @@ _AT_THE_SERVER = ("previous_response_id", "conversation")
 
 
 def form_of(items: object, beside: Mapping[str, object]) -> Form:
-    """The form of messages or items, ``beside`` being the object that they were in; empty for a bare list.
+    """Return the form of messages or items; ``beside`` is the object that they were in, empty for a bare list.
 
-    Raises ``InputError``, naming the place, for what has not the shape of a conversation, mixes forms, or refers to
-    what only the server has.
+    Raises ``InputError``, naming the place, for a value that has not the shape of a conversation, mixes forms, or
+    refers to data that only the server has.
     """
     evidence = _Evidence()
     where = "input" if "input" in beside and "messages" not in beside else "messages"
@@ -89,26 +89,26 @@ def form_of(items: object, beside: Mapping[str, object]) -> Form:
 
 
 def is_item(value: object) -> bool:
-    """Whether it is a message or item, and so a list that begins with it is one conversation, not several."""
+    """Return True for a message or item: a list that begins with one is one conversation, not several."""
     if not isinstance(value, dict) or "messages" in value:
         return False
     return "role" in value or "call_id" in value or ("type" in value and "input" not in value)
 
 
 def kind_of(value: object) -> str:
-    """What it is, for an error that does not quote it."""
+    """Return the kind of a value, for an error that does not quote it."""
     return "null" if value is None else type(value).__name__
 
 
 class _Evidence:
-    """The forms that all signs so far allow, and which sign took the others away."""
+    """The forms that all signs so far allow, and which sign ruled out the others."""
 
     def __init__(self) -> None:
         self.forms: _Forms = frozenset(_NAMES)
         self._taken: dict[Form, tuple[str, _Forms]] = {}
 
     def add(self, allowed: _Forms, *place: object) -> None:
-        """Take it in. The ``place`` is in pieces, put together only where it counts: most signs say nothing new."""
+        """Add a sign. The ``place`` is in pieces, joined only if needed: most signs rule out nothing new."""
         if self.forms <= allowed:
             return
         told = "".join(map(str, place))
@@ -201,7 +201,7 @@ def _chosen(forms: _Forms, items: Sequence[object], beside: Mapping[str, object]
 
 
 def _check_whole(items: Sequence[object], beside: Mapping[str, object], where: str) -> None:
-    """Whether all of the conversation is there: Responses can leave some of it at the server."""
+    """Raise ``InputError`` unless the whole conversation is there: Responses can keep a part at the server."""
     for name in _AT_THE_SERVER:
         if beside.get(name):
             raise InputError(

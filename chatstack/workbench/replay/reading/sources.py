@@ -1,4 +1,4 @@
-"""Where recordings are read from: files, folders, and standard input."""
+"""Sources of recordings: files, folders, and standard input."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _PIECE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file to read, or what came on standard input. ``name`` is how it is shown; ``path`` None for the input."""
+    """One file to read, or standard input. ``name`` is its displayed name; ``path`` is None for standard input."""
 
     name: str
     size_bytes: int
     path: Path | None = None
     changed_ns: int = 0
-    """When the file was last changed, as it was found."""
+    """Modification time of the file when the sources were listed."""
     _copy: IO[bytes] | None = field(default=None, repr=False)
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The last two, in lower case: ``(".jsonl", ".gz")``."""
+        """The last two suffixes, in lower case: ``(".jsonl", ".gz")``."""
         return tuple(suffix.lower() for suffix in Path(self.name).suffixes[-2:])
 
     def check_unchanged(self) -> None:
-        """For whoever reads several times. Raises ``InputError`` where the file is not the one that was found."""
+        """Raise ``InputError`` if the file has changed since it was listed, for callers that read it several times."""
         if self.path is None:
             return
         try:
@@ -54,7 +54,7 @@ class Source:
             raise InputError(f"{self.path}: has changed since it was first read; try again with a copy")
 
     def open(self) -> IO[bytes]:
-        """Its bytes from the start, each time anew; several readers do not disturb one another."""
+        """Open the bytes from the start, each time anew; several readers do not disturb one another."""
         if self.path is not None:
             return self.path.open("rb")
         return io.BufferedReader(_Reading(cast("IO[bytes]", self._copy)))
@@ -62,13 +62,13 @@ class Source:
 
 @contextmanager
 def sources_from(paths: Sequence[Path]) -> Generator[tuple[Source, ...]]:
-    """What is to be read, in order: files as they are given, of folders all that is in them, ``-`` for standard input.
+    """Open the sources in order: files as given, of folders all recordings in them, ``-`` for standard input.
 
-    Folders are read with those below them, in the order of names: what ends in .json, .jsonl or .ndjson, or that and
-    .gz, and is not hidden; a file or folder that links lead to again counts once. Standard input is copied to a
-    temporary file without a name, so that it can be read twice and its size is known; that goes away at the end.
+    Folders are read recursively, in the order of names: files that end in .json, .jsonl or .ndjson, also with .gz, and
+    are not hidden; a file or folder that is reached again through links counts once. Standard input is copied to a
+    temporary file without a name, so that it can be read twice and its size is known; the copy goes away at the end.
 
-    Raises ``InputError`` for the first that cannot be read.
+    Raises ``InputError`` for the first source that cannot be read.
     """
     found: list[Source | None] = []
     for path in paths:
@@ -80,7 +80,7 @@ def sources_from(paths: Sequence[Path]) -> Generator[tuple[Source, ...]]:
         _check_stdin()
         found.append(None)
     with ExitStack() as stack:
-        # Last of all: whoever sends may take long, and nobody should have to wait for that to learn of a wrong name.
+        # Standard input last: its sender may take long, and a wrong file name should be reported at once.
         copied = _copied(stack) if None in found else None
         yield tuple(cast("Source", copied) if each is None else each for each in found)
 
@@ -106,7 +106,7 @@ def _sources_of(path: Path) -> Iterator[Source]:
 
 
 def _file(path: Path) -> Source:
-    """Opened for a moment, to see that it can be read."""
+    """Open the file for a moment to check that it can be read."""
     try:
         with path.open("rb") as opened:
             status = os.fstat(opened.fileno())
@@ -124,7 +124,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
             status = path.stat()
         except OSError as error:
             if path.is_symlink():
-                continue  # it leads nowhere, or in a circle
+                continue  # a broken link, or a cycle of links
             raise _unreadable(path, error) from error
         is_folder = stat.S_ISDIR(status.st_mode)
         is_wanted = stat.S_ISREG(status.st_mode) and path.name.lower().endswith(_ENDINGS_READ)
@@ -165,7 +165,7 @@ def _unreadable(path: Path, error: OSError) -> InputError:
 
 
 class _Reading(io.RawIOBase):
-    """One reader's own place in a file that several read; closing it leaves the file open."""
+    """One reader's own position in a file that several read; closing it leaves the file open."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

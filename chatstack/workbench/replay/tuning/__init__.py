@@ -1,1 +1,1 @@
-"""Settings for somebody's own recordings, found by trying."""
+"""Search for settings that suit a user's own recordings."""

@@ -1,7 +1,7 @@
-"""What tuning chooses from: stacks that people would write, each as a config that ``from_config`` reads.
+"""The candidates of tuning: typical stacks, each as a config that ``from_config`` reads.
 
-Three kinds, and for each of their settings some values from low to high: ``ClearThenDrop``, ``ToolResultClearer``, and
-the guard alone. All of them end in a pruning guard.
+There are three kinds, and for each of their settings some values from low to high: ``ClearThenDrop``,
+``ToolResultClearer``, and the guard alone. All of them end in a pruning guard.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LayerConfig: TypeAlias = dict[str, object]
 PipelineConfig: TypeAlias = dict[str, list[LayerConfig]]
 
 PAYS = -1.0
-"""In the place of a share: ``clear_at_least = "pays"``."""
+"""Stands for ``clear_at_least = "pays"`` among the shares."""
 _PRUNE_TO = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _ROOM = (0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-"""What the guard prunes at: the counter of a file may count a little less than what goes over the wire."""
+"""Shares of the window at which the guard prunes: the counter of a file may count a little less than the wire has."""
 AXES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "ClearThenDrop": {
         "max_tokens": (0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
@@ -44,8 +44,11 @@ AXES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     },
     "ContextWindowGuard": {"prune_to": _PRUNE_TO, "guard": _ROOM},
 }
-"""For each kind, what can be set, and the values that are tried: shares of the window, save ``keep``, a number of
-results, and the settings of ``ClearThenDrop``, which are shares of its ``max_tokens``."""
+"""The settings of each kind, and the values that are tried.
+
+They are shares of the window, except ``keep``, a number of results, and the settings of ``ClearThenDrop``, which are
+shares of its ``max_tokens``.
+"""
 _FIRST: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "ClearThenDrop": {
         "max_tokens": (1.0, 0.8, 0.6),
@@ -64,7 +67,7 @@ _FIRST: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     },
     "ContextWindowGuard": {"prune_to": (0.7, 0.5, 0.3, 0.9), "guard": (1.0,)},
 }
-"""Where the search begins: the first values of each kind are what its layers do by default."""
+"""The start of the search: the first values of each kind are the defaults of its layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Candidate:
         return MappingProxyType(dict(zip(AXES[self.kind], self.values, strict=True)))
 
     def neighbours(self, steps: int = 1) -> Iterator[Candidate]:
-        """The candidates that are so many steps away in one setting, each setting down and up."""
+        """Yield the candidates that are ``steps`` away in one setting, each setting down and up."""
         for at, axis in enumerate(AXES[self.kind].values()):
             place = axis.index(self.values[at])
             for other in (place - steps, place + steps):
@@ -89,7 +92,7 @@ class Candidate:
 
 
 def first_candidates() -> list[Candidate]:
-    """Those that the search begins with: what each kind does by default, then the rest, the kinds in turn."""
+    """Return the start of the search: the defaults of each kind, then the rest, the kinds in turn."""
     kinds = [
         [Candidate(kind, values) for values in itertools.product(*settings.values())]
         for kind, settings in _FIRST.items()
@@ -101,9 +104,9 @@ def first_candidates() -> list[Candidate]:
 class ConfigWriter:
     """Writes candidates as configs: every size in tokens, for one window.
 
-    ``counter`` is what their layers count by, a name as a config has it; "" for what they do by default, which is
-    characters. Recordings report no usage by which that could be corrected, so candidates count as what they send is
-    measured: by the tokenizer where the measure is, else by characters.
+    ``counter`` is the counter of their layers, by its name in a config; "" for the default, which counts characters.
+    Recordings report no usage that could calibrate it, so candidates count as their requests are measured: by the
+    tokenizer if the measure does, else by characters.
     """
 
     window: int
@@ -111,11 +114,11 @@ class ConfigWriter:
 
     @classmethod
     def measured_by(cls, counter: WireCounter, window: int) -> ConfigWriter:
-        """The one whose layers count as nearly as a config can say by what they are measured with."""
+        """Return a writer whose layers count as nearly like the measure as a config can say."""
         return cls(window, "tokenizer" if counter.name == "o200k" else "")
 
     def config(self, candidate: Candidate) -> PipelineConfig:
-        """The config; it holds no provider, which is passed to ``from_config``."""
+        """Return the config; it holds no provider, which is passed to ``from_config``."""
         settings = candidate.settings
         layers: list[LayerConfig] = []
         if candidate.kind == "ClearThenDrop":
@@ -132,7 +135,7 @@ class ConfigWriter:
         return {"layers": [layer | ({"counter": self.counter} if self.counter else {}) for layer in layers]}
 
     def words(self, candidate: Candidate) -> str:
-        """What it does, in two sentences."""
+        """Describe the candidate in two sentences."""
         settings = candidate.settings
         if candidate.kind == "ContextWindowGuard":
             return self._guard_told(settings)

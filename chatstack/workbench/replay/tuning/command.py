@@ -1,4 +1,4 @@
-"""``chatstack tune``: the cheapest settings that keep what recorded calls used, as a config file."""
+"""``chatstack tune``: the cheapest settings that keep the values that recorded calls used, as a config file."""
 
 from __future__ import annotations
 
@@ -107,10 +107,9 @@ def register(subparsers: Subparsers) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tune, report, write the file, and return 0; or 1 when something could not be read, or nothing keeps what is
-    wanted.
+    """Tune, report, write the file, and return 0; or 1 if something could not be read, or no stack reaches the goal.
 
-    Raises ``ChatStackError`` for whatever keeps it from starting.
+    Raises ``ChatStackError`` for anything that prevents the start.
     """
     messages = make_console(stderr=True)
     from chatstack.workbench.replay.reading.sources import sources_from
@@ -138,7 +137,7 @@ def _check_suffix(target: Path) -> None:
 
 
 class _Passes:
-    """The recordings, read as often as it takes; each pass tells what it is, and how far it has come."""
+    """The recordings, read as often as needed; each pass shows its title and its progress."""
 
     def __init__(self, arguments: argparse.Namespace, sources: Sequence[Source], console: Console) -> None:
         from chatstack.workbench.replay.reading.joining import JoinedRecordings
@@ -155,12 +154,12 @@ class _Passes:
             self.halves.check()
 
     def tried(self, part: Part, policies: Sequence[Policy]) -> Outcome:
-        """A part of the recordings, through the guard and some settings."""
+        """Replay a part of the recordings through the guard and some candidates."""
         where = "a sample" if part == "sample" else "half of it"
         return self.replay(part, policies, f"{len(policies) - 1:3} settings, {where}")
 
     def replay(self, part: Part, policies: Sequence[Policy], told: str) -> Outcome:
-        """A part of the recordings, through these policies."""
+        """Replay a part of the recordings through these policies."""
         from chatstack.workbench.replay.tuning.halves import of_part
 
         for source in self._recordings.sources:

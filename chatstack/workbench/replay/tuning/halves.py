@@ -1,8 +1,8 @@
-"""Recordings in two halves: one to choose settings on, and one that they have not seen, to report on.
+"""Recordings in two halves: one to choose settings on, and one, unseen by the search, to report on.
 
-In which half a conversation is depends on nothing but its first user message: on the lowest bit of that text's digest.
-So it does not depend on the order of files, or on what else is there; and copies of a conversation, recordings of it
-that go on longer, and other runs of the same task are all in one half, or what is reported would have been tuned on.
+The half of a conversation depends on its first user message alone: on the lowest bit of that text's digest. So it does
+not depend on the order of files, or on other recordings; and copies of a conversation, longer recordings of it, and
+other runs of the same task are all in one half; otherwise the report would cover conversations that were tuned on.
 System messages do not count: many hold the time.
 """
 
@@ -20,27 +20,27 @@ from chatstack.workbench.replay.reading.forms import conversation_of
 from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
 
 FEWEST = 4
-"""Conversations in each half; less tells nothing."""
+"""Minimum number of conversations in each half; fewer are not significant."""
 RULE = (
     "Which half a conversation is in is decided by a digest of its first user message, so that copies of it, and "
     "recordings of it that go on longer, are in one half."
 )
 _LARGE = 0.5
-"""Of the window: what is smaller is hardly edited, and tells a sample nothing."""
+"""Share of the window: smaller conversations are hardly edited, and tell a sample nothing."""
 _SAMPLE = 4
-"""A sample is one of so many."""
+"""A sample is one in this many."""
 _SMALLEST_SAMPLE = 8
 _CHARACTERS = 4
-"""For a token, as near as it has to be here."""
+"""Characters per token, accurate enough here."""
 
 Part: TypeAlias = Literal["sample", "tuning", "other"]
 
 
 @dataclass(slots=True)
 class Halves:
-    """The numbers of the items, from 1, in each half, and in the sample of the first; the unusable ones are in none.
+    """The numbers of the items, from 1, in each half, and in the sample of the first; unusable items are in none.
 
-    ``unread`` holds what could not be read; ``silent`` counts the conversations that have no answer to ask for again.
+    ``unread`` holds the broken lines; ``silent`` counts the conversations that have no answer to ask for again.
     """
 
     tuning: frozenset[int] = frozenset()
@@ -51,15 +51,15 @@ class Halves:
 
     @property
     def has_sample(self) -> bool:
-        """Whether there is one that is smaller than the half."""
+        """True if there is a sample that is smaller than the half."""
         return self.sample < self.tuning
 
     def part(self, name: Part) -> frozenset[int]:
-        """The numbers of that part."""
+        """Return the numbers of that part."""
         return {"sample": self.sample, "tuning": self.tuning, "other": self.other}[name]
 
     def check(self) -> None:
-        """Raises ``InputError`` where a half is too small to tell anything."""
+        """Raise ``InputError`` if a half is too small to be significant."""
         usable = len(self.tuning) + len(self.other)
         if not usable and self.unread.broken_count:
             raise InputError(f"no conversation could be read; {self.unread.broken[0]}")
@@ -72,7 +72,7 @@ class Halves:
 
 
 def halves_of(items: Iterable[Recording | BrokenLine], window: int) -> Halves:
-    """Read through all of them, and keep of each conversation only its number, its digest and its size."""
+    """Read through all items, and keep of each conversation only its number, its digest and its size."""
     halves = Halves()
     sides: tuple[set[int], set[int]] = (set(), set())
     large: dict[bytes, list[int]] = {}
@@ -98,12 +98,12 @@ def halves_of(items: Iterable[Recording | BrokenLine], window: int) -> Halves:
 
 
 def of_part(items: Iterable[Recording | BrokenLine], part: frozenset[int]) -> Iterator[Recording | BrokenLine]:
-    """The items that have these numbers."""
+    """Yield the items that have these numbers."""
     return (item for number, item in enumerate(items, 1) if number in part)
 
 
 def _sample(large: dict[bytes, list[int]]) -> frozenset[int]:
-    """Some of the large ones, in the order of their digests: it does not depend on that of the files either."""
+    """Return some of the large conversations, ordered by digest: the order of files has no effect."""
     wanted = max(_SMALLEST_SAMPLE, sum(map(len, large.values())) // _SAMPLE)
     sample: set[int] = set()
     for digest in sorted(large):

@@ -15,7 +15,7 @@ SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 
 
 def pipeline_text(config: PipelineConfig, suffix: str, remarks: Iterable[str] = ()) -> str:
-    """The text of the file. The remarks stand above it as comments; JSON has none."""
+    """Return the text of the file. The remarks stand above it as comments; JSON has none."""
     if suffix == ".json":
         return f"{json.dumps(config, indent=2)}\n"
     writer = _toml if suffix == ".toml" else _yaml
@@ -35,7 +35,7 @@ def _toml(layers: Iterable[LayerConfig]) -> Iterator[str]:
 
 
 def _inline(value: object) -> str:
-    """A text, a number, a truth or a table of them: as JSON has it, save the table."""
+    """Return a text, number, bool, or table of these, as JSON has it, except the table."""
     if not isinstance(value, Mapping):
         return json.dumps(value)
     entries = cast("Mapping[str, object]", value).items()
@@ -43,7 +43,7 @@ def _inline(value: object) -> str:
 
 
 def _yaml(layers: Iterable[LayerConfig]) -> Iterator[str]:
-    """Values as JSON has them, which YAML 1.2 reads as they are."""
+    """Yield the layers with values as JSON has them, which YAML 1.2 reads as they are."""
     yield from ("", "layers:")
     for layer in layers:
         for number, (name, value) in enumerate(layer.items()):

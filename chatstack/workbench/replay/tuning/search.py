@@ -1,8 +1,8 @@
-"""Finds the cheapest settings that keep a wanted share of what recorded calls used, by trying them.
+"""Finds the cheapest settings that keep a wanted share of the values that recorded calls used, by trying them.
 
-Many candidates on a sample, the promising ones of them on all that is tuned on, then steps in one setting at a time
-around the best, until none is better. All candidates of a step go through one pass over the recordings. Nothing is
-random, and nothing depends on how many processes there are.
+The search tries many candidates on a sample, the promising ones on the whole tuning half, then changes one setting at a
+time around the best, until none is better. All candidates of a step go through one pass over the recordings. Nothing is
+random, and nothing depends on the number of processes.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from chatstack.workbench.replay.tuning.candidates import Candidate, ConfigStack,
 from chatstack.workbench.replay.tuning.halves import Part
 
 _PROMISING = 3
-"""One of so many goes on from the sample to the whole half."""
+"""One in this many goes on from the sample to the whole half."""
 _FEWEST_PROMISING = 6
 _TOLERANCE = Fraction(2, 100)
-"""A sample is small: a candidate that misses the wanted share by so much in it may keep it in the whole half."""
+"""Tolerance for a sample, which is small: a candidate that misses the goal by this may reach it in the whole half."""
 _STEPS = (1, 2)
 
 Measure: TypeAlias = Callable[[Part, Sequence[Policy]], Outcome]
-"""Replays a part of the recordings through these policies."""
+"""A function that replays a part of the recordings through these policies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a stack has to keep: shares, 0 to 1, of the values that recorded calls used, and of the far ones."""
+    """The goal: shares, 0 to 1, of the values that recorded calls used, and of the far ones, that a stack must keep."""
 
     grounding: Fraction
     far: Fraction | None = None
 
     def missing(self, figures: PolicyFigures) -> Fraction:
-        """By how much it is missed, both shares together; 0 where it is reached, or there was nothing to find."""
+        """Return by how much both shares together miss the goal; 0 if they reach it, or there were no values."""
         found = figures.grounding
         missing = _missing(self.grounding, found.found, found.values)
         return missing + (0 if self.far is None else _missing(self.far, found.far_found, found.far_values))
@@ -51,15 +51,17 @@ def _missing(wanted: Fraction, found: int, values: int) -> Fraction:
 
 
 def faults(figures: PolicyFigures, guard: PolicyFigures) -> int:
-    """Calls that were refused, and requests that are over the window, or invalid, where those of the guard are not."""
+    """Count refused calls, and the calls over the window and invalid requests beyond those of the guard."""
     over = max(0, figures.over_limit - guard.over_limit)
     return figures.refused + over + max(0, figures.invalid_requests - guard.invalid_requests)
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a candidate came to, in the half that is tuned on or in the sample. ``cost`` is in dollars where the price
-    of every recorded model is known, else in hundredths of an uncached input token."""
+    """The result of a candidate, in the tuning half or in the sample.
+
+    ``cost`` is in dollars if the price of every recorded model is known, else in hundredths of an uncached input token.
+    """
 
     candidate: Candidate
     faults: int
@@ -68,19 +70,21 @@ class Tried:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether everything fits, and as much is found as is wanted."""
+        """True if everything fits, and the goal is reached."""
         return not self.faults and not self.missing
 
     @property
     def rank(self) -> tuple[int, Fraction, Decimal | int]:
-        """The lower the better: feasible before all else, then as near to it as can be, then cheap."""
+        """Sort key, the lower the better: feasible before all else, then as near to it as possible, then cheap."""
         return self.faults, self.missing, self.cost
 
 
 @dataclass(slots=True)
 class Search:
-    """The search; ``trials`` is how many candidates it may try, ``tried`` those that it did. Without a sample, the
-    whole half is what it begins with."""
+    """The search; ``trials`` limits the number of candidates, ``tried`` holds those that were tried.
+
+    Without a sample, it begins with the whole half.
+    """
 
     goal: Goal
     writer: ConfigWriter
@@ -90,9 +94,9 @@ class Search:
     tried: set[Candidate] = field(default_factory=set[Candidate])
 
     def best(self) -> Tried:
-        """The best that was found; where nothing is feasible, what comes nearest to it.
+        """Return the best candidate; if none is feasible, the nearest.
 
-        Raises ``InputError`` where the half that is tuned on holds nothing that could be found or lost.
+        Raises ``InputError`` if the tuning half has no values that could be kept or lost.
         """
         first = first_candidates()[: self.trials]
         promising = self._promising(self._try("sample", first)) if self.has_sample else first
@@ -111,7 +115,7 @@ class Search:
         return best
 
     def _try(self, part: Part, candidates: Sequence[Candidate]) -> list[Tried]:
-        """What these come to, in their order, all in one pass."""
+        """Measure these candidates in one pass, and return their results in order."""
         if not candidates:
             return []
         self.tried.update(candidates)
@@ -139,8 +143,11 @@ class Search:
             )
 
     def _promising(self, tried: Sequence[Tried]) -> list[Candidate]:
-        """Those that go on to the whole half: the best, the cheapest that nearly reach what is wanted, and in any case
-        what comes first, the recipe that we recommend."""
+        """Return the candidates for the whole half.
+
+        These are the best, the cheapest that nearly reach the goal, and in any case the first: the recipe that we
+        recommend.
+        """
         wanted = max(_FEWEST_PROMISING, len(tried) // _PROMISING)
         by_rank = sorted(tried, key=lambda each: each.rank)
         nearly = sorted(tried, key=lambda each: (each.faults, max(Fraction(0), each.missing - _TOLERANCE), each.cost))
@@ -153,24 +160,24 @@ class Search:
 
 
 def costs_of(outcome: Outcome) -> Sequence[Decimal | int]:
-    """What each policy cost: in dollars where every price is known, else in hundredths of an uncached input token."""
+    """Return each policy's cost: dollars if every price is known, else hundredths of an uncached input token."""
     dollars = [each.spending.usd for each in outcome.figures]
     known: list[Decimal | int] = [each for each in dollars if each is not None]
     return known if len(known) == len(dollars) else [each.spending.cost for each in outcome.figures]
 
 
 def policy_of(candidate: Candidate, writer: ConfigWriter, name: str) -> Policy:
-    """The candidate as a policy: the very config that is written where it is chosen."""
+    """Return the candidate as a policy, with the same config that is written if it is chosen."""
     return Policy(name, ConfigStack(writer.config(candidate)), writer.words(candidate))
 
 
 def compared(chosen: Policy) -> tuple[Policy, ...]:
-    """What is reported: the chosen stack, beside those that everybody has."""
+    """Return the policies of the report: the usual ones, then the chosen stack."""
     return (*policies_for([], ["nothing", "guard", "ours"]), chosen)
 
 
 def misses(goal: Goal, outcome: Outcome, where: str) -> Iterable[str]:
-    """Where the last policy of a report keeps less than was wanted, in sentences."""
+    """Yield sentences where the last policy of a report misses the goal."""
     guard, figures = outcome.figures[1], outcome.figures[-1]
     found = figures.grounding
     for what, wanted, kept, values in (

@@ -1,4 +1,4 @@
-"""What tuning came to: for people in tables and sentences, for programs as JSON, and as the head of a file."""
+"""The result of tuning: tables and sentences for people, JSON for programs, and the head of the written file."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 TUNE_VERSION = 1
-"""Goes up when a field of the JSON changes its meaning or goes away; fields may be added."""
+"""Version of the JSON: goes up when a field changes its meaning or is removed; fields may be added."""
 _FILES_TOLD = 3
 _TUNED, _OTHER = "the half that was tuned on", "the other half"
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was chosen, and what it, and what everybody has beside it, did in the half that it was ``tuned`` on and in
-    the ``other`` one; ``setup`` is what those replays were told, the chosen stack last. ``tried`` counts the settings
-    that were tried."""
+    """The chosen stack, and its figures beside those of the usual policies in both halves.
+
+    ``tuned`` is the outcome of the half that it was tuned on, ``other`` that of the other one; ``setup`` is that of
+    those replays, the chosen stack last. ``tried`` counts the settings that were tried.
+    """
 
     goal: Goal
     best: Tried
@@ -43,16 +45,16 @@ class Tuned:
 
     @property
     def config(self) -> PipelineConfig:
-        """The chosen stack."""
+        """The config of the chosen stack."""
         return self.writer.config(self.best.candidate)
 
     @property
     def words(self) -> str:
-        """What the chosen stack does."""
+        """A description of the chosen stack."""
         return self.writer.words(self.best.candidate)
 
     def tables(self) -> Iterator[Table]:
-        """One for each half."""
+        """Yield one table for each half."""
         for title, outcome in (("Tuned on", self.tuned), ("The other half", self.other)):
             table = report_table(outcome, self.setup)
             table.title = f"{title}: {table.title}"
@@ -61,7 +63,7 @@ class Tuned:
             yield table
 
     def lines(self) -> Iterator[str]:
-        """What the tables do not say, in paragraphs."""
+        """Yield the paragraphs beside the tables."""
         if self.best.is_feasible:
             yield f"The cheapest of {self.tried:,} settings that were tried: {self.words}"
         else:
@@ -78,7 +80,7 @@ class Tuned:
             yield from misses(self.goal, self.other, _OTHER)
 
     def remarks(self, files: Sequence[str], version: str) -> Iterator[str]:
-        """The head of the file: what the stack does, and what it was tuned on."""
+        """Yield the head of the file: a description of the stack, and what it was tuned on."""
         names = [Path(name).name for name in files]
         more = f" and {len(names) - _FILES_TOLD:,} more" if len(names) > _FILES_TOLD else ""
         yield f"Written by chatstack tune, chatstack-core {version}, from {', '.join(names[:_FILES_TOLD])}{more}."
@@ -90,9 +92,11 @@ class Tuned:
         yield from misses(self.goal, self.other, _OTHER)
 
     def report(self, files: Sequence[str], tools_file: str | None) -> Report:
-        """All of it, for programs. ``tuned`` and ``other`` are reports as ``chatstack replay`` writes them; ``config``
-        and ``words`` are of the stack that was chosen, or, where ``reached`` is false, of the nearest; ``misses`` says
-        what of the goal the other half does not reach."""
+        """Return all of it, for programs.
+
+        ``tuned`` and ``other`` are reports as ``chatstack replay`` writes them; ``config`` and ``words`` describe the
+        chosen stack, or, if ``reached`` is false, the nearest; ``misses`` lists what the other half lacks of the goal.
+        """
         broken = self.halves.unread
         return {
             "version": TUNE_VERSION,
@@ -134,7 +138,7 @@ def _reached(outcome: Outcome) -> str:
     cost = figures.cost_relative(outcome.everything.spending)
     dollars, of_all = figures.spending.usd, outcome.everything.spending.usd
     if dollars is not None and of_all and cost is not None:
-        cost = float(dollars / of_all)  # by what it was chosen
+        cost = float(dollars / of_all)  # the cost by which it was chosen
     return ", ".join(
         (
             f"{_share(found.found, found.values)} found",
