@@ -13,7 +13,7 @@ import chatstack
 ROOT = Path(chatstack.__file__).parent
 
 ORDER = (
-    *("errors", "semconv", "values"),
+    *("errors", "forks", "lru", "semconv", "values"),
     *("client", "plugins", "tokens", "telemetry"),
     *("stack", "providers", "context", "tools", "layers", "loop"),
     *("nodes", "config", "stores", "testing", "di"),

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chatstack import semconv
-from chatstack.context.bounded import put_term
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
-from chatstack.context.conversations import Chosen
+from chatstack.context.conversations import Chosen, put_term
 from chatstack.context.history import Recognised
 from chatstack.context.memory import ContextMemory
 from chatstack.context.records import Insertion, Record

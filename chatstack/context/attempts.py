@@ -9,9 +9,9 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.turnstile import Turnstile
-from chatstack.context.bounded import Bounded
 from chatstack.context.opened import Opened
 from chatstack.context.outages import Outage
+from chatstack.lru import Lru
 from chatstack.values.responses import Usage
 
 _CLIENT_RESTS_SECONDS = 5.0
@@ -77,8 +77,8 @@ class SummaryAttempts:
     def __init__(self) -> None:
         self._turnstile = Turnstile()
         self._lock = threading.RLock()  # a dropped answer may be collected anywhere
-        self._clients = Bounded[int, tuple[object, Outage]](_MOST_CLIENTS)
-        self._histories = Bounded[tuple[str, _Place], _Account](_MOST_HISTORIES)
+        self._clients = Lru[int, tuple[object, Outage]](_MOST_CLIENTS)
+        self._histories = Lru[tuple[str, _Place], _Account](_MOST_HISTORIES)
         self._owing = 0
         """How many histories something is owed for."""
 

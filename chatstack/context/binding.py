@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement
-from chatstack.context.bounded import put_term
 from chatstack.context.choices import Bound
-from chatstack.context.conversations import Reached
+from chatstack.context.conversations import Reached, put_term
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry

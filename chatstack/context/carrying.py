@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from chatstack.context.bounded import put_term
 from chatstack.context.context import Context
-from chatstack.context.conversations import Carried
+from chatstack.context.conversations import Carried, put_term
 from chatstack.context.opened import Opened
 from chatstack.context.records import Made, Record
 from chatstack.tokens.counter import TokenCounter

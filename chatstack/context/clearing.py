@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from chatstack.client.options import NonNegativeInt, check_options
 from chatstack.context.context import Context
-from chatstack.context.handles import filled, handle_of
+from chatstack.context.handles import PLACEHOLDER, filled, handle_of
 from chatstack.context.pairing import Answered, alone, answered_calls, as_it_came
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
@@ -64,7 +64,7 @@ class ClearToolResults(Strategy):
     trigger: tuple[str, float] = ("tokens", 100_000)
     keep: tuple[str, float] = ("messages", 3)
     exclude_tools: tuple[str, ...] = ()
-    placeholder: str = "[cleared]"
+    placeholder: str = PLACEHOLDER
     clear_tool_inputs: bool | tuple[str, ...] = False
     clear_at_least: NonNegativeInt | Literal["pays"] = 0
     name = "clear_tool_results"

@@ -11,7 +11,7 @@ from msgspec import Meta
 from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
-from chatstack.context.handles import filled, handle_of
+from chatstack.context.handles import PLACEHOLDER, filled, handle_of
 from chatstack.context.limits import Limits
 from chatstack.context.mentions import mentions_in
 from chatstack.context.pairing import alone, answered_calls, as_it_came
@@ -49,7 +49,7 @@ class ClearThenDrop(Strategy):
     keep_recent: ShareOrZero = 0.1
     newest_result: ShareOrZero = 0.2
     mentions: ListShare = 0.05
-    placeholder: str = "[cleared]"
+    placeholder: str = PLACEHOLDER
     name = "clear_then_drop"
     quotes_nothing = True
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from chatstack.context.bounded import put_term
 from chatstack.context.records import Record
 from chatstack.tokens.calibration import Anchor
 from chatstack.values.messages import Message
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _PATIENCE = 32
+_MOST_TERMS = 64
+"""A conversation keeps its state for that many layers, models and sets of options; else it is worked out again."""
 
 
 class LastAnswer(NamedTuple):
@@ -159,3 +163,10 @@ class Conversation:
         known = self.reached.get(terms)
         if known is None or known.length <= reached.length:
             put_term(self.reached, terms, reached)
+
+
+def put_term(entries: dict[K, V], term: K, value: V) -> None:
+    """Put an entry of a conversation under what it depends on; where there are too many of others, these go."""
+    if term not in entries and len(entries) >= _MOST_TERMS:
+        entries.clear()
+    entries[term] = value

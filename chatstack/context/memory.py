@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, cast
 
 from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments
-from chatstack.context.bounded import Bounded, put_term
 from chatstack.context.choices import Bound, Choice, lengths_before_answer
-from chatstack.context.conversations import NOTHING_CHOSEN, Chosen
+from chatstack.context.conversations import NOTHING_CHOSEN, Chosen, put_term
 from chatstack.context.digests import head_digest, next_link
 from chatstack.context.history import History, Recognised
 from chatstack.context.own_past import OwnPast
@@ -20,6 +19,7 @@ from chatstack.context.records import Record
 from chatstack.context.sharing import DecisionStore, SharedDecisions
 from chatstack.context.sizes import Sizes
 from chatstack.errors import WiringError
+from chatstack.lru import Lru
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
@@ -94,10 +94,10 @@ class ContextMemory:
         self._edition = 0
         budget = int(max_megabytes * _MEGABYTE)
         self._small = max(1, min(max_entries, budget // _SMALL_SHARE // _SMALL_BYTES))
-        self._editions: Bounded[bytes, int] = Bounded(self._small)
+        self._editions: Lru[bytes, int] = Lru(self._small)
         """The edition when a conversation that begins with that link last got a choice."""
-        self._levels: Bounded[tuple[str, str | bytes], int] = Bounded(self._small)
-        self._heads: Bounded[int, str] = Bounded(min(1_000, self._small))
+        self._levels: Lru[tuple[str, str | bytes], int] = Lru(self._small)
+        self._heads: Lru[int, str] = Lru(min(1_000, self._small))
         self._sizes = Sizes(self._small, self._lock)
         self.past = OwnPast(max(1, min(10_000, self._small // 4)), self._lock)
         """What happened to conversations before, for those that go on from it."""
@@ -126,7 +126,8 @@ class ContextMemory:
         if not systems and not instructions:
             return _HEADLESS
         key = hash((systems, instructions))
-        known = self._heads.get(key)
+        with self._lock:
+            known = self._heads.get(key)
         if known is None:
             known = f"head:{head_digest(systems, instructions).hex()}"
             with self._lock:
@@ -156,7 +157,8 @@ class ContextMemory:
             return NOTHING_CHOSEN
         history, length, choices = seen.history, seen.length, seen.conversation.choices
         known = choices.get(place)
-        edition = self._editions.get(history.links(1)[0]) or 0
+        with self._lock:
+            edition = self._editions.get(history.links(1)[0]) or 0
         if known is not None and known.edition == edition and known.length == length:
             return known
         if beyond:

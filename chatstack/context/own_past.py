@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from typing import TypeAlias
 
-from chatstack.context.bounded import Bounded
 from chatstack.context.conversations import Conversation, LastAnswer, LastReport, Reached
 from chatstack.context.digests import soft_digest
 from chatstack.context.history import History, Recognised
+from chatstack.lru import Lru
 from chatstack.values.messages import Message
 
 _Key: TypeAlias = tuple[str, int]
@@ -38,7 +38,7 @@ class OwnPast:
 
     def __init__(self, max_entries: int, lock: threading.RLock) -> None:
         self._lock = lock
-        self._parted: Bounded[_Key, Entry] = Bounded(max_entries)
+        self._parted: Lru[_Key, Entry] = Lru(max_entries)
         self._latest: tuple[Recognised, Message, Entry] | None = None
 
     def recall(self, seen: Recognised) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from msgspec.structs import force_setattr
 
-from chatstack.context.bounded import Bounded
 from chatstack.context.digests import digest
+from chatstack.lru import Lru
 from chatstack.tokens.counter import TokenCounter, whole_count
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
@@ -23,7 +23,7 @@ class Sizes:
         self._max_entries = max_entries
         self._lock = lock
         self._latest: tuple[ChatOptions, TokenCounter, int] | None = None
-        self._by_counter: list[tuple[TokenCounter, Bounded[object, int]]] = []
+        self._by_counter: list[tuple[TokenCounter, Lru[object, int]]] = []
 
     def by(self, counter: TokenCounter) -> Callable[[Message], int]:
         """Return what gives the size of a message by that counter, which is asked once for each message; for each
@@ -71,13 +71,13 @@ class Sizes:
             self._latest = (options, counter, known)
         return known
 
-    def _sizes_by(self, counter: TokenCounter) -> Bounded[object, int]:
+    def _sizes_by(self, counter: TokenCounter) -> Lru[object, int]:
         for known, sizes in self._by_counter:
             if known is counter:
                 return sizes
         with self._lock:
             del self._by_counter[:-7]
-            sizes = Bounded[object, int](self._max_entries)
+            sizes = Lru[object, int](self._max_entries)
             self._by_counter.append((counter, sizes))
             return sizes
 

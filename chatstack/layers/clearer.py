@@ -18,6 +18,7 @@ from chatstack.client.wiring import wraps_a_client
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
+from chatstack.context.handles import PLACEHOLDER
 from chatstack.context.left_out import without_left_out
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
@@ -62,7 +63,7 @@ class ToolResultClearer(ChatFronts):
     trigger: Trigger = field(default_factory=lambda: {"tokens": 100_000})
     keep: Keep = field(default_factory=lambda: {"messages": 3})
     exclude_tools: ToolNames = ()
-    placeholder: str = "[cleared]"
+    placeholder: str = PLACEHOLDER
     clear_tool_inputs: bool | ToolNames = False
     token_count_method: Literal["approx", "model"] = "approx"
     clear_at_least: NonNegativeInt | Literal["pays"] = 0

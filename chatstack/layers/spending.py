@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments, check_options
 from chatstack.client.protocol import ChatClient, provider_info
-from chatstack.context.bounded import Bounded
 from chatstack.errors import WiringError
+from chatstack.lru import Lru
 from chatstack.tokens.prices import Price, price_of
 from chatstack.values.responses import Usage
 
@@ -124,7 +124,7 @@ class Spending:
 
     def __init__(self, *, max_conversations: PositiveInt = 100_000) -> None:
         check_arguments(Spending, max_conversations=max_conversations)
-        self._accounts: Bounded[str, Account] = Bounded(max_conversations)
+        self._accounts: Lru[str, Account] = Lru(max_conversations)
         self._lock = threading.Lock()
 
     def of(self, conversation_id: str) -> Account:

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chatstack.errors import WiringError, WorkspaceError
+from chatstack.forks import at_fork
 from chatstack.loop.paths import MAX_CHARS, MAX_NAMES, PARTIAL, as_name, folded, folders_of, name_of, shown
 from chatstack.loop.workspace import differs_in_case, is_folder, missing, no_folder
 
@@ -78,8 +79,7 @@ def _after_fork_in_child() -> None:
     _under_way.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+at_fork(after_in_child=_after_fork_in_child)
 
 
 # What is there

@@ -6,7 +6,6 @@ and ask an ``OpenedOnce`` for it on every call.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
@@ -14,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 from chatstack.errors import StoreError
+from chatstack.forks import at_fork
 
 
 class Session:
@@ -106,9 +106,8 @@ def _after_fork(*, is_child: bool) -> None:
     _fork_lock.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=partial(_after_fork, is_child=False),
-        after_in_child=partial(_after_fork, is_child=True),
-    )
+at_fork(
+    before=_before_fork,
+    after_in_parent=partial(_after_fork, is_child=False),
+    after_in_child=partial(_after_fork, is_child=True),
+)

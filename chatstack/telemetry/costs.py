@@ -13,7 +13,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from chatstack import semconv
-from chatstack.telemetry.forks import renewed_in_child
+from chatstack.forks import renewed_in_child
 from chatstack.telemetry.spans import Value
 from chatstack.tokens.prices import price_of
 from chatstack.values.responses import Usage

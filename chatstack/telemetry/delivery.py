@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from chatstack.forks import renewed_in_child
 from chatstack.telemetry.events import ProgressEvent
-from chatstack.telemetry.forks import renewed_in_child
 
 _IDLE_SECONDS = 1.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Generator, Hashable, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar, Literal, TypeAlias
@@ -18,6 +17,7 @@ from opentelemetry.util.types import AnyValue
 
 from chatstack import semconv
 from chatstack.errors import WiringError
+from chatstack.lru import Lru
 from chatstack.semconv import WarningCode
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
 from chatstack.telemetry.costs import costs_of
@@ -101,7 +101,7 @@ class Telemetry:
         self.captures_in_events = capture in ("event_only", "span_and_event")
         self._last_seen: tuple[object, object, bool] = (None, None, False)
         """The last providers looked up, and True if they do nothing."""
-        self._warned: OrderedDict[tuple[WarningCode, Hashable], bool] = OrderedDict()
+        self._warned: Lru[tuple[WarningCode, Hashable], bool] = Lru(_MOST_WARNED)
         self._lock = threading.Lock()
 
     @property
@@ -128,11 +128,10 @@ class Telemetry:
     def is_first(self, code: WarningCode, conversation: Hashable) -> bool:
         """Return True for the first such warning of that conversation, among the latest 10,000."""
         with self._lock:
-            is_known = self._warned.pop((code, conversation), None) is not None
-            self._warned[code, conversation] = True
-            if len(self._warned) > _MOST_WARNED:
-                self._warned.popitem(last=False)
-        return not is_known
+            if self._warned.get((code, conversation)):
+                return False
+            self._warned.put((code, conversation), True)
+        return True
 
     def warn(
         self,

@@ -11,8 +11,8 @@ from typing import ClassVar, Self
 
 from chatstack.client.closing import Closing
 from chatstack.errors import StreamBusyError, WiringError
+from chatstack.forks import renewed_in_child
 from chatstack.telemetry.events import ProgressEvent
-from chatstack.telemetry.forks import renewed_in_child
 
 
 class ProgressFeed:

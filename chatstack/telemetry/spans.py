@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 from weakref import WeakSet
@@ -14,6 +13,7 @@ from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer
 
 from chatstack import semconv
+from chatstack.forks import at_fork
 from chatstack.values.responses import ChatResponse, ChatUpdate
 
 Value: TypeAlias = str | bool | int | float
@@ -123,5 +123,4 @@ def _end_all() -> None:
         end_span(span, GeneratorExit())
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open.clear)  # the parent ends them
+at_fork(after_in_child=_open.clear)  # the parent ends them

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from typing import ClassVar
 
 import msgspec
 
+from chatstack.lru import Lru
 from chatstack.tokens.counter import TokenCounter
 
 _MOST_KEYS = 256
@@ -47,7 +48,7 @@ class Calibration:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._learnt: OrderedDict[tuple[str, str], _Learnt] = OrderedDict()
+        self._learnt: Lru[tuple[str, str], _Learnt] = Lru(_MOST_KEYS)
 
     def learn(self, model: str, counter: TokenCounter, estimated: int, reported: int) -> None:
         """Learn from a call of that model: the counter's uncorrected estimate, and the input tokens reported.
@@ -59,11 +60,11 @@ class Calibration:
             return
         key = (model, repr(counter))
         with self._lock:
-            learnt = self._learnt.setdefault(key, _Learnt())
+            learnt = self._learnt.get(key)
+            if learnt is None:
+                learnt = _Learnt()
+                self._learnt.put(key, learnt)
             learnt.add(estimated, reported)
-            self._learnt.move_to_end(key)
-            if len(self._learnt) > _MOST_KEYS:
-                self._learnt.popitem(last=False)
 
     def factor(self, model: str, counter: TokenCounter) -> float:
         """Return the factor for that counter's estimates for that model, from 1/4 to 4; 1.0 while nothing is known."""
@@ -72,10 +73,7 @@ class Calibration:
         key = (model, repr(counter))
         with self._lock:
             learnt = self._learnt.get(key)
-            if learnt is None:
-                return 1.0
-            self._learnt.move_to_end(key)
-            return learnt.factor
+            return 1.0 if learnt is None else learnt.factor
 
     def __repr__(self) -> str:
         return f"Calibration({len(self._learnt)} learnt)"

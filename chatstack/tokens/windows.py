@@ -7,15 +7,13 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple
 
 from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
 from chatstack.client.turnstile import Turnstile
 from chatstack.errors import WiringError
+from chatstack.lru import Lru
 from chatstack.tokens.published import must_wait, published, tables_loaded
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 _MOST_KEPT = 1_000
 _ASK_AGAIN_SECONDS = 300.0
@@ -49,9 +47,9 @@ class Windows:
         self._clock = clock
         self._ask_seconds = ask_seconds
         self._lock = threading.Lock()
-        self._learnt: dict[_Subject, int] = {}
-        self._bounds: dict[_Subject, _Bounds] = {}
-        self._told: dict[_Subject, _Told] = {}
+        self._learnt: Lru[_Subject, int] = Lru(_MOST_KEPT)
+        self._bounds: Lru[_Subject, _Bounds] = Lru(_MOST_KEPT)
+        self._told: Lru[_Subject, _Told] = Lru(_MOST_KEPT)
         self._asking = Turnstile()
 
     async def of(self, client: ChatClient, model: str | None = None) -> int | None:
@@ -75,7 +73,7 @@ class Windows:
         if _is_window(limit):
             subject = _subject_of(client, model)[0]
             with self._lock:
-                _keep(self._learnt, subject, limit)
+                self._learnt.put(subject, limit)
                 self._bounds.pop(subject, None)
 
     def bound(self, client: ChatClient, model: str | None, *, refused: int, taken: int) -> None:
@@ -85,10 +83,10 @@ class Windows:
             return
         subject = _subject_of(client, model)[0]
         with self._lock:
-            earlier = self._bounds.get(subject)
+            earlier = self._bounds.peek(subject)
             if earlier is not None and earlier.taken < refused and taken < earlier.refused:
                 refused, taken = min(refused, earlier.refused), max(taken, earlier.taken)
-            _keep(self._bounds, subject, _Bounds(refused, taken, self._clock() + _BOUND_SECONDS))
+            self._bounds.put(subject, _Bounds(refused, taken, self._clock() + _BOUND_SECONDS))
 
     def learnt(self, client: ChatClient, model: str | None = None) -> int | None:
         """Return the limit that a refusal named, or that follows from refused and accepted sizes; it holds against
@@ -96,7 +94,7 @@ class Windows:
         if not self._learnt and not self._bounds:
             return None
         subject, stated = _subject_of(client, model)
-        return self._learnt.get(subject) or self._bound_of(subject, self._known(subject, stated))
+        return self._learnt.peek(subject) or self._bound_of(subject, self._known(subject, stated))
 
     def __repr__(self) -> str:
         told = sum(each.window is not None for each in list(self._told.values()))
@@ -113,13 +111,13 @@ class Windows:
 
     def _said(self, subject: _Subject, stated: int | None) -> int | None:
         """Return the window from a refusal, from code, or from the API."""
-        told = self._told.get(subject)
-        return self._learnt.get(subject) or stated or (told.window if told is not None else None)
+        told = self._told.peek(subject)
+        return self._learnt.peek(subject) or stated or (told.window if told is not None else None)
 
     def _bound_of(self, subject: _Subject, window: int | None) -> int | None:
         """Return the largest accepted size, or three quarters of the refused one, whichever is more. None if there was
         no refusal recently, or the known window contradicts it by far."""
-        bounds = self._bounds.get(subject)
+        bounds = self._bounds.peek(subject)
         if bounds is None or self._clock() >= bounds.until or bounds.refused * _FURTHEST < (window or 0):
             return None
         return max(1, bounds.taken, int(bounds.refused * UNTOLD_SHARE))
@@ -127,7 +125,7 @@ class Windows:
     def _must_ask(self, subject: _Subject, stated: int | None = None) -> bool:
         if stated is not None or subject in self._learnt:
             return False
-        told = self._told.get(subject)
+        told = self._told.peek(subject)
         return told is None or (told.window is None and self._clock() >= told.ask_again)
 
     async def _ask(self, teller: TellsWindow, subject: _Subject) -> None:
@@ -139,7 +137,7 @@ class Windows:
             if self._must_ask(subject):
                 window = await self._told_by(teller, subject.model)
                 with self._lock:
-                    _keep(self._told, subject, _Told(window, self._clock() + _ASK_AGAIN_SECONDS))
+                    self._told.put(subject, _Told(window, self._clock() + _ASK_AGAIN_SECONDS))
 
     async def _told_by(self, teller: TellsWindow, model: str) -> int | None:
         try:
@@ -203,14 +201,6 @@ def _teller_in(client: ChatClient) -> TellsWindow | None:
 def is_asked_for(client: ChatClient) -> bool:
     """Return True if only the API can tell the window of a client's own model: nothing is stated."""
     return _teller_in(client) is not None and _subject_of(client, None)[1] is None
-
-
-def _keep(kept: dict[K, V], key: K, value: V) -> None:
-    """Store the newest entry last, and drop the oldest if there are too many."""
-    kept.pop(key, None)
-    kept[key] = value
-    while len(kept) > _MOST_KEPT:
-        del kept[next(iter(kept))]
 
 
 def _is_window(value: object) -> bool:

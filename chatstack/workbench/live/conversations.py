@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from chatstack.lru import Lru
 from chatstack.telemetry.events import ProgressEvent
 
 REMEMBERED = 500
@@ -97,22 +98,21 @@ class Conversations:
     """All known conversations, in the order in which their last turns began. Those without an id share one entry."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str | None, Conversation] = OrderedDict()
+        self._known: Lru[str | None, Conversation] = Lru(REMEMBERED)
         self._forgotten = 0
 
     def take(self, event: ProgressEvent) -> Conversation:
         """Update the conversation of an event, and return it."""
         key = event.conversation_id
-        found = self._known.get(key)
+        found = self._known.peek(key)
         if found is None:
-            found = self._known[key] = Conversation(key or event.name if event.kind == "turn_started" else key or "")
+            self._forgotten += len(self._known) == REMEMBERED
+            found = Conversation(key or event.name if event.kind == "turn_started" else key or "")
+            self._known.put(key, found)
         elif event.kind == "turn_started":
             self._known.move_to_end(key)
             found.label = found.label or event.name
         found.take(event)
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
-            self._forgotten += 1
         return found
 
     def latest(self, most: int) -> list[Conversation]:

@@ -14,6 +14,7 @@ import msgspec
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.context.context import Context
+from chatstack.context.handles import PLACEHOLDER
 from chatstack.context.memory import ContextMemory
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import AppliesStrategy, Strategy
@@ -23,8 +24,6 @@ from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ToolResult
 from chatstack.values.requests import ChatRequest
 from chatstack.workbench.replay.measures.measuring import WireCounter
-
-CLEARED = "[cleared]"
 
 
 class Anew:
@@ -124,4 +123,4 @@ def _masked(message: Message, indexes: set[int]) -> Message:
 
 
 def _cleared(part: Part) -> Part:
-    return msgspec.structs.replace(part, output=CLEARED) if isinstance(part, ToolResult) else part
+    return msgspec.structs.replace(part, output=PLACEHOLDER) if isinstance(part, ToolResult) else part

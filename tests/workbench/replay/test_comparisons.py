@@ -9,7 +9,7 @@ import pytest
 from chatstack import ChatOptions, ChatStack, Message, ToolCall, ToolResult
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing.scripted import ScriptedClient
-from chatstack.workbench.replay.comparisons import CLEARED, RollingMasking, SlidingWindow
+from chatstack.workbench.replay.comparisons import RollingMasking, SlidingWindow
 from chatstack.workbench.replay.measures.figures import PolicyFigures
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.policies import policies_for
@@ -17,6 +17,7 @@ from chatstack.workbench.replay.reading.recordings import Recording
 from chatstack.workbench.replay.recorder import EditLog
 from tests.workbench.replay.conversations import by_name, data_file, outcome_of, recordings_in, setup_of
 
+CLEARED = "[cleared]"
 RULE, TASK = Message.system("rule"), Message.user("task")
 
 

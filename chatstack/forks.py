@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
@@ -19,8 +20,14 @@ _all: WeakSet[Forked] = WeakSet()
 
 
 def renewed_in_child(each: Forked) -> None:
-    """Call ``after_fork`` of the object in every forked child from now on."""
+    """Call ``after_fork`` of the object in every forked child from now on; the object is held weakly."""
     _all.add(each)
+
+
+def at_fork(**hooks: Callable[[], object]) -> None:
+    """Register the hooks of a module, as ``os.register_at_fork`` takes them, where that exists."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(**hooks)
 
 
 def _after_fork() -> None:
@@ -28,5 +35,4 @@ def _after_fork() -> None:
         each.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)
