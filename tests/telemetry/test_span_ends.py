@@ -136,6 +136,7 @@ def test_the_whole_call_has_a_summary_a_warning_a_tool_and_two_rounds(streaming:
 def test_a_call_that_is_cancelled_at_any_step_ends_all_its_spans(streaming: bool) -> None:
     async def run() -> Counter[str]:
         found: Counter[str] = Counter()
+        await Whole().ask(streaming=streaming)  # what is loaded once, in a thread, takes any number of steps
         before = otel.get_current()
         for step in range(1, 1_000):
             whole = Whole(pause=True)
