@@ -1,1 +1,1 @@
-"""Recipes from files: what they say, what they may name, and the schema by which editors know it."""
+"""Recipes from files: reading them, resolving the names in them, and the JSON schema for editors."""

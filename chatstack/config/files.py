@@ -1,4 +1,4 @@
-"""Files that hold a config: JSON, TOML and YAML as plain data, whatever else those formats could do left out."""
+"""Read config files: JSON, TOML and YAML, as plain data only."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from chatstack.config.values import MESSAGE_CHARS, Config, cut, first_twice, kin
 from chatstack.errors import WiringError
 
 _LARGEST = 1_000_000
-"""Characters, of a file or of what the aliases in it stand for."""
+"""Maximum size in characters, of a file and of its content with all aliases expanded."""
 _LARGEST_YAML = 100_000
-"""Characters: its reader takes a hundred times as long as those of JSON and TOML."""
+"""Maximum size in characters of a YAML file: its reader is a hundred times slower than those of JSON and TOML."""
 _LONGEST_CHAIN = 1_000
 _MOST_CHAINED = 5_000_000
-"""Over all lines, the squares of how many dots or colons each has: so many steps the readers take for them."""
+"""Maximum sum, over all lines, of the squared number of dots or colons: the readers take quadratic time for them."""
 
 
 def opened(config: object) -> tuple[str, Config]:
-    """What to call a config in errors, and what it says. Raises ``WiringError`` for a file that holds none."""
+    """Return the name of a config for errors, and its content. Raises ``WiringError`` for a file without a config."""
     if isinstance(config, Mapping):
         return "config", table(cast("object", config), "config")
     path: object = os.fspath(cast("os.PathLike[str]", config)) if isinstance(config, os.PathLike) else config
@@ -55,7 +55,7 @@ def _read(path: Path) -> Config:
 
 
 def _text(path: Path) -> str:
-    """What the file says. Only a regular file is opened: opening a pipe waits until somebody writes to it."""
+    """Return the text of a file. Only a regular file is opened: opening a pipe would block until it is written to."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -72,7 +72,7 @@ def _text(path: Path) -> str:
 
 
 def _check_cheap(text: str) -> None:
-    """Refuse what takes the readers quadratic time: keys of a thousand dots, numbers of a thousand colons."""
+    """Refuse text that takes the readers quadratic time: keys of a thousand dots, numbers of a thousand colons."""
     steps = 0
     for number, line in enumerate(text.splitlines(), start=1):
         chain = max(line.count("."), line.count(":"))
@@ -119,7 +119,7 @@ def _yaml(text: str) -> object:
 
 
 def _check_size(value: object) -> None:
-    """Refuse aliases of aliases: a few lines of them stand for more than any layer could look at, or show."""
+    """Refuse a value that is too large with its aliases expanded: a few lines of nested aliases can be enormous."""
     waiting, size = [value], 0
     while waiting:
         each = waiting.pop()

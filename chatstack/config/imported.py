@@ -1,4 +1,4 @@
-"""Tools that a config names by where they are imported from: ``"package.module:function"``."""
+"""Import the tools that a config names by their import path: ``"package.module:function"``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NAME = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 
 
 def with_tools_imported(value: object, allowed: Collection[str] | None, here: str) -> object:
-    """Return the value with the texts in a list replaced by what they name; ``allowed`` has those that may be, None is
-    any. Raises ``WiringError`` with the place of the very name that is wrong."""
+    """Return the value with each name in a list replaced by the object it names. ``allowed`` lists the names that may
+    be imported; None allows any. Raises ``WiringError`` with the place of the wrong name."""
     if not isinstance(value, list | tuple):
         return value
     given = cast("Sequence[object]", value)

@@ -1,4 +1,4 @@
-"""Calling what a config names with the options that it gives it: what goes wrong is told with its place in the file."""
+"""Make the objects that a config names, with its options; errors give the place in the file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from chatstack.config.values import MESSAGE_CHARS, Config, converted, cut, key_s
 from chatstack.errors import WiringError
 
 _FOUND_ANYWHERE = 4
-"""Characters from which on a hidden text is looked for in any place of an error; a shorter one only in quotes."""
+"""Minimum length, in characters, of a hidden text removed anywhere in an error; a shorter one only within quotes."""
 _LOOKED_THROUGH = 1_000
-"""Values that are looked through for such texts: aliases of aliases can stand for any number."""
+"""Maximum number of values searched for hidden texts: nested aliases can stand for any number of values."""
 
 
 def by(offer: plugins.Offer | None) -> str:
-    """Whose it is, at the end of an error; "" for what is built in."""
+    """Return the suffix of an error that names the plugin; "" for a built-in thing."""
     return f" (plugin {offer.source}, {offer.name!r})" if offer is not None else ""
 
 
@@ -33,10 +33,11 @@ def told_at(
     spelt: Mapping[str, str] | None = None,
     hidden: Collection[str] = (),
 ) -> Generator[None]:
-    """What is raised in here becomes a ``WiringError`` with its place, and, of a plugin, with its distribution.
+    """Turn errors raised in the block into a ``WiringError`` with its place and, for a plugin, its distribution.
 
-    ``spelt`` has the options whose names lead on to the place of one, and how the file spells them; ``hidden`` is what
-    no error may quote. Of what is built in, only wrong values are the config's fault; a plugin may raise anything.
+    ``spelt`` maps options to their spelling in the file, which is appended to the place; ``hidden`` has the texts that
+    no error may quote. From built-in code only ``TypeError`` and ``ValueError`` are turned, as only wrong values are
+    the config's fault; from a plugin, every error is.
     """
     try:
         yield
@@ -61,13 +62,13 @@ def told_at(
 
 
 def taken(option: Option, value: object, place: str, *, layer: str = "") -> object:
-    """The value as the option's type hint wants it. Raises ``WiringError``."""
+    """Convert the value to the option's type hint. Raises ``WiringError``."""
     hides = option.hides(value)
     return converted(value, option.hint, place, layer=layer, parameter=option.name, is_hidden=hides)
 
 
 def hidden_texts(options: Config, known: Mapping[str, Option]) -> set[str]:
-    """The texts in the values of these options that no error may quote."""
+    """Return the texts in the values of these options that no error may quote."""
     waiting = [value for name, value in options.items() if known.get(name, unhinted(name)).hides(value)]
     found: set[str] = set()
     for _ in range(_LOOKED_THROUGH):
@@ -84,7 +85,7 @@ def hidden_texts(options: Config, known: Mapping[str, Option]) -> set[str]:
 
 
 def arguments(make: object, options: Config, here: str, offer: plugins.Offer | None) -> dict[str, object]:
-    """The options of a config for something that is no layer, checked against its signature."""
+    """Return the options for something that is not a layer, checked against its signature. Raises ``WiringError``."""
     with told_at(here, offer):
         known, is_open = {each.name: each for each in service_options(make)}, takes_any(make)
     given: dict[str, object] = {}
@@ -105,7 +106,7 @@ def made_of(
     wanted: str,
     methods: Sequence[str],
 ) -> object:
-    """What it makes of checked options: a thing of the kind that is wanted, which has these methods."""
+    """Call ``make`` with checked options. Raises ``WiringError`` if the result lacks one of these methods."""
     with told_at(here, offer):
         known = {each.name: each for each in service_options(make)}
     for name, option in known.items():
@@ -119,7 +120,7 @@ def made_of(
 
 
 def check_made(made: object, here: str, offer: plugins.Offer | None, *, wanted: str, methods: Sequence[str]) -> None:
-    """Refuse what was made if it is something else: a coroutine has a ``send``, too, and so has a class."""
+    """Refuse a made object of the wrong kind; a coroutine and a class are refused too, as both can have a ``send``."""
     told = f"{kind_of(made)} was made, which is no {wanted}"
     if isinstance(made, Coroutine):
         made.close()
@@ -134,7 +135,7 @@ def check_made(made: object, here: str, offer: plugins.Offer | None, *, wanted: 
 
 
 def _without(hidden: Collection[str], text: str) -> str:
-    """A text of somebody else's, without what may be a secret in it."""
+    """Return a foreign text with the hidden texts replaced by "..."."""
     for each in sorted(hidden, key=len, reverse=True):
         text = text.replace(repr(each), "...")
         if len(each) >= _FOUND_ANYWHERE:

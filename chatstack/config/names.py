@@ -1,4 +1,4 @@
-"""What a config can name: built-in things, then what plugins offer; and the services that are made of such names."""
+"""Names in a config: resolving them to built-in things, then to plugins, and making services from them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from chatstack.values.requests import ChatRequest
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a config from outside may name beside the built-in layers, strategies and counters: only what is listed.
+    """The allow-list for a config from outside, beside the built-in layers, strategies and counters.
 
-    ``providers`` and ``stores`` by the names that they have in a config, ``plugins`` by the names of their
-    distributions; what a plugin offers needs both. ``provider_options`` are those that it may set (``timeout_seconds``,
-    ``window_tokens``), ``base_urls`` the addresses that a provider may have: the key of the environment goes there.
-    ``tools`` are names of the form ``package.module:function``; each is imported. ``Allowed()`` allows none.
+    ``providers`` and ``stores`` are listed by their names in a config, ``plugins`` by the names of their distributions;
+    a plugin's provider or store needs both. ``provider_options`` are those that it may set (``timeout_seconds``,
+    ``window_tokens``), ``base_urls`` the addresses that a provider may have: the key of the environment is sent there.
+    ``tools`` are names of the form ``package.module:function``; each is imported. ``Allowed()`` allows none of these.
     """
 
     providers: Collection[str] = ()
@@ -57,8 +57,8 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """One kind of thing that a config can name: the built-in ones, by module and attribute, and the groups of plugins
-    that offer more. A plugin cannot take the name of a built-in one."""
+    """One kind of thing that a config can name: the built-in ones, by module and attribute, and the entry point groups
+    of plugins that offer more. A plugin cannot take the name of a built-in one."""
 
     kind: str
     built_in: Mapping[str, tuple[str, str]]
@@ -66,7 +66,7 @@ class Names:
     allowed: Allowed | None = None
 
     def find(self, name: object, here: str) -> tuple[str, plugins.Offer | None]:
-        """The name, and who offers it, nobody if it is built in. Imports nothing; raises ``WiringError``."""
+        """Return the name and the plugin's offer, None if it is built in. Imports nothing. Raises ``WiringError``."""
         restricted = {"provider": "providers", "store": "stores"}.get(self.kind)
         if self.allowed is not None and restricted is not None:
             names = cast("Collection[str]", getattr(self.allowed, restricted))
@@ -90,7 +90,7 @@ class Names:
         raise WiringError(f"{here}: {shown(name)} is no {self.kind}; {nearest_to(name, known)}")
 
     def load(self, name: object, here: str) -> tuple[object, plugins.Offer | None]:
-        """What has that name, and who offers it. Raises ``WiringError``."""
+        """Import the object of that name; return it and its plugin offer, None if built in. Raises ``WiringError``."""
         found, offer = self.find(name, here)
         if offer is None:
             module, attribute = self.built_in[found]
@@ -109,7 +109,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class NamedProvider:
-    """A provider that a config names, and that was not made: for looking at a stack without anybody's key."""
+    """A placeholder for a provider that a config names, to describe a stack without an SDK or a key."""
 
     use: str
     model: str
@@ -127,9 +127,10 @@ class NamedProvider:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Makes what a config describes beside layers: providers, counters, the memory and its store.
+    """A factory for what a config describes beside layers: providers, counters, the memory and its store.
 
-    With ``describe``, providers are only named. What is counted alike is one object, so that it is counted once.
+    With ``describe``, providers are only named. Equal descriptions of a counter give one object, so that its counts are
+    shared.
     """
 
     providers: Names
@@ -139,10 +140,10 @@ class Services:
     _counters: list[tuple[object, Config, TokenCounter]] = field(
         default_factory=list[tuple[object, Config, TokenCounter]]
     )
-    """By what they were made, of which options."""
+    """The counters made so far, each with its factory and options."""
 
     def provider(self, section: object, here: str) -> ChatClient:
-        """The client that ``{"use": ..., "model": ..., ...options}`` describes; it has its key from its environment."""
+        """Make the client for ``{"use": ..., "model": ..., ...options}``; its key comes from the environment."""
         content = dict(table(section, here))
         use, model = content.pop("use", None), content.pop("model", None)
         name, offer = self.providers.find(use, f"{here}.use")
@@ -165,7 +166,7 @@ class Services:
         return cast("ChatClient", made)
 
     def _provider_option(self, option: Option, value: object, here: str) -> object:
-        """An option of a provider, if this config may set it."""
+        """Convert an option of a provider. Raises ``WiringError`` if this config may not set it."""
         allowed, place = self.providers.allowed, f"{here}.{option.name}"
         if allowed is not None:
             is_address = option.name == "base_url"
@@ -176,7 +177,7 @@ class Services:
         return taken(option, value, place)
 
     def counter(self, section: object, here: str) -> TokenCounter:
-        """The counter of that name, or of ``{"use": name, ...options}``."""
+        """Make the counter for a name or ``{"use": name, ...options}``, or return the equal one made before."""
         name, options, place = _used(section, here)
         make, offer = self.counters.load(name, place)
         given = arguments(make, options, here, offer)
@@ -190,7 +191,7 @@ class Services:
         return made
 
     def memory(self, section: object, here: str) -> ContextMemory:
-        """The context memory, with its store if there is one."""
+        """Make the context memory, with its store if there is one."""
         content = dict(table(section, here))
         store = content.pop("store", None)
         given = arguments(ContextMemory, content, here, None)
@@ -205,7 +206,7 @@ class Services:
         return made_of(make, given, here, offer, wanted="DecisionStore", methods=("find", "put", "forget", "aclose"))
 
     def option(self, option: Option, value: object, here: str, *, layer: str) -> object:
-        """The value of a layer's option: what a name stands for where a service is wanted, else plain data, checked."""
+        """Convert the value of a layer's option: make the service it names where one is wanted, else check the data."""
         if takes_tools(option):
             allowed = self.providers.allowed
             value = with_tools_imported(value, None if allowed is None else allowed.tools, here)
@@ -227,7 +228,7 @@ class Services:
 
 
 def _check_provider(make: object, model: str, given: Config) -> None:
-    """Check what a provider of ours would refuse when it is made; that takes no SDK and no key."""
+    """Check the arguments of a built-in provider without making it, which would take an SDK and a key."""
     owner, options = name_of(make), dict(given)
     if options.pop("base_url", None) is not None:
         check_base_url(owner, given["base_url"])
@@ -237,12 +238,12 @@ def _check_provider(make: object, model: str, given: Config) -> None:
 
 
 def _is_spelt(value: object) -> bool:
-    """Whether it is a name or a table, and not yet the object itself."""
+    """Return True if the value is a name or a table, not the object itself."""
     return isinstance(value, str | Mapping)
 
 
 def _are_alike(one: object, other: object) -> bool:
-    """Whether two values are equal and of one type, all that is in them too: ``True == 1``, and yet they differ."""
+    """Return True if two values are equal and of one type, recursively: unlike ``==``, it tells ``True`` from ``1``."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -255,7 +256,7 @@ def _are_alike(one: object, other: object) -> bool:
 
 
 def _used(section: object, here: str) -> tuple[object, Config, str]:
-    """The name in ``name`` or ``{"use": name, ...options}``, the options, and where the name stands."""
+    """Split ``name`` or ``{"use": name, ...options}`` into the name, the options, and the place of the name."""
     if isinstance(section, str):
         return section, {}, here
     content = dict(table(section, here))

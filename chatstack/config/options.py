@@ -1,4 +1,4 @@
-"""What can be set on a layer, by its signature: which of it a config can hold, and what it is if nobody says."""
+"""The options of layers, strategies and services, read from their signatures: type, default, and form in a config."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from chatstack.tokens.counter import TokenCounter
 from chatstack.tools.tool import Tool
 
 PROVIDER_OPTIONS = ("base_url", "timeout_seconds", "max_retries", "stall_seconds", "window_tokens", "max_tokens_field")
-"""What a config can say of a provider, where the provider takes it."""
+"""The options that a config can set on a provider, where the provider takes them."""
 
 Form: TypeAlias = Literal["plain", "counter", "client", "clients", "code", "service"]
 
 REQUIRED = inspect.Parameter.empty
-"""The default of an option that has none."""
+"""The sentinel for the default of an option without one."""
 
 
 class Option(NamedTuple):
     """An option of a layer, a strategy or a service.
 
-    ``form`` is how a config says it: as plain data, as a counter, as a client or several; or not at all, because it is
-    code, or a service, which comes from the stack or a container. ``secret`` is what of it may be one: any value, where
-    a layer keeps the option out of its repr; free text, where there is no such layer to tell.
+    ``form`` is how a config expresses it: as plain data, a counter, a client or several clients; or not at all, because
+    it is code, or a service from the stack or a container. ``secret`` is which values may be secrets: any, where a
+    layer keeps the option out of its repr; free text, where there is no dataclass field that tells.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Option(NamedTuple):
     secret: Literal["", "text", "any"] = ""
 
     def hides(self, value: object) -> bool:
-        """Whether nobody is shown this value: no error quotes it, and ``chatstack inspect`` does not tell it."""
+        """Return True if this value may be a secret: errors do not quote it and ``chatstack inspect`` hides it."""
         if self.secret == "text":
             return value is not None and not isinstance(value, bool | int | float)
         return self.secret == "any"
 
 
 def options_of(source: object) -> tuple[Option, ...]:
-    """What can be set on a layer, of a strategy also on the layer that applies it."""
+    """Return the options of a layer; for a strategy, also those of the layer that applies it."""
     own = own_options(source)
     if not is_strategy(source):
         return own
@@ -60,46 +60,46 @@ def options_of(source: object) -> tuple[Option, ...]:
 
 
 def own_options(source: object) -> tuple[Option, ...]:
-    """What can be set on a layer, without the client that it wraps; of a strategy, only what it takes itself."""
+    """Return the options of a layer, without the client that it wraps; for a strategy, only its own options."""
     if not hasattr(source, "as_layer"):
         return _options(source, option_names(cast("Layer", source)))
     return service_options(source) if callable(source) else ()
 
 
 def service_options(make: object) -> tuple[Option, ...]:
-    """What can be set on what is no layer: a counter, a store, the memory."""
+    """Return the options of something that is not a layer: a counter, a store, the memory."""
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return _options(make, [each.name for each in _parameters(make) if each.kind in by_name])
 
 
 def provider_options(make: object) -> tuple[Option, ...]:
-    """What a config can say of a provider, beside its model: never a key, nor an object."""
+    """Return the options that a config can set on a provider, beside its model: never a key, nor an object."""
     return tuple(each for each in service_options(make) if each.name in PROVIDER_OPTIONS)
 
 
 def takes_tools(option: Option) -> bool:
-    """Whether an option is a list of tools, which a config names by where they are imported from."""
+    """Return True if an option is a list of tools, which a config names by their import paths."""
     inside = [kind for each in typing.get_args(bare(option.hint)) for kind in (each, *typing.get_args(each))]
     return option.form == "code" and any((typing.get_origin(kind) or kind) is Tool for kind in inside)
 
 
 def unhinted(name: str) -> Option:
-    """An option of which nobody says anything."""
+    """Return an option without a type hint, as one passed by ``**options``."""
     return Option(name, typing.Any, REQUIRED, "plain", "text")
 
 
 def is_strategy(source: object) -> bool:
-    """Whether it is a strategy's class: its options are its own, and those of the layer that applies it."""
+    """Return True for the class of a strategy: its options are its own and those of the layer that applies it."""
     return isinstance(source, type) and hasattr(source, "as_layer")
 
 
 def takes_any(source: object) -> bool:
-    """Whether it takes options of any name."""
+    """Return True if it takes options of any name (``**options``)."""
     return callable(source) and any(each.kind is each.VAR_KEYWORD for each in _parameters(source))
 
 
 def applying_layer(strategy: type[SupportsLayer[...]], options: Mapping[str, object]) -> Layer:
-    """The layer that applies a strategy with these options; the usual one, if none can be made of them."""
+    """Return the layer that applies a strategy with these options; the default one if they are invalid."""
     try:
         layer = strategy(**options).as_layer()
         option_names(layer)
@@ -129,7 +129,7 @@ def _options(source: object, names: list[str]) -> tuple[Option, ...]:
 
 
 def _is_closed(hint: object) -> bool:
-    """Whether it is a number, a switch or one of a few names: nothing that anybody keeps to himself."""
+    """Return True if the hint allows only numbers, booleans, enums and literals, which cannot hold a secret."""
     found = [typing.get_origin(each) or each for each in kinds(hint)]
     closed = (int, float, Enum, types.NoneType)
     return all(kind is typing.Literal or (isinstance(kind, type) and issubclass(kind, closed)) for kind in found)

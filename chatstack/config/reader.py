@@ -27,13 +27,13 @@ _CORE: dict[str, tuple[str, Callable[[str], object]]] = {
         lambda text: float(re.sub(r"\.(?=[a-z])", "", text.lower())),
     ),
 }
-"""What is no text, by its tag: how it is written, and what it stands for. The core schema of YAML 1.2, and the
-underscores of ``120_000``, which nobody means as text. What YAML 1.1 had beside it is text (``yes``, ``1:30``), and
-``017`` is seventeen."""
+"""Scalars other than text, by tag: the pattern, and the conversion. This is the core schema of YAML 1.2, plus
+underscores in integers (``120_000``). What only YAML 1.1 converts stays text (``yes``, ``1:30``), and ``017`` is
+seventeen, not octal."""
 
 
 class Reader(yaml.SafeLoader):
-    """Plain data, and no key twice: of two triggers, the reader would silently take the last."""
+    """A loader of plain data that refuses duplicate keys, of which PyYAML would silently take the last."""
 
     yaml_constructors: ClassVar[dict[str | None, Callable[..., Any]]] = {
         tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (f"{_TAG}str", f"{_TAG}seq", f"{_TAG}map", None)
@@ -48,7 +48,7 @@ class Reader(yaml.SafeLoader):
         node = super().compose_mapping_node(anchor)
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if any(key.value == "<<" or key.tag == f"{_TAG}merge" for key in keys):
-            # Merged tables of merged tables: a few lines of them take longer than anybody waits.
+            # A few lines of nested merges take exponential time.
             raise ConstructorError(None, None, "'<<' is not read here", node.start_mark)
         if twice := first_twice(key.value for key in keys):
             raise ConstructorError(None, None, twice, node.start_mark)

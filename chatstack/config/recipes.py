@@ -88,19 +88,19 @@ COUNTERS: Mapping[str, tuple[str, str]] = {
 STORES: Mapping[str, tuple[str, str]] = {"sqlite": ("chatstack.stores.sqlite", "SQLiteStore")}
 
 _MOST_LAYERS = 100
-"""No stack that is meant has so many, and each is tried when it is read."""
+"""Maximum number of layers: no real stack has so many, and each is made once while the config is read."""
 KEYS = ("provider", "memory", "layers", "trace_model_calls", "$schema")
-"""What a config has at its top; ``$schema`` is for editors."""
+"""The keys at the top of a config; ``$schema`` is for editors."""
 
 
 def from_config(
     config: Config | str | os.PathLike[str], provider: ChatClient | None = None, *, allowed: Allowed | None = None
 ) -> ChatStack:
-    """The recipe that a mapping, or a JSON, TOML or YAML file, describes: ``{"provider": {...}, "layers": [...]}``.
+    """Read the recipe from a mapping, or a JSON, TOML or YAML file: ``{"provider": {...}, "layers": [...]}``.
 
-    A ``provider`` that is passed takes the place of the one in the config. A config from outside is read with what it
-    is ``allowed`` to name; None is for one's own, which may name all that is installed. What a layer wants from a
-    container is left to ``build(resolve)``; everything else is checked here. Raises ``WiringError``, which says where:
+    A ``provider`` that is passed replaces the one in the config. Pass ``allowed`` for a config from outside, to limit
+    what it can name; the default, None, is for your own configs, which may name all that is installed. Services from a
+    container are left to ``build(resolve)``; everything else is checked here. Raises ``WiringError`` with the place:
     ``pipeline.toml: layers[2].max_context_tokens: ...``.
     """
     return read(config, provider, allowed=allowed).stack
@@ -108,7 +108,7 @@ def from_config(
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A stack that was read, from where, and for each of its layers the plugin that it is from, None if built in."""
+    """A stack read from a config, with its source, and for each layer the plugin's offer, None if built in."""
 
     where: str
     content: Config
@@ -123,7 +123,7 @@ def read(
     allowed: Allowed | None = None,
     describe: bool = False,
 ) -> Recipe:
-    """What ``from_config`` reads. With ``describe``, providers are only named, not made: that takes no SDK, no key."""
+    """Read a recipe for ``from_config``. With ``describe``, providers are named, not made: no SDK or key is needed."""
     if allowed is not None and not isinstance(allowed, Allowed):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WiringError(f"from_config: allowed is {kind_of(allowed)}; pass an Allowed(...)", parameter="allowed")
     where, content = opened(config)
@@ -164,7 +164,7 @@ def _homes(layers: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
 
 
 class _Builder:
-    """A stack that grows by one layer after the other, each tried when it comes."""
+    """A builder that adds one layer after the other to a stack, and makes each once to check it."""
 
     def __init__(self, services: Services, names: Names, stack: ChatStack) -> None:
         self.stack = stack
@@ -174,7 +174,7 @@ class _Builder:
         self._once: dict[str, str] = {}
 
     def add(self, entry: object, here: str) -> None:
-        """The recipe with one more layer inside."""
+        """Add one more layer, inside those before it. Raises ``WiringError``."""
         if not isinstance(entry, (str, Mapping)):
             raise WiringError(f"{here}: expected the name of a layer, or a table with 'use', got {kind_of(entry)}")
         read = entry_of({"use": entry} if isinstance(entry, str) else table(cast("object", entry), here), here)
@@ -200,8 +200,8 @@ class _Builder:
     def _checked(
         self, source: LayerSource, entry: Entry, layer: str, offer: plugins.Offer | None
     ) -> tuple[dict[str, object], dict[str, Option]]:
-        """The options as the type hints of the layer want them, or, of a strategy, those of the layer that applies it;
-        and all that there are."""
+        """Convert the options to the type hints of the layer or, for a strategy, also of the layer that applies it;
+        return them and all options known by name."""
         with told_at(f"{entry.here}.use", offer):
             known, is_open = {each.name: each for each in own_options(source)}, takes_any(source)
         own, checked = set(known), dict[str, object]()
@@ -235,9 +235,9 @@ class _Builder:
 def _try(
     spec: LayerSpec, provider: ChatClient, entry: Entry, offer: plugins.Offer | None, known: Mapping[str, Option]
 ) -> object:
-    """Make the layer once, around the provider alone, so that what it refuses is told with its place in the file.
+    """Make the layer once, around the provider alone, so that its errors get their place in the file.
 
-    Gives the layer, or what it would be made by, if the container has to give it something.
+    Returns the layer, or its source if the container has to give it something.
     """
     spelt = {name: entry.theirs.get(name, name) for name in (*known, *spec.options)}
     hidden = hidden_texts(spec.options, known)

@@ -1,8 +1,7 @@
-"""A JSON schema of configs, for editors that complete and check; made of the signatures of what a config can name.
+"""A JSON schema of configs, for completion and checks in editors, generated from the signatures of what they can name.
 
 ``chatstack schema`` prints it, with the names that installed plugins offer. It accepts what ``from_config`` accepts,
-save what a schema cannot say: that one value is to be less than another, that no two layers are given one name, that a
-number is none.
+and also what a schema cannot exclude: one value not less than another, two layers of one name, a number that is NaN.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from chatstack.stack.recipe import AT_MOST_ONE
 Schema: TypeAlias = dict[str, object]
 
 _SHOWN = 80
-"""Characters of a default that an editor shows."""
+"""Maximum length, in characters, of a default that the schema gives."""
 
 _NAME: Schema = {"type": ["string", "null"], "minLength": 1}
 
 
 def pipeline_schema(*, with_plugins: bool = False) -> Schema:
-    """The schema, with the names of the plugins that may be loaded if asked for; of those, the options are not known,
-    for nothing of them is imported."""
+    """Return the schema, ``with_plugins`` also with the names that plugins offer; as no plugin is imported, their
+    options are not known."""
     offered: Callable[[Sequence[str]], list[str]] = plugins.names if with_plugins else lambda _: []
     layers = {name: getattr(importlib.import_module(module), name) for name, module in LAYERS.items()}
     bare = [name for name in layers if not _required(options_of(layers[name])) and not needs_one_of(layers[name])]
@@ -74,7 +73,7 @@ def pipeline_schema(*, with_plugins: bool = False) -> Schema:
 
 
 def written(schema: Schema) -> str:
-    """The schema as the text of a file."""
+    """Return the schema as the text of a file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -92,14 +91,14 @@ def _other_spelling(name: str, layer: str, source: object) -> Schema:
 
 
 def _rules(layer: str, source: object) -> Schema:
-    """What a layer says of several of its options at once."""
+    """Return the constraints that concern several options of a layer."""
     twice = [{"not": {"required": [theirs, ours]}} for theirs, ours in OPTIONS.get(layer, {}).items()]
     one_of = [_has(each, {"not": {"type": "null"}}) for each in needs_one_of(source)]
     return {**({"allOf": twice} if twice else {}), **({"anyOf": one_of} if one_of else {})}
 
 
 def _at_most_one(name: str, source: object) -> Schema:
-    """Of some kinds a stack has one layer; of the others one that has no name of its own."""
+    """Return the rule that a stack has at most one such layer; for most kinds, at most one without a name."""
     named: Schema = _has("name", {"type": "string"})
     unnamed: Schema = {} if layer_kind(source) in AT_MOST_ONE else {"not": named}
     types = [_has("type", {"const": each}) for each, layer in TYPES.items() if layer == name]
@@ -108,7 +107,7 @@ def _at_most_one(name: str, source: object) -> Schema:
 
 
 def _provider(offered: Iterable[str]) -> Schema:
-    """A provider: each of ours with its own options, those of plugins with any that a provider can have."""
+    """Return the schema of a provider: built-in ones with their own options, those of plugins with all options."""
     made = {name: getattr(importlib.import_module(module), each) for name, (module, each) in PROVIDERS.items()}
     options = {name: _properties(provider_options(make), name_of(make)) for name, make in made.items()}
     foreign = [each for each in offered if each not in PROVIDERS]
@@ -120,7 +119,7 @@ def _provider(offered: Iterable[str]) -> Schema:
 
 
 def _memory() -> Schema:
-    """The memory: a scope where there is a store, and nowhere else."""
+    """Return the schema of the memory, which has a scope exactly if it has a store."""
     options = [each for each in service_options(ContextMemory) if each.name != "store"]
     return {
         **_table({"store": _or_null(_ref("store")), **_properties(options, "ContextMemory")}),
@@ -131,7 +130,7 @@ def _memory() -> Schema:
 
 
 def _named(built_in: Mapping[str, tuple[str, str]], offered: Iterable[str]) -> Schema:
-    """A name, or a table with ``use`` and options."""
+    """Return the schema of a name, or a table with ``use`` and options."""
     made = {name: getattr(importlib.import_module(module), each) for name, (module, each) in built_in.items()}
     options = {name: service_options(make) for name, make in made.items()}
     foreign = [each for each in offered if each not in built_in]
@@ -151,7 +150,7 @@ def _foreign(names: Sequence[str]) -> list[Schema]:
 
 
 def _properties(options: Iterable[Option], owner: str) -> Schema:
-    """The options that a config can hold, in every spelling."""
+    """Return the options that a config can hold, in every spelling."""
     found: Schema = {}
     other = {ours: theirs for theirs, ours in OPTIONS.get(owner, {}).items()}
     for option in options:
@@ -163,7 +162,7 @@ def _properties(options: Iterable[Option], owner: str) -> Schema:
 
 
 def _value(option: Option) -> Schema | None:
-    """What a config can say of an option; None if nothing."""
+    """Return the schema of an option's value; None if a config cannot hold it."""
     if option.form == "clients":
         return {"type": "array", "items": _ref("provider"), "minItems": 1}
     if option.form in ("counter", "client"):
@@ -182,7 +181,7 @@ def _value(option: Option) -> Schema | None:
 
 
 def _nothing(option: Option) -> Schema | None:
-    """How a config says that there is none of what only code, or a container, can give."""
+    """Return the schema of an option that only code or a container can set: tools, an empty value, or None."""
     if takes_none(option.hint):
         return {"type": "null"}
     if takes_tools(option):
@@ -208,9 +207,9 @@ def _required(options: Iterable[Option]) -> list[str]:
 
 
 def summary(source: object) -> str:
-    """The first sentence of what a class says about itself; "" if it says nothing."""
+    """Return the first sentence of a class's docstring; "" if it has none of its own."""
     doc = inspect.getdoc(source) or ""
-    if doc.startswith(f"{name_of(source)}("):  # what dataclasses make up
+    if doc.startswith(f"{name_of(source)}("):  # the generated docstring of a dataclass
         return ""
     paragraph = doc.partition("\n\n")[0].replace("``", "")
     sentence, dot, _ = " ".join(paragraph.split()).partition(". ")
@@ -235,7 +234,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def _has(name: str, schema: Schema) -> Schema:
-    """A table in which that is there, and is so."""
+    """Return the schema of a table that has this key, with a value of this schema."""
     return {"required": [name], "properties": {name: schema}}
 
 

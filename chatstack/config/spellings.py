@@ -22,26 +22,26 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
         "maxContextTokens": "max_context_tokens",
     },
 }
-"""Other names of options, by layer, and which of ours they stand for."""
+"""Other names of options, by layer, mapped to the names here."""
 
 
 class Entry(NamedTuple):
-    """The entry of a layer: its options by our names, and how the file spells those that it spells otherwise."""
+    """The entry of a layer: its options by their names here, and the file's spelling where that differs."""
 
     options: dict[str, object]
     theirs: Mapping[str, str]
     here: str
-    """Where the options stand."""
+    """The place of the options, for errors."""
 
     def place(self, option: str) -> str:
-        """Where that option stands, as the file has it."""
+        """Return the place of an option, in the file's spelling."""
         return f"{self.here}.{key_shown(self.theirs.get(option, option))}"
 
 
 def entry_of(content: Config, here: str) -> Entry:
-    """The entry of a layer as ``{"use": name, ...options}``; one that is spelt so already stays as it is.
+    """Normalize the entry of a layer to ``{"use": name, ...options}``.
 
-    Raises ``WiringError`` for an option that is there in both spellings.
+    Raises ``WiringError`` for an option that is given in both spellings.
     """
     layer = content.get("type")
     if "use" in content or not isinstance(layer, str) or layer not in TYPES:

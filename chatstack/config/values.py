@@ -1,4 +1,4 @@
-"""Values of a config: how one is checked against a type hint, and how one is shown in an error."""
+"""Values of a config: checking them against type hints, and showing them in errors."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from chatstack.errors import WiringError
 from chatstack.values.surrogates import lone_surrogate_in
 
 LARGEST = 2**63 - 1
-"""The largest whole number that an option can be, and the smallest without its sign."""
+"""The largest absolute value of an integer option."""
 
 Config: TypeAlias = Mapping[str, object]
 
 _VALUE_CHARS = 80
-"""How much of a value an error shows."""
+"""Maximum length, in characters, of a value shown in an error."""
 MESSAGE_CHARS = 400
-"""How much of what somebody else says about it: a layer, a reader."""
+"""Maximum length, in characters, of a message from a layer, a reader or a plugin quoted in an error."""
 _DATA = (bool, int, float, str, type(None))
 
 
 def converted(
     value: object, hint: object, here: str, *, layer: str = "", parameter: str = "", is_hidden: bool = False
 ) -> object:
-    """The value as a type hint wants it: lists as tuples where it says so, and no text for a number.
+    """Convert the value to a type hint: lists become tuples where it says so; text is not taken for a number.
 
-    Raises ``WiringError``, with the place of the very value that is wrong, and for text where code is wanted. One that
+    Raises ``WiringError`` with the place of the wrong value, also for data where an object is wanted. A value that
     ``is_hidden`` is not quoted.
     """
 
@@ -80,7 +80,7 @@ def converted(
 
 
 def _chosen(given: Config, choice: OneOf, here: str, *, layer: str, parameter: str) -> dict[str, object]:
-    """A table of which a layer takes one entry, each entry as its own hint wants it."""
+    """Convert a table of which a layer takes one entry, each entry to its own hint."""
     found: dict[str, object] = {}
     for key, each in table(given, here).items():
         place, called = f"{here}.{key_shown(key)}", f"{parameter}.{key}"
@@ -91,7 +91,7 @@ def _chosen(given: Config, choice: OneOf, here: str, *, layer: str, parameter: s
 
 
 def _number(value: object, hint: object) -> object:
-    """A number as the hint has it: 5.0 where a whole one is wanted, for JSON does not tell it from 5."""
+    """Convert a whole number between int and float as the hint wants it, as JSON does not distinguish 5.0 and 5."""
     wanted = kinds(hint)
     if isinstance(value, float) and value.is_integer() and int in wanted and float not in wanted:
         return int(value)
@@ -101,7 +101,7 @@ def _number(value: object, hint: object) -> object:
 
 
 def struct_in(hint: object) -> type[msgspec.Struct] | None:
-    """The kind of table that the hint names, if it names one."""
+    """Return the struct type that the hint names; None if it names none."""
     structs = [each for each in kinds(hint) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
     return structs[0] if structs else None
 
@@ -119,7 +119,7 @@ def _choices(hint: object) -> str:
 
 
 def _made(kind: type, value: object) -> object:
-    """For types that msgspec does not know: a path of text, and objects that are one already."""
+    """Convert to a type that msgspec does not know: text to a path; an instance is returned as it is."""
     if issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
     if isinstance(value, kind):
@@ -128,13 +128,13 @@ def _made(kind: type, value: object) -> object:
 
 
 def _value_hint(hint: object) -> object:
-    """What the values of a mapping are to be; None if the hint is no mapping's."""
+    """Return the hint for the values of a mapping; None if the hint is not a mapping."""
     found = [typing.get_args(each) for each in kinds(hint) if typing.get_origin(each) in (Mapping, dict)]
     return found[0][1] if len(found) == 1 and len(found[0]) == 2 else None
 
 
 def _is_data(value: object) -> bool:
-    """Whether it is what a file can hold, and says anything."""
+    """Return True if a file can hold the value, an empty list apart."""
     if isinstance(value, Mapping):
         return True
     if isinstance(value, list | tuple):
@@ -144,7 +144,7 @@ def _is_data(value: object) -> bool:
 
 
 def table(value: object, where: str) -> Config:
-    """The value, if it is a table whose keys are text. Raises ``WiringError``."""
+    """Return the value if it is a table whose keys are text. Raises ``WiringError``."""
     if not isinstance(value, Mapping):
         raise WiringError(f"{where}: expected a table of names and values, got {kind_of(value)}")
     for key in cast("Mapping[object, object]", value):
@@ -154,20 +154,20 @@ def table(value: object, where: str) -> Config:
 
 
 def check_keys(content: Config, known: Sequence[str], where: str) -> None:
-    """Refuse a key that is not among the known ones, with the nearest of them. Raises ``WiringError``."""
+    """Refuse an unknown key and suggest the nearest known one. Raises ``WiringError``."""
     for key in content:
         if key not in known:
             raise WiringError(f"{where}: unknown key {shown(key)}; {nearest_to(key, known)}", parameter=str(key))
 
 
 def kind_of(value: object) -> str:
-    """The type of a value, in words."""
+    """Return the type of a value in words."""
     name = type(value).__name__
     return "nothing" if value is None else f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
 
 
 class _Shortened(reprlib.Repr):
-    """A repr that looks only at what it shows, however large the value is."""
+    """A repr whose time and length are bounded, however large the value is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,32 +175,32 @@ class _Shortened(reprlib.Repr):
         self.maxstring = self.maxother = _VALUE_CHARS
 
     def repr_int(self, x: int, level: int) -> str:
-        """A number as it is, unless it is one that Python would refuse to write."""
+        """Return a number in full, unless it has so many digits that Python might refuse to write it."""
         return repr(x) if x.bit_length() <= 8 * _VALUE_CHARS else f"a number of {x.bit_length():,} bits"
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: its repr, in at most 80 characters."""
+    """Return a value as errors show it: its repr, in at most 80 characters."""
     return cut(_Shortened().repr(value))
 
 
 def key_shown(name: str) -> str:
-    """A key as it stands in the place of an error: as it is, unless a line could not hold it."""
+    """Return a key for the place of an error: as it is, unless it is not printable or too long."""
     return cut(name) if name.isprintable() else shown(name)
 
 
 def nearest_to(name: object, known: Iterable[str]) -> str:
-    """A hint for a misspelt name; what is no name, or far too long for one, is not compared."""
+    """Return a hint for a misspelt name; anything but text of up to 80 characters is not compared."""
     return nearest(name if isinstance(name, str) and len(name) <= _VALUE_CHARS else "", known)
 
 
 def cut(text: str, characters: int = _VALUE_CHARS) -> str:
-    """The text, or its beginning."""
+    """Cut the text to that many characters."""
     return text if len(text) <= characters else f"{text[: characters - 3]}..."
 
 
 def first_twice(names: Iterable[str]) -> str:
-    """What to say of the first name that comes twice; "" if none does."""
+    """Return an error text for the first duplicate name; "" if there is none."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -1,1 +1,1 @@
-"""What would be sent, how it may be edited, and the memory of what has been decided."""
+"""The context of a request, the edits that may be made to it, and the memory of decided edits."""

@@ -1,4 +1,4 @@
-"""Agreement: processes that share a store go by the same choices and artifacts."""
+"""Agreement: processes that share a store use the same choices and artifacts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chatstack.values.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The memory of a context layer together with its store. What a store gives is verified like any plan."""
+    """The memory of a context layer together with its store. Records from a store are verified like any plan."""
 
     memory: ContextMemory
     telemetry: Telemetry
@@ -30,19 +30,19 @@ class Agreement:
     async def recalled(
         self, place: str, seen: Recognised, context: Context, others: Callable[[], tuple[str, ...]]
     ) -> Chosen:
-        """The choice of the newest answer in this history that has one, here or in the store; ``context`` is as it
-        came in."""
+        """Return the choice of the newest answer in this history that has one, here or in the store; ``context`` is as
+        it came in."""
         known = self.memory.chosen(place, seen, others)
         shared = self.memory.shared
         if shared is None:
             return known
         asked = seen.conversation.asked
         before = asked.get(place, 0)
-        # What was asked for once is not asked for again: else every call would ask for the whole history.
+        # Links are looked up only once: else every call would look up the whole history.
         beyond = max(0, known.covers - 1, before)
         links, messages = list(seen.links[: seen.length]), seen.history.messages[: seen.length]
         answered = True
-        for who in (seen.who, *(() if before else others())):  # a branch may have got an id of its own
+        for who in (seen.who, *(() if before else others())):  # a branch may have an id of its own
             found = await shared.find(_owner(place, who), links, messages, beyond=beyond)
             self._say(found.problem)
             answered = answered and found.answered
@@ -56,7 +56,7 @@ class Agreement:
         return known
 
     async def share(self, bound: Bound, seen: Recognised, context: Context) -> None:
-        """Put a choice into the store; one that is there already holds from then on. ``context`` is as it came in."""
+        """Put a choice into the store; if there is one already, adopt that. ``context`` is as it came in."""
         if self.memory.shared is None:
             return
         there = await self.memory.shared.put(_owner(bound.place, bound.who), bound.link, bound.record, bound.messages)
@@ -65,7 +65,7 @@ class Agreement:
             self.memory.adopt(bound._replace(record=there.record), seen)
 
     async def artifact(self, subject: str, link: bytes, seen: Recognised) -> Message | None:
-        """The artifact about exactly that, here or in the store."""
+        """Return the artifact about exactly this subject, here or in the store; None if there is none."""
         known = self.memory.artifact(subject, link)
         if known is not None or self.memory.shared is None:
             return known
@@ -80,7 +80,7 @@ class Agreement:
         return made
 
     async def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised) -> Message:
-        """Keep an artifact; the one that holds from now on, as somebody else may have made another first."""
+        """Keep an artifact; return the one in force, as another process may have made one first."""
         known = self.memory.artifact(subject, link)
         if known is not None:
             return known

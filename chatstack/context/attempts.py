@@ -1,4 +1,4 @@
-"""Attempts at summaries: one at a time for each history, and none while it would only fail again."""
+"""Attempts at summaries: single flight for each history, with backoff after failures."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _HISTORY_RESTS_SECONDS = 15.0
 _LONGEST_SECONDS = 600.0
 _LONG_WAIT_SECONDS = 5.0
 _PATIENCE = 2
-"""So many callers in a row may give up before the history rests."""
+"""Number of callers in a row that give up before the history backs off."""
 _MOST_CLIENTS = 64
 _MOST_HISTORIES = 10_000
 
 
 class Leave(NamedTuple):
-    """Leave to try once; how it ended has to be told."""
+    """A permit for one attempt; its outcome must be reported by one of its methods."""
 
     account: _Account
     history_ticket: int
     client: Outage
     client_ticket: int
     close: Callable[[], None]
-    """Forget the account, if nothing is owed: it is as good as new."""
+    """Forget the account, unless usage is owed: it is as good as new."""
 
     def succeeded(self) -> None:
-        """There is a summary."""
+        """Report that there is a summary."""
         self.client.over(self.client_ticket)
         self.account.outage.over(self.history_ticket)
         self.account.given_up, self.account.was_told = 0, False
         self.close()
 
     def failed(self, *, is_outage: bool) -> float:
-        """There is none. How many seconds nobody tries again for this history."""
+        """Report a failure. Return the backoff of this history, in seconds."""
         if is_outage:
             self.client.failed(self.client_ticket)
         else:  # it did answer
@@ -51,10 +51,10 @@ class Leave(NamedTuple):
         return self.account.outage.failed(self.history_ticket)[0]
 
     def gave_up(self, waited_seconds: float) -> None:
-        """The caller was cancelled before anything was known: the next one may try.
+        """Report that the caller was cancelled before the outcome was known: the next one may try.
 
-        But not again and again, nor after a long wait: a client that takes longer than its callers wait would end every
-        one of their turns, and the next strategy never got its own.
+        After a long wait, or several cancelled callers in a row, the history backs off instead: a summary client slower
+        than its callers' timeouts would end every turn, and the next strategy would never run.
         """
         self.client.gave_up(self.client_ticket)
         self.account.given_up += 1
@@ -65,11 +65,11 @@ class Leave(NamedTuple):
 
 
 class SummaryAttempts:
-    """Who is writing a summary now, what has failed, and what was spent on it. Of a stack's layers all share one.
+    """The attempts at summaries: running ones, failures, and usage not yet reported. The layers of a stack share it.
 
-    A client that fails (no answer, no connection, too many requests) is left alone by every conversation, from five
-    seconds up to a minute; a history whose summary went wrong too, from fifteen seconds up to ten minutes. What was
-    spent where no answer could tell it is told with the next one. Bounded, oldest use out first.
+    A client that fails (no answer, no connection, too many requests) is not called by any conversation for five seconds
+    up to a minute; a history whose summary failed is not tried for fifteen seconds up to ten minutes. Usage that no
+    answer could report is reported with the next one. Bounded, least recently used out first.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -80,19 +80,19 @@ class SummaryAttempts:
         self._clients = Lru[int, tuple[object, Outage]](_MOST_CLIENTS)
         self._histories = Lru[tuple[str, _Place], _Account](_MOST_HISTORIES)
         self._owing = 0
-        """How many histories something is owed for."""
+        """Number of histories with usage not yet reported."""
 
     def alone(self, key: Hashable) -> AbstractAsyncContextManager[None]:
-        """Wait until nobody else summarizes that; what they decided should be looked up then."""
+        """Wait until no other call summarizes this subject; look up its result then."""
         return self._turnstile.alone(key)
 
     def rests(self, client: ChatClient, owner: str, opened: Opened, clock: Callable[[], float]) -> bool:
-        """Whether nobody may try for this history now."""
+        """Return True while this history or the client backs off after a failure."""
         account = self._account(owner, opened)
         return (account is not None and account.outage.rests) or self._of_client(client, clock).rests
 
     def leave(self, client: ChatClient, owner: str, opened: Opened, clock: Callable[[], float]) -> Leave | None:
-        """Leave to ask this client about this history, or None while one of them rests after a failure."""
+        """Return a permit to call this client for this history; None while one of them backs off after a failure."""
         account, of_client = self._opened_account(owner, opened, clock), self._of_client(client, clock)
         mine = account.outage.ticket()
         if mine is None:
@@ -111,18 +111,18 @@ class SummaryAttempts:
         return Leave(account, mine, of_client, its, close)
 
     def was_told(self, owner: str, opened: Opened) -> bool:
-        """Whether somebody has told that there is no summary of this history."""
+        """Return True if it was already warned of that there is no summary of this history."""
         account = self._account(owner, opened)
         return account is not None and account.was_told
 
     def is_news(self, owner: str, opened: Opened, clock: Callable[[], float]) -> bool:
-        """Whether nobody has told yet that there is no summary of this history."""
+        """Return True if it was not yet warned of that there is no summary of this history; marks it as warned of."""
         account = self._opened_account(owner, opened, clock)
         was_told, account.was_told = account.was_told, True
         return not was_told
 
     def owe(self, owner: str, opened: Opened, usage: Usage, clock: Callable[[], float]) -> None:
-        """Keep what was spent on a call that nobody answered."""
+        """Keep the usage of summaries for a call without an answer."""
         if usage != Usage():
             account = self._opened_account(owner, opened, clock)
             with self._lock:
@@ -130,8 +130,8 @@ class SummaryAttempts:
                 account.owed += usage
 
     def settle(self, owner: str, opened: Opened) -> Usage:
-        """What is owed for this history; from now on nothing is."""
-        account = self._account(owner, opened) if self._owing else None  # mostly nothing is, and nobody need look
+        """Take the usage that is owed for this history."""
+        account = self._account(owner, opened) if self._owing else None  # mostly nothing is: skip the lookup
         if account is None:
             return Usage()
         with self._lock:
@@ -144,15 +144,15 @@ class SummaryAttempts:
         with self._lock:
             known = self._clients.get(id(provider))
             if known is None:
-                # With the provider itself: as long as it is kept here, its id is nobody else's.
+                # A reference to the provider, so that its id is not used again as long as it is a key here.
                 known = (provider, Outage(_CLIENT_RESTS_SECONDS, clock))
                 self._clients.put(id(provider), known)
             return known[1]
 
     def _account(self, owner: str, opened: Opened) -> _Account | None:
-        """What is known of this history, or of a beginning of it. It is kept under the model's latest message: what
-        follows may be a reminder that does not come again."""
-        if not self._histories:  # nothing has ever gone wrong, so no digest is needed
+        """Return the account of this history, or of a beginning of it. Without a conversation id, it is kept under the
+        model's latest message, as what follows may be a reminder that does not come again."""
+        if not self._histories:  # nothing has failed, so no digest is needed
             return None
         places = _places(opened)
         with self._lock:
@@ -176,7 +176,7 @@ class SummaryAttempts:
 
 
 class _Account:
-    """What is known of attempts for one history."""
+    """The state of attempts for one history."""
 
     __slots__ = ("given_up", "outage", "owed", "was_told")
 
@@ -184,7 +184,7 @@ class _Account:
         self.outage = outage
         self.owed = Usage()
         self.given_up = 0
-        """How many callers in a row did not wait for a summary."""
+        """Number of callers in a row that gave up waiting for a summary."""
         self.was_told = False
 
 
@@ -192,7 +192,7 @@ _Place: TypeAlias = tuple[str | None, bytes]
 
 
 def _places(opened: Opened) -> list[_Place]:
-    """Where a history may be known from: by its id and how it began, or by its beginnings, the longest first."""
+    """Return the keys under which a history may be kept: id and first message, or its beginnings, longest first."""
     seen, conversation_id = opened.seen, opened.context.request.conversation_id
     if not seen.length:
         return [(conversation_id, b"")]

@@ -20,7 +20,7 @@ from chatstack.values.responses import ChatUpdate
 @dataclass(frozen=True, slots=True)
 class Binding:
     """The own past of conversations, as one context layer knows it. ``owner`` names the layer's options, ``place`` its
-    place in the recipe: choices are kept under the place, whatever the options."""
+    place in the recipe: choices are kept under the place, independently of the options."""
 
     memory: ContextMemory
     agreement: Agreement
@@ -29,7 +29,7 @@ class Binding:
     place: str
 
     async def in_force(self, opened: Opened) -> Reached:
-        """The edits in force for this history, and for how many of its messages these are known to be all."""
+        """Return the edits in force for this history, and up to how many messages they are known to be complete."""
         seen, place = opened.seen, self.place_of(opened)
         reached = seen.conversation.reached.get(self.terms(opened))
         if reached is not None and reached.length > seen.length:
@@ -41,14 +41,14 @@ class Binding:
             chosen = await self.agreement.recalled(place, seen, opened.context, lambda: self._other_names(opened))
         known = Reached(max(0, chosen.covers - 1), chosen.record)
         if reached is not None:
-            # The answer to that very request binds what came of it: then nothing is newer, and what it waits on holds.
+            # A choice bound by the answer to that very request is no news: then the wait that was kept still holds.
             is_its_own = chosen.record is reached.record and chosen.covers == reached.length + 1
             if chosen.covers <= reached.length or is_its_own:
                 return reached
         return known
 
     def reach(self, opened: Opened, scale: float) -> None:
-        """Remember how far this history has been gone through, what came of it, and by what scale it was weighed."""
+        """Remember how far this history has been processed, the resulting edits, and the scale of its sizes."""
         if opened.seen.length and not opened.is_pending:
             reached = Reached(opened.seen.length, opened.replayed, opened.wait, scale)
             opened.reached = (self.terms(opened), reached)
@@ -75,18 +75,18 @@ class Binding:
             await self.agreement.share(each, opened.seen, opened.context)
 
     def place_of(self, opened: Opened) -> str:
-        """The name that choices are kept under, beside the conversation."""
+        """Return the key of choices beside the conversation: the layer's place and the model."""
         return f"{self.place}:{opened.model}"
 
     def terms(self, opened: Opened) -> int:
-        """A hash of everything that a plan depends on, beside the history."""
+        """Return a hash of everything that a plan depends on, beside the history."""
         context = opened.context
-        # What came edited by a layer outside was weighed as that.
+        # A request edited by a layer outside has its sizes after that edit.
         sizes = (opened.limit, context.reserved_tokens, context.fixed_tokens)
         return hash((self.owner, opened.model, sizes, opened.is_by_original))
 
     def _other_names(self, opened: Opened) -> tuple[str, ...]:
-        """Further names of a conversation that has an id: a branch of it may go on without, or with another one."""
+        """Return further names of a conversation that has an id: a branch may go on without one, or with another."""
         request = opened.context.request
         if request.conversation_id is None:
             return ()
@@ -94,7 +94,7 @@ class Binding:
 
 
 class ThenShared:
-    """The same answer; at its end, the choices bound to it go into the store, before the caller can ask for more."""
+    """The same stream; at its end, the choices bound to its answer are put into the store, before the next call."""
 
     def __init__(self, stream: ChatStream, share: Callable[[], Awaitable[None]]) -> None:
         self._stream = stream

@@ -17,7 +17,7 @@ from chatstack.values.messages import Message
 def carried_out(
     record: Record | None, context: Context, opened: Opened, *, owner: str, counter: TokenCounter
 ) -> Context | None:
-    """The context with these edits; None if they are not about such messages."""
+    """Return the context with these edits; None if they do not fit its messages."""
     if record is None:
         return context
     seen = opened.seen
@@ -38,7 +38,7 @@ def carried_out(
 def keep_carried(
     made: Made, opened: Opened, *, owner: str, counter: TokenCounter, size_of: Callable[[Message], int]
 ) -> Carried:
-    """Keep a record with its edited messages, so that later calls make and count none of them anew."""
+    """Keep a record with its edited messages, so that later calls neither make nor count them again."""
     seen, record = opened.seen, made.record
     sums = seen.history.sums(max(record.reach, 1), counter, size_of)
     carried = Carried(record, made.edited, record.saved(sums, size_of, made.edited))
@@ -47,7 +47,7 @@ def keep_carried(
 
 
 def with_edits(context: Context, carried: Carried, positions: range) -> Context:
-    """The context with these edits, where its history stands in one piece, and is all that was sized."""
+    """Return the context with these edits, for a history in one piece whose sizes are those of its messages."""
     record, messages = carried.record, context.messages
 
     def origins() -> list[int | None]:

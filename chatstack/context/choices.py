@@ -18,7 +18,7 @@ class Choice(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A choice and what it is kept under; ``messages`` are the request, as far as it may come again, and its answer."""
+    """A choice and its key; ``messages`` are the part of the request that may come again, and its answer."""
 
     place: str
     who: str
@@ -28,8 +28,8 @@ class Bound(NamedTuple):
 
 
 def lengths_before_answer(messages: tuple[Message, ...], length: int, record: Record) -> range:
-    """How many messages of a request may come again before its answer: all of them, or all but what the user's side
-    said last."""
+    """Return the numbers of messages that may precede the answer when the history comes again: all of the request, or
+    all but its last user messages, as reminders may not be repeated."""
     least = length
     while length - least < _LATEST_REMINDERS and least - 1 >= max(1, record.reach):
         if messages[least - 1].role != "user":

@@ -57,7 +57,7 @@ class ClearToolResults(Strategy):
     it is known and the edit gets below it, or a cold cache leaves no choice, or makes it cheap. Never cleared: what the
     model has not seen yet, errors, pinned messages, the latest user message, open units, and what is smaller than its
     placeholder.
-    Source: seed ``xpert-context-editing``; Anthropic's ``clear_tool_uses``.
+    Source: Xpert's context editing; Anthropic's ``clear_tool_uses``.
     """
 
     _: KW_ONLY

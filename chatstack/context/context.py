@@ -17,19 +17,19 @@ from chatstack.values.requests import ChatRequest
 
 
 class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
-    """What a request would send: its messages with their sizes in tokens, and what goes along with them.
+    """The content of a request with its sizes in tokens, as a strategy sees it.
 
-    ``fixed_tokens`` are the instructions and the tool schemas, ``reserved_tokens`` the room for the answer that counts:
-    the caller's ``max_tokens``. ``default_reserve_tokens`` is what the provider keeps for an answer that nobody
-    bounded; it counts only ``against_window``.
-    ``messages_tokens`` is the sum of ``sizes``. All of these are counted; what providers reported for requests like
-    this one says that the input will be ``scale`` times that, as far as this very conversation tells. What others tell
-    is ``expected_scale``: for warnings and metrics, never for a decision. ``size_of`` counts a message, once.
+    ``fixed_tokens`` are the instructions and the tool schemas, ``reserved_tokens`` the room reserved for the answer:
+    the caller's ``max_tokens``. ``default_reserve_tokens`` is the provider's default reserve for an answer without such
+    a bound; it counts only ``against_window``.
+    ``messages_tokens`` is the sum of ``sizes``. All of these are counted; according to the provider's reports for this
+    conversation, the real input is ``scale`` times that. ``expected_scale`` is the further factor that other
+    conversations suggest: for warnings and metrics, never for a decision. ``size_of`` counts a message, once.
     ``is_unstable``: the history keeps coming with another beginning, so that an edit cannot be made once and kept.
     ``is_cold``: the provider has hardly anything of it in its cache, so that an edit costs nothing there.
-    ``window_tokens`` is what fits into the model's context, None where nobody knows. ``left_out`` are the positions of
-    messages that a layer further in takes out already: they, ``left_out_tokens``, are not in ``messages_tokens``, and
-    no edit of them helps.
+    ``window_tokens`` is the model's context window, None if it is not known. ``left_out`` are the positions of messages
+    that a layer further in takes out already: their ``left_out_tokens`` are not in ``messages_tokens``, and editing
+    them saves nothing.
     """
 
     request: ChatRequest
@@ -52,7 +52,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def of(
         cls, request: ChatRequest, *, fixed_tokens: int, size_of: Callable[[Message], int], reserved_tokens: int = 0
     ) -> Context:
-        """The context of a request as it came in."""
+        """Make the context of a request as it came in."""
         return cls(
             request=request,
             messages=request.messages,
@@ -64,28 +64,28 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @property
     def input_tokens(self) -> int:
-        """What is counted of the input: messages, instructions and tool schemas, before ``scale``."""
+        """The counted input: messages, instructions and tool schemas, before ``scale``."""
         return self.fixed_tokens + self.messages_tokens
 
     @property
     def tokens(self) -> int:
-        """The size of all of it, the room for the answer included, as it will be."""
+        """The total size, with ``scale`` applied and the room for the answer included."""
         return self.reserved_tokens + self._as_will_be(self.input_tokens)
 
     def as_expected(self) -> Context:
-        """The context as large as reports of other conversations let expect; this one where it has its own."""
+        """Return the context with ``expected_scale`` applied, as reports of other conversations suggest."""
         if self.expected_scale == 1.0:
             return self
         return msgspec.structs.replace(self, scale=self.scale * self.expected_scale, expected_scale=1.0)
 
     @property
     def size_told(self) -> str:
-        """The size in words, with the part of it that is room for the answer."""
+        """The size in words, with the part that is reserved for the answer."""
         return f"{self.tokens:,} tokens{self.reserve_told}"
 
     @property
     def reserve_told(self) -> str:
-        """What to say behind a size of the part that is room for the answer; "" where there is none."""
+        """The words on the reserve for the answer that follow a size; "" without a reserve."""
         if not self.reserved_tokens:
             return ""
         whose = "the provider's default" if self.default_reserve_tokens else "max_tokens"
@@ -98,12 +98,12 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def items(self) -> int:
-        """How many items its messages are: messages, tool calls and tool results."""
+        """The number of items in its messages: messages, tool calls and tool results."""
         return sum(map(items_in, self.messages))
 
     @cached_property
     def origins(self) -> Sequence[int | None]:
-        """For each message at which position it came in; None for one that a layer put in."""
+        """The position at which each message came in; None for one that a layer inserted."""
         return range(len(self.messages)) if self.find_origins is None else self.find_origins()
 
     @cached_property
@@ -118,9 +118,9 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def latest_assistant(self) -> int:
-        """The position of the latest answer of the model; -1 if there is none. What follows the model has not seen.
+        """The position of the model's latest answer; -1 if there is none. The model has not seen what follows it.
 
-        A summary is a layer's message, and no answer.
+        A summary is a layer's message, not an answer.
         """
         messages = self.messages
         backwards = range(len(messages) - 1, -1, -1)
@@ -133,23 +133,23 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @property
     def is_edited(self) -> bool:
-        """Whether it differs from what came in."""
+        """True if its messages differ from those of the request."""
         return self.messages is not self.request.messages
 
     def fewer_than(self, came: Context) -> int:
-        """How many tokens fewer its layer sends than it got, as they will be; ``came`` is what it got."""
+        """Return how many tokens fewer, scaled, its layer sends than it got; ``came`` is the context that it got."""
         sent = self.input_tokens + self.left_out_tokens
         return max(0, self._as_will_be(came.input_tokens) - self._as_will_be(sent))
 
     def _as_will_be(self, counted: int) -> int:
-        # Rounded up, but not for what floats add: a scale was made by dividing by this very count.
+        # Rounded up, tolerating float errors: a scale was made by dividing by this very count.
         return math.ceil(counted * self.scale - 1e-6)
 
     def against_window(self, window: int | None = None) -> Context:
-        """The context as it counts against the model's own window, where the provider's default reserve needs room; of
-        a window that is known, half at most, or a small one would have no room for any request.
+        """Return the context with the provider's default reserve, as it counts against the model's window. The reserve
+        is capped at half of a known window: a small one would have no room for any request.
 
-        A limit that somebody wrote is about what they asked for, and never about a reserve that nobody asked for.
+        A limit that the user has set covers only what the user asked for, so it never includes the default reserve.
         """
         if not self.default_reserve_tokens:
             return self
@@ -157,7 +157,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return msgspec.structs.replace(self, reserved_tokens=reserved)
 
     def after(self, plan: Plan) -> Context:
-        """The context as it is after an edit; only what is new is counted. Asked again, the same one."""
+        """Return the context after an edit; only new messages are counted. The result for the last plan is cached."""
         known = self.__dict__.get("_after")
         if known is not None and known[0] is plan:
             return cast("Context", known[1])
@@ -179,5 +179,5 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return after
 
     def to_send(self) -> ChatRequest:
-        """The request with the messages of this context."""
+        """Return the request with the messages of this context."""
         return self.request.but(messages=self.messages) if self.is_edited else self.request

@@ -32,33 +32,32 @@ class LastAnswer(NamedTuple):
 
 
 class LastReport(NamedTuple):
-    """The size that was reported for a request of that many messages."""
+    """The reported size of a request of ``length`` messages."""
 
     length: int
     anchor: Anchor
 
 
 class Chosen:
-    """A choice as found for a history, kept with it so that the next call need not look for it again."""
+    """The cached result of a search for a history's choice."""
 
     __slots__ = ("covers", "edition", "length", "record")
 
     def __init__(self, record: Record | None, covers: int, length: int, edition: int) -> None:
         self.record = record
         self.covers = covers
-        """The choice is bound to the answer that is the last of that many messages; 0 if there is none."""
+        """Number of messages up to the answer that the choice is bound to, inclusive; 0 if there is no choice."""
         self.length = length
-        """The length of the history when it was looked for."""
+        """Length of the history at the search."""
         self.edition = edition
-        """The memory's edition at that time; another one means that such a history has got a choice since."""
+        """The memory's edition at the search; a newer one means that such a history has got a choice since."""
 
 
 NOTHING_CHOSEN = Chosen(None, 0, 0, -1)
 
 
 class Carried(NamedTuple):
-    """A record as it was carried out last: the edited messages by position, and by how many tokens, as counted, it
-    makes the history smaller."""
+    """A record as it was carried out last: the edited messages by position, and the counted tokens that it saves."""
 
     record: Record
     edited: Mapping[int, Message]
@@ -66,22 +65,22 @@ class Carried(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A look in vain: where the user's latest word stood, and the sizes of the context then."""
+    """A search for an edit that found none: the position of the latest user message, and the sizes of the context."""
 
     latest_user: int
     sizes: tuple[int, ...]
 
     def goes_on(self, latest_user: int, sizes: tuple[int, ...]) -> bool:
-        """The layer need not look again: the user has not spoken, and none of the sizes has grown by a 32nd. A context
-        that has shrunk is another."""
+        """Return True if the layer need not search again: there is no new user message, and no size has grown by more
+        than a 32nd, or shrunk."""
         return latest_user == self.latest_user and all(
             before <= now <= before + before // _PATIENCE for before, now in zip(self.sizes, sizes, strict=True)
         )
 
 
 class Reached(NamedTuple):
-    """How far a pure strategy has been run over a history, the edits that it came to, and what it waits on: nothing
-    need be run twice. ``scale`` is that of the context then."""
+    """The progress of a pure strategy over a history: the length up to which it was run, the resulting edits, and its
+    wait, so that nothing is run twice. ``scale`` is that of the context then."""
 
     length: int
     record: Record | None
@@ -93,7 +92,7 @@ NOTHING_KNOWN = Reached(0, None)
 
 
 class Conversation:
-    """The state of one conversation: of those that have the same history so far, the one of that id, or that head."""
+    """The state of one conversation, told by its id or head from others with the same history so far."""
 
     __slots__ = (
         "answered",
@@ -118,30 +117,31 @@ class Conversation:
         self.reached: dict[int, Reached] = {}
         self.reports: dict[int, LastReport] = {}
         self.reports_before: dict[int, LastReport] = {}
-        """The latest reports of the provider, by what they belong to beside the history, and those before them."""
+        """The last two reports of the provider, by a hash of what they depend on beside the history."""
         self.answered: LastAnswer | None = None
         self.answered_before: LastAnswer | None = None
         self.left_out: tuple[Record, Record | None, int] | None = None
-        """What a layer further in has left out, on top of which edits further out, and how many tokens less that is."""
+        """The record of a layer further in that leaves messages out, the outer edits that it is combined with, and the
+        tokens that it saves."""
         self.asked: dict[str, int] = {}
-        """For how many of its messages a store has been asked, by layer."""
+        """Number of its messages that were looked up in the store, by layer."""
 
     def last_answer(self, length: int) -> LastAnswer | None:
-        """Return what is known of the last answer to a request of fewer messages.
+        """Return the last known answer to a request of fewer messages.
 
-        The very same request tells nothing: another conversation may have made it. So it is with a report.
+        The answer to the very same request is skipped, as another conversation may have made that request.
         """
         found = (self.answered, self.answered_before)
         return next((each for each in found if each is not None and each.length < length), None)
 
     def last_report(self, terms: int, length: int) -> LastReport | None:
-        """Return the last size reported for a request of fewer messages under these terms: a hash of what it depends on
-        beside the messages."""
+        """Return the last report for a request of fewer messages under these terms, a hash of what it depends on beside
+        the messages. The report of the very same request is skipped, as another conversation may have made it."""
         found = (self.reports.get(terms), self.reports_before.get(terms))
         return next((each for each in found if each is not None and each.length < length), None)
 
     def keep_answer(self, answer: LastAnswer) -> None:
-        """Keep what is known of an answer; one that comes late does not take the place of a later one."""
+        """Keep an answer, unless one to a longer request is known: answers may come out of order."""
         known = self.answered
         if known is not None and known.length > answer.length:
             return
@@ -150,7 +150,7 @@ class Conversation:
         self.answered = answer
 
     def keep_report(self, terms: int, report: LastReport) -> None:
-        """Keep a report; one that comes late does not take the place of a later request's."""
+        """Keep a report, unless one of a longer request is known: reports may come out of order."""
         known = self.reports.get(terms)
         if known is not None and known.length > report.length:
             return
@@ -159,7 +159,7 @@ class Conversation:
         put_term(self.reports, terms, report)
 
     def keep_reached(self, terms: int, reached: Reached) -> None:
-        """Keep how far a strategy has been run; what comes late does not take the place of what is later."""
+        """Keep the progress of a strategy, unless it is known to be further."""
         known = self.reached.get(terms)
         if known is None or known.length <= reached.length:
             put_term(self.reached, terms, reached)

@@ -1,8 +1,9 @@
-"""Digests: how a history is recognised in another process, or when it was forgotten here.
+"""Digests, by which a history is recognised in another process, or after it was forgotten here.
 
-Two kinds. The *exact* one stands for a message as it is on the wire. The *soft* one stands for what callers keep of a
-message when they send it again: white space folded and arguments as JSON values, without ids, reasoning and provider
-fields. Chains of soft digests tell whether a history holds an answer; exact ones tell what a summary is about.
+There are two kinds. The *exact* digest covers a message as it is on the wire. The *soft* digest covers what callers
+keep of a message when they send it again: white space folded and arguments as JSON values, without ids, reasoning and
+provider fields. Hash chains of soft digests identify the beginnings of a history; exact ones identify the messages that
+a summary covers.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from chatstack.values.parts import ProviderItem, Reasoning, Text, ToolCall, Tool
 
 _SIZE = 16
 _LONGEST_ARGUMENTS = 100_000
-"""Characters; longer arguments are compared as text."""
+"""Maximum length, in characters, of arguments that are parsed; longer ones are compared as text."""
 _pack = msgspec.msgpack.Encoder().encode
 _pack_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
 _read_json = msgspec.json.Decoder().decode
 _blake2b = hashlib.blake2b
 _LEFT_OUT_OF_ANSWERS = (Reasoning, ProviderItem)
 _BLANKS = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
-"""What ``str.split`` parts at in ASCII, beside the space."""
+"""The ASCII characters at which ``str.split`` splits, beside the space."""
 _DIGITS = re.compile(r"\d+")
 
 
 def written(value: object) -> bytes:
-    """A value as bytes, the same ones in every process; also where text in it contains a lone surrogate."""
+    """Serialize a value to bytes, the same in every process; text may contain a lone surrogate."""
     try:
         return _pack(value)
     except UnicodeEncodeError:
@@ -40,9 +41,9 @@ def written(value: object) -> bytes:
 
 
 def digest(message: Message) -> bytes:
-    """A digest of what the message is on the wire, and of its pin; worked out once per object, and kept on it.
+    """Return a digest of the message on the wire, and of its pin; computed once per object, and cached on it.
 
-    A message that is pinned later is another one: what was decided about it before must not be replayed.
+    The pin is included so that decisions about a message are not replayed once it is pinned.
     """
     known = message.__dict__.get("_digest")
     if known is not None:
@@ -55,9 +56,9 @@ def digest(message: Message) -> bytes:
 
 
 def soft_digest(message: Message) -> bytes:
-    """A digest of what a caller keeps of a message; worked out once per object, and kept on it.
+    """Return a digest of what a caller keeps of a message; computed once per object, and cached on it.
 
-    Answers come back with their white space stripped, their arguments encoded anew, their reasoning and ids left out.
+    Callers may send answers back with stripped white space, arguments encoded anew, and no reasoning or ids.
     """
     known = message.__dict__.get("_soft")
     if known is not None:
@@ -88,7 +89,7 @@ def soft_digest(message: Message) -> bytes:
 
 
 def _values_of(arguments: str) -> bytes | str:
-    """The arguments of a call as bytes that depend on their values alone; the text itself if it is no JSON."""
+    """Return the arguments of a call as bytes that depend on their values only; the text itself if it is no JSON."""
     if len(arguments) > _LONGEST_ARGUMENTS:
         return arguments
     try:
@@ -109,8 +110,8 @@ def _folded(text: str) -> str:
 
 
 def head_digest(systems: tuple[Message, ...], instructions: str | None) -> bytes:
-    """A digest of what stands above a conversation: its system messages and instructions. Folds white space and
-    numbers, so that a date or a time there does not make another conversation of it on every call."""
+    """Return a digest of a conversation's head: its system messages and instructions. White space and numbers are
+    folded, so that a date or a time there does not make a new conversation on every call."""
     texts = [message.text for message in systems]
     if instructions:
         texts.append(instructions)
@@ -119,15 +120,15 @@ def head_digest(systems: tuple[Message, ...], instructions: str | None) -> bytes
 
 
 def first_link(key: bytes) -> bytes:
-    """The beginning of a hash chain; a ``key`` makes digests that say nothing to whoever has not got it."""
+    """Return the start of a hash chain; with a ``key``, only its holders can compute the digests."""
     return _blake2b(b"", digest_size=_SIZE, key=key).digest()
 
 
 def next_link(link: bytes, message: Message, key: bytes) -> bytes:
-    """The link that stands for all messages up to this one, compared softly, and for nothing else."""
+    """Return the next link of a hash chain: the prefix hash of all messages up to this one, by soft digests."""
     return _blake2b(link + soft_digest(message), digest_size=_SIZE, key=key).digest()
 
 
 def subject_digest(messages: tuple[Message, ...]) -> bytes:
-    """A digest of exactly these messages, in this order."""
+    """Return a digest of exactly these messages, in this order."""
     return _blake2b(b"".join(map(digest, messages)), digest_size=_SIZE).digest()

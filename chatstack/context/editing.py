@@ -1,4 +1,4 @@
-"""Editing: what was decided for a request is replayed, and a strategy's plan checked and applied."""
+"""Editing: replay the edits decided for a history, then check and apply a strategy's plan."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from chatstack.values.responses import ChatResponse
 
 @dataclass(frozen=True, slots=True)
 class ContextEditing:
-    """The work of every context layer around its strategy. ``owner`` names the layer's options, ``place`` its version
-    and its place in the recipe: choices are kept under it, whatever the options. ``layer`` is what errors call it.
-    ``by_original`` recognises messages that came edited by what they were before, so that an edit further out leaves
-    standing what was decided here."""
+    """The part of a context layer that does not depend on its strategy. ``owner`` names the layer's options, ``place``
+    its version and its place in the recipe: choices are kept under it, independently of the options. ``layer`` is its
+    name in errors. With ``by_original``, edited messages are recognised by their originals, so that decisions made here
+    hold in spite of edits further out."""
 
     memory: ContextMemory
     telemetry: Telemetry
@@ -76,7 +76,7 @@ class ContextEditing:
         calibration: Calibration,
         by_original: bool = False,
     ) -> ContextEditing:
-        """That of a layer around this client; ``options`` is the layer, or its strategy, whose options count."""
+        """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options."""
         info = provider_info(inner)
         reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
         layer, owner = type(options).__name__, f"{options_key(options)},{options_key(counter)}"
@@ -103,15 +103,15 @@ class ContextEditing:
         object.__setattr__(self, "reports", Reports(self.memory, self.calibration, counter, self.owner))
 
     async def replay(self, opened: Opened) -> Context:
-        """The context with what was decided for its history, or for a beginning of it."""
+        """Return the context with the edits decided for its history, or for a beginning of it."""
         context, seen = opened.context, opened.seen
         if seen.is_unstable and not is_compacted():
-            if self.memory.raise_level("prefix_unstable", opened.who, 1):  # by whichever layer sees it first
+            if self.memory.raise_level("prefix_unstable", opened.who, 1):  # shared by all layers: one warns
                 say_unstable(self.telemetry, seen.length)
             context = msgspec.structs.replace(context, is_unstable=True)
         if seen.length:
             opened.know(await self.binding.in_force(opened))
-            # What was not the latest word of the user when this was decided may be now: what followed may be gone.
+            # If later messages are gone, an edited one may be the latest user message, which must stay.
             if opened.replayed is not None and seen.history.latest_user in opened.replayed.touched:
                 opened.know(NOTHING_KNOWN)
             edited = self._carried_out(opened.replayed, context, opened)
@@ -123,12 +123,12 @@ class ContextEditing:
         return self.reports.corrected(opened, context)
 
     async def decided(self, opened: Opened) -> Record | None:
-        """The edits in force here for a history that another layer has opened."""
+        """Return this layer's edits in force for a history that another layer has opened."""
         return (await self.binding.in_force(Opened(opened.context, opened.seen, opened.model))).record
 
     def edit(self, policy: Policy, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
-        """The context after what a strategy plans for it; first, what it would have planned for those requests that
-        the history tells of and nobody here remembers."""
+        """Return the context after a strategy's plan. Before that, the plans for earlier requests of the history that
+        are not remembered here are reconstructed."""
         seen = opened.seen
         if context.is_unstable or opened.since >= seen.history.latest_assistant or opened.is_by_original:
             return self._edited_now(policy, context, opened, span)
@@ -152,7 +152,7 @@ class ContextEditing:
 
     def _edited_now(self, policy: Policy, context: Context, opened: Opened, span: Span | None) -> Context:
         if _is_waiting(policy, context, opened):
-            return context  # planning looks at the whole history: not again for every message that comes
+            return context  # planning reads the whole history: do not repeat it for every new message
         opened.has_looked = True
         after = self.apply(policy.plan(context), context, opened, span=span)
         sizes = policy.waits_on(context) if after is context else None
@@ -169,7 +169,7 @@ class ContextEditing:
         reason: str,
         span: Span | None = None,
     ) -> Context:
-        """The context as it came, after these edits; as it came, if they do not pass the verifier."""
+        """Return the context as it came, after these edits; without them if they do not pass the verifier."""
         seen = opened.seen
         edited = record.edited(came.messages, seen.positions)
         if edited is None:
@@ -178,7 +178,7 @@ class ContextEditing:
         return self.apply(msgspec.structs.replace(plan, strategy=strategy, reason=reason), came, opened, span=span)
 
     def as_it_came(self, context: Context, opened: Opened) -> Context:
-        """A context with no edits of this layer, weighed as the one with them."""
+        """Return the context without this layer's edits, scaled as the one with them."""
         return msgspec.structs.replace(
             context,
             request=opened.context.request,
@@ -188,21 +188,21 @@ class ContextEditing:
         )
 
     def past_of(self, came: Context, opened: Opened, policy: Policy) -> Reconstruction:
-        """The requests that a history tells of."""
+        """Return the reconstruction of a history's earlier requests."""
         carried = opened.seen.conversation.carried.get(self.owner)
         return Reconstruction(
             came, opened.seen, self.counter, policy, by_original=opened.is_by_original, carried=carried
         )
 
     def carried_out(self, record: Record | None, came: Context, opened: Opened) -> Context:
-        """The context as it came, with these edits."""
+        """Return the context as it came, with these edits; without them if they do not fit its messages."""
         return self._carried_out(record, came, opened) or came
 
     def apply(self, plan: Plan | None, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
-        """The context after a strategy's plan: checked and said; as it was if there is nothing to do.
+        """Verify a plan, apply it and report it; return the context unchanged if there is nothing to do.
 
-        A plan that does not pass the verifier is not applied; it is warned of as ``plan_rejected``. The choice is bound
-        to the answer that is given under it, once that is there.
+        A plan that does not pass the verifier is not applied, with the warning ``plan_rejected``. The choice is bound
+        to the answer given under it, once that has arrived.
         """
         if plan is None or (isinstance(plan, Plan) and plan.is_empty):  # pyright: ignore[reportUnnecessaryIsInstance]
             return context
@@ -220,7 +220,7 @@ class ContextEditing:
         return self._made(plan, context, opened, made, span)
 
     def _made(self, plan: Plan, context: Context, opened: Opened, made: Made | None, span: Span | None) -> Context:
-        """Make an edit that has been verified: take over its record, and say so."""
+        """Apply a verified plan: keep its record, and report it."""
         after, seen = context.after(plan), opened.seen
         if made is not None:
             opened.replayed = made.record
@@ -229,11 +229,11 @@ class ContextEditing:
         say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
             return after
-        # With system messages in between, what is put in stands where later calls will find it.
+        # With system messages in between, replay the record, so that insertions stand where later calls put them.
         return self._adopted(opened.replayed, context, opened)
 
     async def send(self, inner: ChatClient, context: Context, opened: Opened) -> ChatStream:
-        """Send what is left, and learn from what is reported for it."""
+        """Send the edited request, and learn from the usage reported for it."""
         request = context.to_send()
         marked = None
         if context.is_edited:
@@ -264,24 +264,24 @@ class ContextEditing:
         return shared
 
     def say_ineffective(self, strategy: str, context: Context, opened: Opened, why: str) -> None:
-        """Warn that an edit does not help: once for a conversation, and by one layer alone for each request."""
+        """Warn that an edit does not help: once per conversation, and by one layer only for each request."""
         if self.is_news("ineffective", opened) and not is_ineffective():
             opened.is_ineffective = True
             say_ineffective(self.telemetry, strategy, context, why)
 
     def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
-        """Whether this is new for the conversation; once said, a fact is not repeated until it gets worse."""
+        """Return True if this fact, at this level, is new for the conversation; it counts as reported from then on."""
         return self.memory.raise_level(f"{self.owner}:{what}", opened.who, level)
 
     def was_said(self, what: str, opened: Opened) -> bool:
-        """Whether that was news once."""
+        """Return True if this fact was reported before."""
         return self.memory.level(f"{self.owner}:{what}", opened.who) > 0
 
     def _carried_out(self, record: Record | None, context: Context, opened: Opened) -> Context | None:
         return carried_out(record, context, opened, owner=self.owner, counter=self.counter)
 
     def _adopted(self, record: Record, context: Context, opened: Opened) -> Context:
-        """What came in with a record carried out, and weighed as this context is."""
+        """Return the context as it came in, with a record carried out, scaled as this context."""
         came = msgspec.structs.replace(
             opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
         )
@@ -289,7 +289,7 @@ class ContextEditing:
 
 
 def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:
-    """Whether the layer need not look again: little has changed since it looked in vain."""
+    """Return True if the layer need not plan again: little has changed since it found no edit."""
     if opened.wait is None:
         return False
     sizes = policy.waits_on(context)

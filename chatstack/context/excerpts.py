@@ -1,20 +1,20 @@
-"""Excerpts: the beginning and the end of a text, and how much is left out between them."""
+"""Excerpts: the beginning and the end of a text, with a marker for what is left out between them."""
 
 from __future__ import annotations
 
 import re
 
 _HEAD = 2 / 3
-"""Of what stays: what a text is about stands at its beginning, errors and totals at its end."""
+"""Share of an excerpt that is the text's beginning, which shows its subject; errors and totals are at its end."""
 _MARKER = re.compile(r"\n?\[[\d,]+ of ([\d,]{1,20}) bytes left out[^\n\]]*\]\n?")
 
 
 def head_and_tail(text: str, most_bytes: int, *, recall: str = "") -> str:
     """Return the text in at most ``most_bytes`` of UTF-8: two thirds its beginning, one third its end, and between them
-    a line that says how much is left out. A text that fits stays as it is; nothing is shorter than that line.
+    a line that says how much is left out. A text that fits is unchanged; no excerpt is shorter than that line.
 
-    Cuts at the end of a line where there is one near, else between code points. ``recall`` is a call that gives the
-    model the whole text.
+    Cuts at the end of a line if there is one near, else between code points. ``recall`` is a call that gives the model
+    the whole text.
     """
     total = bytes_in(text)
     if total <= most_bytes:
@@ -29,7 +29,7 @@ def head_and_tail(text: str, most_bytes: int, *, recall: str = "") -> str:
 
 
 def is_excerpt(text: str, whole: str) -> bool:
-    """Whether a text is what ``head_and_tail`` makes of another one."""
+    """Return True if a text is an excerpt of another one, made by ``head_and_tail``."""
     cut = _MARKER.search(text)
     if cut is None or cut[1] != f"{bytes_in(whole):,}":
         return False
@@ -37,28 +37,28 @@ def is_excerpt(text: str, whole: str) -> bool:
 
 
 def left_out(gone: int, total: int, hint: str = "") -> str:
-    """Return the line that stands in the place of what is left out."""
+    """Return the line that marks the part left out."""
     return f"[{gone:,} of {total:,} bytes left out{hint}]"
 
 
 def bytes_in(text: str) -> int:
-    """Return the length of a text in UTF-8."""
+    """Return the length of a text in bytes of UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _first(text: str, most_bytes: int) -> str:
-    """Its beginning: up to the end of a line, if one ends in the second half."""
+    """Return the text's beginning: up to the end of a line, if one ends in the second half."""
     if most_bytes <= 0:
         return ""
     piece = text[:most_bytes]
-    if not piece.isascii():  # half a character at the cut is left out
+    if not piece.isascii():  # an incomplete UTF-8 sequence at the cut is dropped
         piece = piece.encode("utf-8", "surrogatepass")[:most_bytes].decode("utf-8", "ignore")
     line = piece.rfind("\n", len(piece) // 2)
     return piece if line < 0 else piece[: line + 1]
 
 
 def _last(text: str, most_bytes: int) -> str:
-    """Its end: from the beginning of a line, if one begins in the first half."""
+    """Return the text's end: from the beginning of a line, if one begins in the first half."""
     if most_bytes <= 0:
         return ""
     piece = text[-most_bytes:]

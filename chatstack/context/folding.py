@@ -1,4 +1,4 @@
-"""Folding: which messages go into a summary, and the plan that puts it in their place."""
+"""Folding: choosing the messages that go into a summary, and the plan that replaces them by it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from chatstack.context.units import Unit, is_users, items_in
 from chatstack.values.messages import Message
 
 _ROOMY = 0.8
-"""Of a limit: the turns that are to stay do stay, if no more than that is left; or the next edit were due at once."""
+"""Share of a limit up to which recent turns stay whole; with more left, the next edit would be due at once."""
 _WORTH_IT = 0.1
-"""Of a limit: what is new in a summary must be that much, or there would be one on nearly every call."""
+"""Minimum share of a limit that a summary must newly fold; with less, there would be one on nearly every call."""
 _WORTH_IT_ANYWAY = 0.5
-"""The same, where what is left will be over the limit all the same, and so the next one due at once."""
+"""The same, if what is left stays over the limit, so that the next summary is due at once."""
 _SHRINKS_TO = 5
-"""What a summary adds for new messages, at a guess: that part of them."""
+"""Estimated compression: new messages add this fraction of their size to the summary, as 1/n."""
 _LEAST_SUMMARY = 32
 _LONGEST_REFERENCE = 2_000
-"""Characters of a message that stays, where it is shown to whoever summarizes what followed it."""
+"""Maximum length, in characters, of a message that stays when it is shown to the summarizing model for reference."""
 
 
 class Cut(NamedTuple):
-    """What goes into a summary: the messages at ``folded``. It will stand before the one at ``border``."""
+    """The messages that go into a summary: those at ``folded``. It will stand before the one at ``border``."""
 
     border: int
     folded: tuple[int, ...]
@@ -39,14 +39,14 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OldestIntoSummary:
-    """Above ``limits``, the oldest messages go into one summary, the one that is there already included.
+    """Above ``limits``, folds the oldest messages, the existing summary included, into one summary.
 
     The newest ``keep_recent_turns`` turns stay, if there are more than one beside them, and if what is left is well
-    within the limits. Else the rounds within them go too, oldest first, down to ``compress_to`` of the limits, those of
-    the turn that runs last; what the user said there only if that is not enough. Never folded: system and pinned
+    within the limits. Else the rounds within them are folded too, oldest first and those of the running turn last, down
+    to ``compress_to`` of the limits; user messages there only if that is not enough. Never folded: system and pinned
     messages, the first user message (the task), the latest one, calls that wait for results, and what the model has not
     seen yet.
-    Source: seed ``videosdk-context-window``.
+    Source: VideoSDK's context window.
     """
 
     limits: Limits
@@ -56,11 +56,11 @@ class OldestIntoSummary:
     name = "summarize"
 
     def is_due(self, context: Context) -> bool:
-        """Whether there is too much of it."""
+        """Return True if the context exceeds the limits."""
         return bool(self.limits.excess(context))
 
     def cut(self, context: Context) -> Cut | None:
-        """What to fold; None if it would not be worth a call."""
+        """Return what to fold; None if it would not be worth a call."""
         found = next(self._choices(_Layout(context, self)), None)
         if found is None:
             return None
@@ -68,7 +68,8 @@ class OldestIntoSummary:
         return cut if self._is_worth_it(context, cut, _WORTH_IT if is_enough else _WORTH_IT_ANYWAY) else None
 
     def entries(self, context: Context, cut: Cut) -> Iterator[Entry]:
-        """The transcript of what is folded, as it was before anybody edited it. Messages that stay are named so."""
+        """Yield the transcript of the folded messages, from their originals, with the user's messages that stay, marked
+        as staying."""
         folded, tools = frozenset(cut.folded), dict[str, str]()
         for position in range(cut.border):
             message = context.messages[position]
@@ -79,23 +80,23 @@ class OldestIntoSummary:
                 yield from map(_shortened, entries_of([message.original], note=" (stays)"))
 
     def previous(self, context: Context, cut: Cut) -> str:
-        """The summary that is there already, without its opening line."""
+        """Return the existing summary that is folded, without its opening line; "" if there is none."""
         before = (context.messages[position] for position in cut.folded)
         return "\n".join(without_opening(each.text) for each in before if each.mark == "summary")
 
     def plan(self, context: Context, cut: Cut, summary: Message) -> Plan:
-        """The edit that puts a summary in the place of what was cut."""
+        """Return the plan that replaces the folded messages by a summary."""
         reason = f"{self.limits.excess(context)}; {len(cut.folded)} messages into one summary"
         return Plan(strategy=self.name, reason=reason, drop=cut.folded, insert=((cut.border, summary),))
 
     def expected_tokens(self, context: Context, cut: Cut) -> int:
-        """How long the summary of these messages will be, at a guess."""
+        """Estimate the length of the summary of these messages, in tokens."""
         earlier = sum(context.sizes[at] for at in cut.folded if context.messages[at].mark == "summary")
         new = sum(context.sizes[at] for at in cut.folded) - earlier
         return min(self.max_summary_tokens, earlier + max(_LEAST_SUMMARY, new // _SHRINKS_TO))
 
     def _choices(self, layout: _Layout) -> Iterator[tuple[Cut, bool]]:
-        """What could be folded, from the least to the most, and whether it gets below the limits."""
+        """Yield possible cuts, from the smallest to the largest, each with True if it gets below the limits."""
         keep = self.keep_recent_turns
         start = 0
         if len(layout.users) > keep + 1:
@@ -110,7 +111,7 @@ class OldestIntoSummary:
             for border, share in shares:
                 if self._fits(layout, border, share, words_too=words_too):
                     yield layout.cut(border, words_too=words_too), True
-        if layout.borders:  # it does not get as low as it should
+        if layout.borders:  # no cut reaches the target: take the deepest
             deepest = layout.borders[-1]
             words_too = not self._fits(layout, deepest, 1.0)
             yield layout.cut(deepest, words_too=words_too), self._fits(layout, deepest, 1.0, words_too=words_too)
@@ -133,7 +134,7 @@ class OldestIntoSummary:
 
 
 def cut_in(context: Context, opened: Opened, record: Record) -> Cut:
-    """The cut that leads to these edits, in a context that may have a summary of the beginning already."""
+    """Return the cut that leads to these edits, in a context that may have a summary of the beginning already."""
     positions, origins = opened.seen.positions, context.origins
     gone = {positions[at] for at in record.drop}
     before = record.insert[-1].position
@@ -148,7 +149,7 @@ def cut_in(context: Context, opened: Opened, record: Record) -> Cut:
 
 
 class _Sum(NamedTuple):
-    """Tokens, as counted, and items."""
+    """A sum of sizes: counted tokens, and items."""
 
     tokens: int = 0
     items: int = 0
@@ -158,7 +159,7 @@ class _Sum(NamedTuple):
 
 
 class _Layout:
-    """A context, and what of it can be folded up to where."""
+    """A context with its possible borders, and the sums of what can be folded before each."""
 
     def __init__(self, context: Context, strategy: OldestIntoSummary) -> None:
         self.context = context
@@ -167,11 +168,11 @@ class _Layout:
         self.users = [at for at, message in enumerate(context.messages) if is_users(message)]
         recent = frozenset(self.users[-strategy.keep_recent_turns :])
         earlier = {at for at, message in enumerate(context.messages) if message.mark == "summary"}
-        # A summary that is there goes into the next one, so that stands behind it.
+        # An existing summary goes into the next one, so the border must be behind it.
         self.borders = [border for border in _borders(context) if border > max(earlier, default=-1)]
         going = [unit for unit in context.units if _may_go(unit, context)]
         self._words = [unit for unit in going if not recent.isdisjoint(unit.positions)]
-        """Where the user speaks, in a turn that is to stay."""
+        """The units with user messages of the turns that are to stay."""
         self._others = [unit for unit in going if recent.isdisjoint(unit.positions)]
         others = {at for unit in self._others for at in unit.positions}
         self._sums_of_words = self._sums(at for unit in self._words for at in unit.positions)
@@ -179,7 +180,7 @@ class _Layout:
         self._sums_of_earlier = self._sums(others & earlier)
 
     def left(self, border: int, *, words_too: bool) -> tuple[float, int]:
-        """How much would be left, in tokens and items, a summary included."""
+        """Return the size left after folding up to a border, in tokens and items, with the summary."""
         earlier, new = self._sums_of_earlier[border], self._sums_of_new[border]
         if words_too:
             new = new.plus(self._sums_of_words[border])
@@ -188,13 +189,13 @@ class _Layout:
         return tokens, self.context.items - new.items - earlier.items + 1
 
     def cut(self, border: int, *, words_too: bool = False) -> Cut:
-        """The cut at that border."""
+        """Return the cut at that border."""
         units = self._others + (self._words if words_too else [])
         folded = (unit.positions for unit in units if unit.positions[-1] < border)
         return Cut(border, tuple(sorted(itertools.chain.from_iterable(folded))))
 
     def _sums(self, positions: Iterable[int]) -> list[_Sum]:
-        """At each border, what of these stands before it."""
+        """Return, for each border, the sum of these messages before it."""
         sizes = dict.fromkeys(range(len(self.context.messages)), _Sum())
         for at in positions:
             sizes[at] = _Sum(self.context.sizes[at], items_in(self.context.messages[at]))
@@ -202,9 +203,10 @@ class _Layout:
 
 
 def _borders(context: Context) -> Iterator[int]:
-    """Before which messages the context can be cut without going through a unit; something that is said follows.
+    """Yield the positions before which the context can be cut without splitting a unit, and with a message other than a
+    system message after them.
 
-    None behind what the model has not seen yet: a summary would stand there as if it were the answer to that.
+    There is none behind what the model has not seen yet: a summary there would look like the answer to it.
     """
     messages = context.messages
     last = max((at for at, message in enumerate(messages) if message.role != "system"), default=0)

@@ -1,4 +1,4 @@
-"""Handles: by what a cleared tool result is asked for again."""
+"""Handles: short names by which the model recalls a cleared tool result."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ RECALL_DESCRIPTION = (
     "Gives back the content of an earlier tool result that was cleared from this conversation to make "
     "room. Use it only if you need that content; long content comes in pages."
 )
-"""What the model is told of the recall tool. By it the tool is known, whatever its name is."""
+"""The description of the recall tool for the model. The tool is recognised by it, whatever its name is."""
 _FIELD = re.compile(r"\{(tool|tokens|handle)\}")
 
 
 def handle_of(result: ToolResult) -> str:
-    """A short name of that very result, content and call id included: the same in every process, and nobody else's."""
+    """Return a short name of a result, a hash of its content and call id: the same in every process."""
     return hashlib.blake2b(written(result), digest_size=5).hexdigest()
 
 
@@ -33,7 +33,7 @@ def recall_name(tools: Iterable[DeclaredTool]) -> str:
 
 
 def filled(placeholder: str, tool: str, tokens: int, result: ToolResult) -> str:
-    """A placeholder with ``{tool}``, ``{tokens}`` and ``{handle}`` filled in; all other braces are just braces."""
+    """Return a placeholder with ``{tool}``, ``{tokens}`` and ``{handle}`` filled in; other braces stay as they are."""
     if "{" not in placeholder:
         return placeholder
 

@@ -1,4 +1,4 @@
-"""Histories: lists of messages that only grow, with all that was worked out of them."""
+"""Histories: lists of messages that only grow, with everything computed from them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _MOST_CONVERSATIONS = 16
 _HISTORY_BYTES = 4_000
 _PART_BYTES = 100
 _MESSAGE_BYTES = 600
-"""A message with one part, beside its text, with what is kept for it: sizes, digests, its place."""
+"""Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
 
 
 class History:
-    """A list of messages as far as it has come, system messages left out, and all that was worked out of them.
+    """The messages of a conversation so far, without system messages, and everything computed from them.
 
-    It only grows, at its end, so whatever is asked for a length stays true. It lives in the memory; nothing of it is
-    ever needed for a correct request, it only saves working it out again. Conversations that begin alike may share one,
-    for as long as they are the same; what is a matter of one conversation is in ``conversation(who)``.
+    It only grows, at its end, so an answer for a given length stays true. It is a cache in the memory: no correct
+    request depends on it. Conversations that begin alike may share one, for as long as they are the same; the state of
+    each conversation is in ``conversation(who)``.
     """
 
     __slots__ = (
@@ -60,14 +60,14 @@ class History:
         self.pairs = Pairs()
         self.latest_user = self.latest_assistant = -1
         self.moves = 0
-        """How often running it came with another beginning than before."""
+        """Number of times in a row that it came with another beginning than before."""
         self.entries: list[object] = []
-        """The keys of what the memory keeps because of it; they go when it goes."""
+        """The keys of the memory's entries for it, which are evicted with it."""
         self.held_bytes = _HISTORY_BYTES
-        """About what it holds, its messages and entries included."""
+        """Estimated size in bytes, its messages and entries included."""
 
     def conversation(self, who: str) -> Conversation:
-        """The state of that conversation."""
+        """Return the state of that conversation, a new one if there is none."""
         found = self._conversations.get(who)
         if found is None:
             while len(self._conversations) >= _MOST_CONVERSATIONS:
@@ -76,15 +76,15 @@ class History:
         return found
 
     def is_of(self, who: str) -> bool:
-        """Whether that conversation has had this history."""
+        """Return True if that conversation has had this history."""
         return who in self._conversations
 
     def levels(self) -> dict[str, dict[str, int]]:
-        """The warning levels of its conversations."""
+        """Return the warning levels of its conversations."""
         return {who: dict(each.levels) for who, each in self._conversations.items()}
 
     def grow(self, messages: tuple[Message, ...]) -> None:
-        """Take in what was added. ``messages`` begin with those that are known, maybe in fresh objects."""
+        """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
         pairs, held_bytes = self.pairs, 0
         for position in range(len(self.messages), len(messages)):
             message = messages[position]
@@ -103,7 +103,7 @@ class History:
         self.messages = messages
 
     def prefix_hash(self, length: int) -> int:
-        """A hash of the first so many messages, in this process only."""
+        """Return a hash of the first ``length`` messages, valid in this process only."""
         hashes = self._hashes
         if len(hashes) < length:
             with self._lock:
@@ -114,7 +114,8 @@ class History:
         return hashes[length - 1]
 
     def links(self, length: int) -> Sequence[bytes]:
-        """Digests: the one at ``i`` stands for the first ``i + 1`` messages. At least as many as asked for."""
+        """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than
+        ``length``."""
         chain = self._chain
         if len(chain) < length:
             with self._lock:
@@ -125,7 +126,7 @@ class History:
         return chain
 
     def sums(self, length: int, counter: TokenCounter, size_of: Callable[[Message], int]) -> Sequence[int]:
-        """Sizes, summed up: the one at ``i`` is that of the first ``i`` messages. At least up to ``length``."""
+        """Return prefix sums of sizes: the one at ``i`` is for the first ``i`` messages. May be longer than needed."""
         sums = self._sums.get(counter)
         if sums is None or len(sums) <= length:
             with self._lock:
@@ -141,10 +142,9 @@ class History:
 
 
 class Recognised(msgspec.Struct, frozen=True):
-    """What is known of the messages of one request.
+    """The history and the conversation that a request was recognised as.
 
-    ``conversation`` is the state of the one that it belongs to. ``positions`` are those of its messages in the request:
-    a range, where the system messages all stand at its head.
+    ``positions`` are those of the history's messages in the request: a range if all system messages are at its head.
     """
 
     history: History
@@ -156,32 +156,32 @@ class Recognised(msgspec.Struct, frozen=True):
 
     @property
     def links(self) -> Sequence[bytes]:
-        """The digests of the beginnings of the conversation."""
+        """The hash chain of the conversation: the digests of its beginnings."""
         return self.history.links(self.length)
 
     def head_of(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The system messages at the head of the request."""
+        """Return the system messages at the head of the request."""
         return messages[: self.positions[0] if self.positions else len(messages)]
 
     def systems_in(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The system messages of the request: mostly its head, and then the rest need not be looked at."""
+        """Return the system messages of the request; if all are at its head, the rest is not searched."""
         if isinstance(self.positions, range):
             return messages[: self.positions.start]
         return tuple(message for message in messages if message.role == "system")
 
     def latest_user(self, length: int) -> int:
-        """The position of the latest user message among the first so many; -1 if there is none."""
+        """Return the position of the latest user message among the first ``length``; -1 if there is none."""
         messages = self.history.messages
         return next((at for at in range(length - 1, -1, -1) if is_users(messages[at])), -1)
 
     @property
     def is_unstable(self) -> bool:
-        """Whether a long history came with another beginning twice running: nothing decided for it can be replayed."""
+        """True if a long history came with another beginning twice in a row: no edit can be replayed."""
         return self.history.moves > 1 and self.length >= _LONG
 
 
 def weight_of(message: Message) -> int:
-    """About how many bytes a message takes: its text, and what is kept beside it."""
+    """Estimate the size of a message in bytes: its text, and what is kept beside it."""
     weight = _MESSAGE_BYTES + len(message.extra_json)
     for part in message.parts:
         weight += _PART_BYTES
@@ -198,7 +198,7 @@ def weight_of(message: Message) -> int:
 
 def _weight_of_fields(part: object) -> int:
     weight = 0
-    for name in getattr(part, "__struct_fields__", ()):  # not properties: a result's text is its output once more
+    for name in getattr(part, "__struct_fields__", ()):  # not properties: some repeat a field, as a result's text
         value = getattr(part, name)
         if type(value) is str:
             weight += value.__sizeof__()

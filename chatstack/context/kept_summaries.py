@@ -1,8 +1,8 @@
-"""Kept summaries: one that was written serves whoever asks for a summary of exactly the same messages.
+"""Kept summaries: a summary is reused for exactly the same messages.
 
-Beside that, a conversation that has an id keeps to its own cuts: where it goes back a turn, or another process takes it
-over, the last one is used as long as the rest fits, though it would have cut somewhere else by now. Without an id it
-could be another one that has the same system message and begins alike.
+Beside that, a conversation with an id keeps its own cuts: if it goes back a turn, or another process takes it over, the
+last cut is used as long as the rest fits, even if a new one would be elsewhere by now. Without an id it could be
+another conversation that has the same system message and begins alike.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from chatstack.values.messages import Message
 
 
 class Subject(NamedTuple):
-    """The messages that a summary is about: a digest of them, and the link of the history up to where it stands, as
-    whoever writes it is also shown what the user says there and what stays."""
+    """The messages that a summary is about, as a cache key: a digest of them, and the link of the history up to its
+    place. The link is part of it because the summarizing model also sees the user messages there and what stays."""
 
     name: str
     link: bytes
@@ -30,25 +30,25 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptSummaries:
-    """Summaries by what they are about, in the memory and in its store. ``version`` names what writes them:
-    the layer and its version, and the prompt."""
+    """Summaries by subject, in the memory and in its store. ``version`` is that of their writer: the layer with its
+    version, and the prompt."""
 
     agreement: Agreement
     version: str
 
     def subject(self, seen: Recognised, record: Record, model: str) -> Subject:
-        """The subject of the summary that these edits put in the place of messages."""
+        """Return the subject of the summary that these edits insert."""
         messages = seen.history.messages
         folded = subject_digest(tuple(messages[at] for at in record.drop)).hex()
         end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
         return Subject(f"{self._place(model)}:{folded}", seen.links[end - 1])
 
     async def find(self, subject: Subject, seen: Recognised) -> Message | None:
-        """The summary of exactly that, if there is one."""
+        """Return the summary of exactly this subject; None if there is none."""
         return await self.agreement.artifact(subject.name, subject.link, seen)
 
     async def last_cut(self, seen: Recognised, context: Context, model: str) -> Record | None:
-        """The last cut of this conversation, with its summary; ``context`` is as it came in."""
+        """Return the last cut of this conversation, with its summary; ``context`` is as it came in."""
         if context.request.conversation_id is None:
             return None
         return (await self.agreement.recalled(self._place(model), seen, context, tuple)).record
@@ -67,17 +67,17 @@ class KeptSummaries:
         return f"summary:{self.version}:{model}"
 
     async def keep(self, subject: Subject, summary: Message, seen: Recognised) -> Message:
-        """Keep a summary; the one that holds from now on, as somebody else may have been quicker."""
+        """Keep a summary; return the one in force, as another process may have kept one first."""
         return await self.agreement.keep_artifact(subject.name, subject.link, summary, seen)
 
 
 class Due(NamedTuple):
-    """What has to be summarized, and what the summary will be kept under."""
+    """A summary to write: the cut, and the subject as its key."""
 
     cut: Cut
     subject: Subject
 
 
 def goes_further(cut: Record, known: Record | None, seen: Recognised) -> bool:
-    """A cut covers more than what is known, and leaves the user's latest word alone."""
+    """Return True if a cut covers more than the known one, and does not touch the latest user message."""
     return seen.latest_user(seen.length) not in cut.touched and (known is None or len(cut.drop) > len(known.drop))

@@ -1,4 +1,4 @@
-"""What the tokens of a context are: system, tools, text, reasoning, calls, results."""
+"""Kinds of tokens in a context: system, tools, text, reasoning, calls, results."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ KINDS: Final[tuple[str, ...]] = ("system", "tools", "text", "reasoning", "calls"
 
 
 def tokens_by_kind(context: Context) -> dict[str, int]:
-    """The tokens of a context by kind, as they will be; kinds of which there are none are left out.
+    """Return the tokens of a context by kind, scaled; kinds without tokens are left out.
 
-    No message is counted for it: where one is of several kinds, its known size is shared out by their characters.
-    Pictures and files are text, the shape of an answer is a tool.
+    No message is counted again: the known size of a message of several kinds is divided by their characters. Pictures
+    and files count as text, an output schema as a tool.
     """
     found: dict[str, int] = dict.fromkeys(KINDS, 0)
     _share_out(found, context.fixed_tokens, _of_options(context.request.options))
@@ -42,7 +42,7 @@ def _share_out(found: dict[str, int], tokens: int, weights: dict[str, int]) -> N
 
 
 def _only_kind(message: Message) -> str:
-    """Return the one kind of a message's parts; "" where there are several."""
+    """Return the one kind of a message's parts; "" if there are several."""
     if message.role == "system":
         return "system"
     found = ""

@@ -1,4 +1,4 @@
-"""What a layer further in has folded into a summary: whoever is outside of it need not weigh that again."""
+"""Messages left out by a layer further in, by a summary, which layers outside of it need not count."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class LeavesOut(Protocol):
     """A context layer that takes the beginning of a history out for good."""
 
     async def left_out(self, opened: Opened) -> Record | None:
-        """What was decided there for this history."""
+        """Return the edits in force there for this history."""
         ...
 
 
 async def without_left_out(inner: ChatClient, context: Context, opened: Opened) -> Context:
-    """The context as large as it will be behind the layers further in, which still hold the decisions they made.
+    """Return the context with the size that it will have after the layers further in have replayed their decisions.
 
-    As it is where messages have gone out of it already: what a store gives may do more than this layer ever would.
+    Unchanged if messages were dropped from it already, as by edits from a store that this layer itself would not make.
     """
     if len(context.messages) != len(opened.context.messages):
         return context

@@ -1,4 +1,4 @@
-"""How full a context is, and when that is news."""
+"""Levels of how full a context is, with hysteresis for warnings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import IntEnum
 from chatstack.context.context import Context
 
 _REARM = 0.95
-"""A warning is given again only after the context had shrunk to this share of the line that it had crossed."""
+"""Hysteresis: a warning is repeated only after the context had shrunk to this share of the threshold it had crossed."""
 
 
 class Level(IntEnum):
-    """How near a context is to its limit."""
+    """The level of a context's size relative to its limit."""
 
     FINE = 0
     NEAR = 1
@@ -20,15 +20,15 @@ class Level(IntEnum):
 
 
 def level_of(tokens: int, limit: int, threshold: float) -> Level:
-    """The level of a context of that size; at the threshold is near, at the limit is not yet above it."""
+    """Return the level of a size: ``NEAR`` from the threshold on, ``EXCEEDED`` only above the limit."""
     if tokens > limit:
         return Level.EXCEEDED
-    # Divided, not multiplied: 100 * 0.55 is more than 55, and 55 of 100 would not be at the threshold.
+    # Divided, not multiplied: as floats, 100 * 0.55 is more than 55, so 55 of 100 would be below the threshold.
     return Level.NEAR if tokens / limit >= threshold else Level.FINE
 
 
 def held_level(last: int, tokens: int, limit: int, threshold: float) -> Level:
-    """The level at which a conversation stays that hovers around a line it had crossed before."""
+    """Return the level that a conversation keeps, by hysteresis, while its size is near a threshold it crossed."""
     if last >= Level.EXCEEDED and tokens > limit * _REARM:
         return Level(last)
     if last >= Level.NEAR and tokens >= limit * threshold * _REARM:
@@ -37,7 +37,7 @@ def held_level(last: int, tokens: int, limit: int, threshold: float) -> Level:
 
 
 def largest(context: Context, most: int = 3) -> str:
-    """The largest parts of a context by role, position and size; never their text."""
+    """Describe the largest parts of a context by role, position and size; never by their text."""
     ranked = sorted(range(len(context.sizes)), key=context.sizes.__getitem__, reverse=True)[:most]
     said = [
         f"{context.messages[each].role} message at {context.origins[each]} ({context.sizes[each]:,} tokens)"

@@ -10,20 +10,19 @@ from chatstack.tokens.counter import TokenCounter
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a context is to stay within: ``max_tokens`` of input (messages, instructions, tool schemas) and, where
-    ``with_reserve`` says so, room for the answer; ``max_items``, which are messages, tool calls and tool results.
-    None is no limit."""
+    """The limits of a context: ``max_tokens`` of input (messages, instructions, tool schemas), plus the room for the
+    answer if ``with_reserve``; ``max_items``, counting messages, tool calls and tool results. None is no limit."""
 
     max_tokens: int | None = None
     max_items: int | None = None
     with_reserve: bool = False
 
     def tokens(self, context: Context) -> int:
-        """What the limit in tokens is about."""
+        """Return the size that the limit in tokens applies to."""
         return context.tokens if self.with_reserve else context.tokens - context.reserved_tokens
 
     def excess(self, context: Context) -> str:
-        """What is too much of it, in words; "" if it is within the limits."""
+        """Return in words by which limits the context is too large; "" if it is within them."""
         found: list[str] = []
         if self.max_tokens is not None and self.tokens(context) > self.max_tokens:
             size = context.size_told if self.with_reserve else f"{self.tokens(context):,} tokens"
@@ -33,14 +32,14 @@ class Limits(msgspec.Struct, frozen=True):
         return " and ".join(found)
 
     def allow(self, tokens: float, items: int, share: float = 1.0) -> bool:
-        """Whether that much is within the limits, or within a share of them."""
+        """Return True if these sizes are within the limits, or within a share of them."""
         return (self.max_tokens is None or tokens <= self.max_tokens * share) and (
             self.max_items is None or items <= self.max_items * share
         )
 
 
 def check_counter(layer: str, counter: object) -> None:
-    """Refuse what cannot count for a layer: sizes are kept by counter. Raises ``WiringError``."""
+    """Refuse anything but a hashable ``TokenCounter``, as sizes are kept by counter. Raises ``WiringError``."""
     kind = type(counter).__name__
     if not isinstance(counter, TokenCounter):  # pyright: ignore[reportUnnecessaryIsInstance]
         told = f"counter={kind!r} must be a TokenCounter"

@@ -1,4 +1,4 @@
-"""The context memory: what has been decided and counted, for every conversation of a stack."""
+"""The context memory: decisions and sizes, for all conversations of a stack."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from chatstack.values.requests import ChatOptions
 
 _MEGABYTE = 1_000_000
 _SMALL_SHARE = 8
-"""An eighth of the bound in bytes is for small entries (warning levels, sizes), each of about that many bytes:"""
+"""Divisor: an eighth of the bound in bytes is for small entries (warning levels, sizes) of ``_SMALL_BYTES`` each."""
 _SMALL_BYTES = 300
 _KEY_BYTES = 400
 _RECORD_BYTES = 1_200
 _EDIT_BYTES = 1_500
-"""An edit as it is kept, and the edited message that was made with it."""
+"""Estimated bytes of a kept edit with its edited message."""
 _HEADLESS = f"head:{head_digest((), None).hex()}"
 """The name of a conversation that has neither an id, nor system messages, nor instructions."""
 
 
 class ContextMemory:
-    """Remembers choices and artifacts, so that they are made once; bounded, what was not used for longest out first.
+    """A bounded LRU cache of choices and artifacts, so that they are made once.
 
-    A *choice* (which messages are left out, which stand edited) is kept under the answer that was given under it, and
-    binds only a history that holds this answer, of the same conversation id or with the same system message and
-    instructions. An *artifact* (a summary) is kept under exactly what it is about, and may serve whoever asks for
-    exactly that. Ids alone are never enough. A stack has one memory; give one to several stacks to share it.
+    A *choice* (messages left out or edited) is kept under the answer that was given under it, and applies only to a
+    history with this answer, of the same conversation id or with the same system message and instructions. An
+    *artifact* (a summary) is kept under exactly the messages it is about, and is reused for exactly these. An id alone
+    is never enough. A stack has one memory; give one to several stacks to share it.
 
-    ``max_megabytes`` bounds all that it holds, the messages of the conversations that went by last included;
-    ``max_messages`` bounds these, too, and ``max_entries`` each kind of small entry. A conversation goes as a whole,
-    with its choices and summaries; when it comes again, it is a new one, or comes back from the store. Threads may
-    share a memory; a process that forks while others use it makes a new one.
+    ``max_megabytes`` bounds all that it holds, the messages of recent conversations included; ``max_messages`` bounds
+    these, too, and ``max_entries`` each kind of small entry. A conversation is evicted as a whole, with its choices and
+    summaries; when it comes again, it is a new one, or is restored from the store. Threads may share a memory; a
+    process that forks while other threads use it needs a new one.
 
-    With a ``store``, processes share choices and artifacts, under digests that only those who know the ``scope`` can
-    make. Each question to it (one of every context layer in every call, one more for an edit) waits
-    ``store_timeout_seconds`` at most; then the call goes on without it.
+    With a ``store``, processes share choices and artifacts, under digests that only holders of the ``scope`` can
+    compute. Each query (one per context layer and call, one more for an edit) waits at most ``store_timeout_seconds``;
+    then the call goes on without it.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -81,26 +81,26 @@ class ContextMemory:
                 parameter="scope",
             )
         self.shared = None if store is None else SharedDecisions(store, timeout_seconds=store_timeout_seconds)
-        """The choices and artifacts of other processes, if there is a store of them."""
+        """The choices and artifacts shared with other processes, if there is a store."""
         self.clock = clock
-        """Seconds, from anywhere: by it a provider's cache is known to have run out."""
+        """A monotonic clock in seconds, to tell when a provider's cache has expired."""
         self._max_megabytes = max_megabytes
         self._key = _key_of(scope)
         self._lock = threading.RLock()
         self._choices: dict[tuple[str, str, bytes], Choice] = {}
         self._artifacts: dict[tuple[str, bytes], Message] = {}
         self._deciders: set[str] = set()
-        """The layers that have decided anything: nobody else needs a digest."""
+        """The layers that have made a choice: for others, no digest is computed."""
         self._edition = 0
         budget = int(max_megabytes * _MEGABYTE)
         self._small = max(1, min(max_entries, budget // _SMALL_SHARE // _SMALL_BYTES))
         self._editions: Lru[bytes, int] = Lru(self._small)
-        """The edition when a conversation that begins with that link last got a choice."""
+        """The edition at which a conversation that begins with that link last got a choice."""
         self._levels: Lru[tuple[str, str | bytes], int] = Lru(self._small)
         self._heads: Lru[int, str] = Lru(min(1_000, self._small))
         self._sizes = Sizes(self._small, self._lock)
         self.past = OwnPast(max(1, min(10_000, self._small // 4)), self._lock)
-        """What happened to conversations before, for those that go on from it."""
+        """The past of conversations, for those that go on from it."""
         self._evicted = 0
         self._recogniser = Recogniser(
             self._key,
@@ -115,14 +115,14 @@ class ContextMemory:
     def recognise(
         self, messages: Sequence[Message], conversation_id: str | None = None, instructions: str | None = None
     ) -> Recognised:
-        """What is known of these messages: the history that they continue, or a new one."""
+        """Recognise the history that these messages continue, or make a new one."""
         if conversation_id is not None:
             who = self._of_id(conversation_id)
             return self._recogniser.recognise(tuple(messages), lambda _: who)
         return self._recogniser.recognise(tuple(messages), lambda systems: self.head_of(systems, instructions))
 
     def head_of(self, systems: tuple[Message, ...], instructions: str | None) -> str:
-        """The name of a conversation that has no id, or another one than before: what stands above it."""
+        """Return the name of a conversation without an id, or with a new one: a digest of its head."""
         if not systems and not instructions:
             return _HEADLESS
         key = hash((systems, instructions))
@@ -139,11 +139,11 @@ class ContextMemory:
         return f"id:{hashlib.blake2b(raw, digest_size=16, key=self._key).hexdigest()}"
 
     def sizes_by(self, counter: TokenCounter) -> Callable[[Message], int]:
-        """Return what gives the size of a message by that counter. See ``Sizes``."""
+        """Return a function that gives the size of a message by that counter. See ``Sizes``."""
         return self._sizes.by(counter)
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
-        """The size of instructions, tool schemas and answer schema; asked once for each distinct set."""
+        """Return the size of instructions, tool schemas and output schema; counted once for each distinct set."""
         return self._sizes.options_size(options, counter)
 
     # Choices
@@ -151,9 +151,9 @@ class ContextMemory:
     def chosen(
         self, place: str, seen: Recognised, others: Callable[[], tuple[str, ...]] = tuple, *, beyond: int = 0
     ) -> Chosen:
-        """The choice of the newest answer in this history that has one; ``others`` are further names of the same
-        conversation. Only answers to requests of at least ``beyond`` messages are looked at."""
-        if place not in self._deciders:  # whoever never decided anything has nothing digested for it
+        """Return the choice of the newest answer in this history that has one; ``others`` are further names of the same
+        conversation. Only answers to requests of at least ``beyond`` messages are considered."""
+        if place not in self._deciders:  # a layer without choices needs no digests
             return NOTHING_CHOSEN
         history, length, choices = seen.history, seen.length, seen.conversation.choices
         known = choices.get(place)
@@ -171,9 +171,9 @@ class ContextMemory:
     def choose(self, place: str, seen: Recognised, record: Record, said: Message, whos: Iterable[str]) -> list[Bound]:
         """Keep the edits that an answer was given under, for each name of the conversation.
 
-        Under the link of the whole request and the answer, and under such as leave out what the user's side said last:
-        a reminder that goes along with one request may not be in the next. These under the conversation's own name
-        alone: another one may have been asked just that, and have got the same answer.
+        The keys are the link of the whole request and the answer, and links without the last user messages: a reminder
+        sent with one request may not be in the next. The latter are kept for the conversation's own name only, as
+        another conversation may have sent just those messages, and have got the same answer.
         """
         links, messages = seen.links, seen.history.messages
         kept: list[Bound] = []
@@ -186,7 +186,7 @@ class ContextMemory:
         return kept
 
     def adopt(self, bound: Bound, seen: Recognised, *, is_first: bool = True) -> None:
-        """Keep a choice about a beginning of this history; the first under any name holds the record."""
+        """Keep a choice about a beginning of this history. The size of its record counts only if ``is_first``."""
         key = (bound.place, bound.who, bound.link)
         edits = len(bound.record.replace) + len(bound.record.insert)
         held = _RECORD_BYTES + 40 * len(bound.record.drop) + _EDIT_BYTES * edits if is_first else _KEY_BYTES
@@ -203,7 +203,7 @@ class ContextMemory:
     # Artifacts
 
     def artifact(self, subject: str, link: bytes) -> Message | None:
-        """The artifact about exactly that."""
+        """Return the artifact about exactly this subject; None if there is none."""
         return self._artifacts.get((subject, link))
 
     def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised) -> None:
@@ -217,9 +217,9 @@ class ContextMemory:
     # Warnings
 
     def level(self, owner: str, who: str | Recognised) -> int:
-        """How far a conversation had come by the last call, as its layer counts; 0 if that is not known.
+        """Return the last warning level of a conversation, as its layer counts; 0 if it is not known.
 
-        It is known by its id, or, without one, by its history or the longest beginning of it.
+        It is looked up by the conversation's id or, without one, by its history or the longest beginning of it.
         """
         if isinstance(who, str):
             with self._lock:
@@ -230,7 +230,7 @@ class ContextMemory:
         return levels[owner]
 
     def set_level(self, owner: str, who: str | Recognised, level: int) -> None:
-        """Keep how far a conversation has come."""
+        """Keep the warning level of a conversation."""
         if not isinstance(who, str):
             who.conversation.levels[owner] = level
         key = who if isinstance(who, str) else who.links[who.length - 1]
@@ -238,7 +238,7 @@ class ContextMemory:
             self._levels.put((owner, key), level)
 
     def raise_level(self, owner: str, who: str | Recognised, level: int) -> bool:
-        """Keep a level that is higher than ever before; False if it is not."""
+        """Keep a level if it is higher than the last one; return True if it was."""
         if self.level(owner, who) >= level:
             return False
         self.set_level(owner, who, level)
@@ -247,12 +247,12 @@ class ContextMemory:
     # Letting go
 
     def forget(self, *, conversation_id: str | None = None, messages: Sequence[Message] | None = None) -> None:
-        """Forget what is kept under a conversation's id, for these messages and every beginning of them, or all."""
+        """Forget all entries of a conversation's id, of these messages and every beginning of them, or all entries."""
         self._forget(conversation_id, () if messages is None else self._links_of(messages), messages is None)
 
     async def forget_stored(self, messages: Sequence[Message]) -> None:
-        """Forget these messages and every beginning of them, here and in the store: give the whole history, answers
-        included, as choices are kept under these. Raises what the store raises."""
+        """Forget these messages and every beginning of them, here and in the store. Pass the whole history, with the
+        answers, as choices are kept under these. Raises what the store raises."""
         links = set(self._links_of(messages))
         with self._lock:
             links.update(key[2] for key, choice in self._choices.items() if choice.parent in links)
@@ -261,12 +261,12 @@ class ContextMemory:
             await self.shared.forget(sorted(links))
 
     async def aclose(self) -> None:
-        """Close the store, if there is one. What is in it stays."""
+        """Close the store, if there is one. Its content stays."""
         if self.shared is not None:
             await self.shared.aclose()
 
     def take_evicted(self) -> int:
-        """How many conversations were let go of for want of room since this was asked last."""
+        """Return the number of conversations evicted since the last call of this method."""
         if not self._evicted:
             return 0
         with self._lock:
@@ -275,7 +275,7 @@ class ContextMemory:
 
     @property
     def held_bytes(self) -> int:
-        """About how many bytes are held: messages, choices, artifacts and small entries."""
+        """The estimated size in bytes: messages, choices, artifacts and small entries."""
         return self._recogniser.held_bytes + self._small_bytes()
 
     def _small_bytes(self) -> int:
@@ -306,7 +306,7 @@ class ContextMemory:
             self._levels.drop(key for key in self._levels if key[1] in gone or key[1] == conversation_id)
 
     def _let_go(self, history: History) -> None:
-        """Let go of what is kept because of a history; the lock is held."""
+        """Evict the entries of a history; the lock is held."""
         self._evicted += 1
         for key in history.entries:
             self._choices.pop(cast("tuple[str, str, bytes]", key), None)
@@ -320,7 +320,7 @@ class ContextMemory:
         record, covers, least = None, 0, 0
         if known is not None:
             record, covers = known.record, known.covers
-            # What was found for the old length was found in all of it, unless something was decided since.
+            # The last search covered all of the old length, unless a choice was made since.
             least = known.length if known.edition == edition else max(0, covers - 1)
         with self._lock:
             for at in range(seen.length - 1, least - 1, -1):

@@ -1,4 +1,4 @@
-"""Mentions: the names in messages that are no longer sent, for a reader who may have to ask for them again."""
+"""Mentions: the names in messages that are no longer sent, for a model that may have to recall them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from chatstack.values.messages import Message
 from chatstack.values.parts import Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"(?:(?<![A-Za-z0-9_./-])(?:--|\.{0,2}/|~/))?[A-Za-z0-9_][A-Za-z0-9_./-]{2,}[A-Za-z0-9_]")
-"""Of four characters and more; paths, versions, options and dotted names are one word."""
+"""A word of four or more characters; paths, versions, options and dotted names are one word."""
 _QUOTED = re.compile(r"`([^`\n]{4,80})`")
 _SIGNS = frozenset("_./0123456789")
 _SIGN = re.compile(r"[_./-]+")
 _LONG_NUMBER = 6
 _LONGEST = 100
-"""In characters; what is longer is data, and would take the room of all the names behind it."""
+"""Maximum length of a name in characters; a longer word is data, and would take the room of other names."""
 _MOST_CHARS = 200_000
-"""Of one text; what stands beyond is not looked at."""
+"""Maximum number of characters of one text that are searched."""
 
 
 def mentions_in(gone: Iterable[Message], left: Iterable[Message], most: int) -> list[str]:
-    """The names that are in the ``gone`` messages, and in none that is ``left``; the most telling first, and so many.
+    """Return at most ``most`` names that are in the ``gone`` messages but in none of ``left``, most telling first.
 
-    A name is a word that looks like an identifier (a path, a dotted or snake or camel case name, a number of some
-    length), that the model itself has used in the arguments of a call, or that was set in backquotes by who spoke of
-    it. Those that the model has used most often come first, then those that were most spoken of, then those returned
-    most often for their length: room is short. One that is a piece of a name before it is left out.
+    A name is a word that looks like an identifier (a path, a dotted, snake or camel case name, a long number), that the
+    model used in the arguments of a call, or that stands in backquotes in a message. They are ordered by how often the
+    model used them, then by how often messages mention them, then by how often results contain them, relative to their
+    length, as room is short. A name that is a piece of an earlier one is left out.
     """
     in_sight: set[str] = set()
     for message in left:
@@ -60,7 +60,7 @@ def mentions_in(gone: Iterable[Message], left: Iterable[Message], most: int) -> 
 
 
 def _without_pieces(names: Iterable[str], most: int) -> list[str]:
-    """The first names that are not the beginning, the end or a word of one before them."""
+    """Return the first names that are not the beginning, the end or a word of one before them."""
     found: list[str] = []
     pieces: set[str] = set()
     for name in names:
@@ -79,13 +79,13 @@ def _is_name(word: str) -> bool:
 
 
 def _is_telling(word: str) -> bool:
-    """Whether it says anything by itself; short numbers (of lines, counts, sizes) do not."""
+    """Return True if a word is meaningful by itself; short numbers (of lines, counts, sizes) are not."""
     word = word.lstrip("~./-")
     return not word[0].isdigit() or len(word) >= _LONG_NUMBER
 
 
 def _words_of(message: Message) -> set[str]:
-    """The words in what was said and returned."""
+    """Return the words in the texts and tool results of a message."""
     found: set[str] = set()
     for part in message.parts:
         if isinstance(part, Text | ToolResult):
@@ -94,13 +94,14 @@ def _words_of(message: Message) -> set[str]:
 
 
 def _words_quoted(message: Message) -> set[str]:
-    """The words in backquotes in what was said."""
+    """Return the words in backquotes in the texts of a message."""
     texts = (part.text[:_MOST_CHARS] for part in message.parts if isinstance(part, Text))
     return {word for text in texts for quoted in _QUOTED.findall(text) for word in _WORD.findall(quoted)}
 
 
 def _words_used(message: Message) -> set[str]:
-    """The words in the arguments of its calls, as values and not as JSON: there, a line break would stick to them."""
+    """Return the words in the arguments of its calls, in the decoded values: in JSON, an escaped line break would stick
+    to them."""
     found: set[str] = set()
     for part in message.parts:
         if isinstance(part, ToolCall):

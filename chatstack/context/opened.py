@@ -14,15 +14,15 @@ from chatstack.context.records import Record
 class Opened(msgspec.Struct):
     """A request, repaired and sized.
 
-    ``limit`` is the one that it is to fit, 0 if there is none. ``replayed`` are the edits in force, if any; ``since``
-    says for how many messages of the history these are known to be what was decided. ``saved`` is what they save.
-    ``is_pending``: something is due, and was not done; it is due on the next call, too.
-    ``is_anchored``: its size goes by what the provider reported for its beginning. ``is_by_original``: it came edited
-    by a layer outside, and ``seen`` is about the messages as they were. ``wait``: the last look in vain,
-    if no edit has come since. ``has_looked``: the strategy was asked about this request.
-    ``is_ineffective``: it was warned of that an edit does not help.
-    ``last_answer``: the one before, if it is known. ``scale``: by which this very request was weighed before.
-    ``reached``: what came of it, and the terms that this is kept under.
+    ``limit`` is the size that it has to fit, 0 if there is none. ``replayed`` are the edits in force, if any; ``since``
+    is up to how many messages of the history these are known to be complete; ``saved`` is the tokens that they save.
+    ``is_pending``: an edit is due, and was not made; it is due on the next call, too.
+    ``is_anchored``: its size is based on the provider's report for its beginning. ``is_by_original``: it came edited
+    by a layer outside, and ``seen`` is about the original messages. ``wait``: the last search that found no edit, if
+    there was no edit since. ``has_looked``: the strategy was asked to plan for this request.
+    ``is_ineffective``: a warning said that an edit does not help.
+    ``last_answer``: the previous answer, if it is known. ``scale``: the scale of this very request when it came before.
+    ``reached``: the progress of the strategy after it, and the hash that this is kept under.
     """
 
     context: Context
@@ -43,13 +43,13 @@ class Opened(msgspec.Struct):
     reached: tuple[int, Reached] | None = None
 
     def know(self, reached: Reached) -> None:
-        """Take over what is known of its history."""
+        """Take over the known progress of the strategy over its history."""
         self.since, self.replayed, self.wait, scale = reached
         self.scale = scale if reached.length == self.seen.length else None
 
     @property
     def who(self) -> str | Recognised:
-        """What the memory knows this conversation by: its id, or, without one, its history."""
+        """The conversation for the memory: its id or, without one, its history or a digest of its messages."""
         conversation_id = self.context.request.conversation_id
         if conversation_id is not None:
             return conversation_id

@@ -1,4 +1,4 @@
-"""Opening a request: repaired, recognised and weighed, before anything is decided about it."""
+"""Opening a request: repair, recognise and size it, before any edit is decided."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 
 SERVER_HELD = ("previous_response_id", "conversation")
-"""Options by which the history lies at the provider: what is sent is not what the model sees, so nothing is edited."""
+"""Options that keep the history at the provider: the model sees more than the request, so nothing is edited."""
 
 _ANSWERED = "repair:answered"
-"""How many messages a history had when one of its calls was answered for want of a result."""
+"""The level that holds the number of messages a history had when a repair answered one of its calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
     """Opens requests for one context layer. ``owner`` names the layer's options; ``model`` and ``default_reserve`` are
-    what its provider tells of itself. A layer ``by_original`` knows a history that came edited by what it was."""
+    those of its provider. With ``by_original``, edited messages are recognised by their originals."""
 
     memory: ContextMemory
     telemetry: Telemetry
@@ -45,7 +45,7 @@ class Opening:
     by_original: bool
 
     def open(self, request: ChatRequest) -> Opened:
-        """Repair a request first, then weigh it. Raises ``InputError`` where nothing is left to send."""
+        """Repair and size a request. Raises ``InputError`` if nothing is left to send."""
         opened = self._opened(request)
         context, seen = opened.context, opened.seen
         levels = seen.conversation.levels
@@ -70,13 +70,14 @@ class Opening:
         if is_news:
             say_repaired(self.telemetry, plan, context, opened.context)
         if seen.history is opened.seen.history and not plan.is_empty:
-            # An answer at the end made that history grow.
+            # A repair at the end has made that history grow.
             levels = self._opened(request).seen.conversation.levels
         levels[_ANSWERED] = len(request.messages) if any(each.mark == "repair" for _, each in plan.insert) else 0
         return opened
 
     def stands_aside(self, request: ChatRequest) -> bool:
-        """Whether the history lies at the provider, so that nothing may be edited; said once for each conversation."""
+        """Return True if the history is kept at the provider, so that nothing may be edited; warns once for each
+        conversation."""
         extra = request.options.extra
         if not extra or not any(extra.get(name) for name in SERVER_HELD):
             return False
@@ -98,9 +99,9 @@ class Opening:
         return Opened(context, seen, model, is_by_original=by_original, last_answer=last)
 
     def _weighed(self, request: ChatRequest, seen: Recognised, by_original: bool, last: LastAnswer | None) -> Context:
-        """The context as it came in: only what is new of the conversation is counted."""
+        """Return the context as it came in; only the new messages of the conversation are counted."""
         messages = request.messages
-        if by_original:  # each of them was counted once, but their sums are those of other messages
+        if by_original:  # sizes are cached, but the history's sums are those of the originals
             tokens = sum(map(self.size_of, messages))
         else:
             tokens = seen.history.sums(seen.length, self.counter, self.size_of)[seen.length]
@@ -119,5 +120,5 @@ class Opening:
         )
 
     def _is_cold(self, last: LastAnswer) -> bool:
-        """Whether the provider has hardly anything of the history in its cache that got this answer."""
+        """Return True if hardly anything of the history with this answer is in the provider's cache."""
         return last.missed_cache or self.memory.clock() - last.at >= CACHE_SECONDS

@@ -1,4 +1,4 @@
-"""Outages: what has failed is left alone for a while, longer each time, and then tried by one call at a time."""
+"""Outages: a circuit breaker with exponential backoff, half-open for one call at a time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 
 MAX_REST_SECONDS = 60.0
-"""What does not come back is asked again that often, however long it was away."""
+"""Default upper bound of the backoff, in seconds."""
 
 
 class Outage:
-    """Whether something that failed may be asked again: after ``rest_seconds``, which double while it keeps failing.
+    """A circuit breaker: after a failure, no call for ``rest_seconds``, which double while it keeps failing.
 
-    Failures of calls that began before the last one are the same failure.
+    Failures of calls that began before the last failure count as that same failure.
     """
 
     __slots__ = ("_clock", "_failures", "_first_rest", "_lock", "_longest_rest", "_until")
@@ -29,11 +29,11 @@ class Outage:
 
     @property
     def rests(self) -> bool:
-        """Whether nobody may ask now."""
+        """True while the circuit is open."""
         return self._failures > 0 and self._clock() < self._until
 
     def ticket(self) -> int | None:
-        """Leave to ask, or None. In an outage one call at a time gets it; the others rest on meanwhile."""
+        """Return a ticket for one call, or None. In an outage one call at a time gets it, after the backoff."""
         with self._lock:
             if self._failures:
                 now = self._clock()
@@ -43,7 +43,7 @@ class Outage:
             return self._failures
 
     def failed(self, ticket: int) -> tuple[float, bool]:
-        """How long it is left alone now, and whether nobody has told of this outage yet."""
+        """Report a failure. Return the backoff in seconds, and True if this failure begins an outage."""
         with self._lock:
             is_first = ticket == self._failures
             if is_first:
@@ -52,13 +52,13 @@ class Outage:
             return self._rest(), is_first and ticket == 0
 
     def over(self, ticket: int) -> None:
-        """It answers. An answer to a call that began before the failure says nothing about now."""
+        """Report a success, which ends the outage. One of a call that began before the last failure is ignored."""
         with self._lock:
             if ticket == self._failures:
                 self._failures = 0
 
     def gave_up(self, ticket: int) -> None:
-        """The caller was cancelled before anything was known: the next one may try."""
+        """Report that the caller was cancelled before the outcome was known: the next one may try."""
         with self._lock:
             if ticket and ticket == self._failures:
                 self._until = self._clock()

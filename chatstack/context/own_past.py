@@ -1,8 +1,8 @@
-"""Own past: what was reported for a conversation and how far strategies have been run for it, where it goes on.
+"""Own past: the reports of a conversation, and the progress of strategies over it, for when it branches.
 
-It is kept with the history. But conversations that are equal so far share one history, which goes on with whichever is
-first, and a conversation that goes back, or is edited further out, has another history from there on. For these it is
-kept here, too, by the answers.
+They are kept with the history. But conversations that are equal so far share one history, which goes on with the first
+of them, and a conversation that goes back, or is edited further out, gets another history from there on. For these the
+past is kept here, too, by the answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chatstack.values.messages import Message
 _Key: TypeAlias = tuple[str, int]
 
 _LOOKS_BACK = 64
-"""How many messages may have come since the answer that an entry is kept under."""
+"""Maximum number of messages since the answer that an entry is kept under."""
 
 
 class Entry:
@@ -42,7 +42,7 @@ class OwnPast:
         self._latest: tuple[Recognised, Message, Entry] | None = None
 
     def recall(self, seen: Recognised) -> None:
-        """Have a conversation whose history is another one now take up its past."""
+        """Restore the past of a conversation that has another history now."""
         conversation, messages = seen.conversation, seen.history.messages
         known = 0 if conversation.answered is None else conversation.answered.length
         if not self._parted or (known and known >= seen.history.latest_assistant):
@@ -56,7 +56,7 @@ class OwnPast:
                     return
 
     def entry(self, seen: Recognised, said: Message) -> Entry:
-        """The entry of that answer; all layers that send the same messages have one."""
+        """Return the entry of that answer; layers that send the same messages share it."""
         if not seen.length:
             return Entry()
         latest = self._latest
@@ -72,7 +72,7 @@ class OwnPast:
             return entry
 
     def clear(self) -> None:
-        """Forget all that is in the cache."""
+        """Clear the cache."""
         with self._lock:
             self._parted.clear()
             self._latest = None
@@ -82,7 +82,7 @@ class OwnPast:
 
 
 def _key(who: str, history: History, length: int, said: Message) -> _Key:
-    """The key of a request of that many messages and its answer, which callers may give back in another form."""
+    """Return the key of a request of that many messages and its answer, which callers may send back reformatted."""
     return who, hash((history.prefix_hash(length), soft_digest(said)))
 
 

@@ -1,4 +1,4 @@
-"""Which tool results answer which calls."""
+"""Pairing of tool calls with their results."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Pairing:
     open_calls: tuple[tuple[int, ToolCall], ...]
 
     def leftovers(self, last: int) -> Counter[str]:
-        """What does not pair, counted; the calls of a last message are still waiting, and not counted."""
+        """Count what does not pair, by description; the calls of a last message still wait, and are not counted."""
         found = Counter(f"result without call: {result.call_id}" for _, result in self.orphans)
         found.update(f"call without result: {call.id}" for position, call in self.open_calls if position != last)
         return found
 
     def waiting(self, last: int) -> Counter[str]:
-        """The ids of the calls of a last message that still wait for their results, counted."""
+        """Count the calls of a last message that still wait for their results, by id."""
         return Counter(call.id for position, call in self.open_calls if position == last)
 
 
@@ -54,13 +54,14 @@ class Answered(NamedTuple):
 
 
 _Places = tuple[int, int, int, int, bool]
-"""A result's position and its part's, those of its call, and whether it is displaced: nothing to collect as garbage."""
+"""A result's position and its part's, those of its call, and whether it is displaced: plain values, cheap for the
+garbage collector."""
 _ENDING = ("assistant", "system")
-"""Whoever speaks there ends a round: what comes behind it is not right behind the calls before it."""
+"""Roles whose messages end a round: results after one do not directly follow the calls before it."""
 
 
 class Pairs:
-    """Calls and results, paired as they come.
+    """An incremental pairing of calls and results.
 
     A result answers the newest unanswered call of its id before it: ids are used again within one conversation, so
     an id alone says nothing. ``answers``, if given, is filled with all places of answers.
@@ -74,15 +75,15 @@ class Pairs:
         """Results without a call, each with its position and its part's."""
         self.waiting: dict[str, list[tuple[int, int, ToolCall]]] = {}
         self.displaced = 0
-        """How many results do not directly follow their calls."""
+        """Number of results that do not directly follow their calls."""
         self.round_at = -1
         """The position of the message whose results may come next, -1 once something else has come."""
 
     def add(self, position: int, message: Message) -> None:
-        """Take in the next message.
+        """Add the next message.
 
-        What a system message quotes is neither a call nor a result. Items of a provider's own among results are no
-        words, and leave those behind them in place.
+        Parts of a system message are neither calls nor results. Provider items among results do not displace the
+        results after them.
         """
         role, parts = message.role, message.parts
         if role in _ENDING or not parts:
@@ -121,7 +122,7 @@ class Pairs:
         return sorted((each for asked in self.waiting.values() for each in asked), key=itemgetter(0, 1))
 
     def need_repair(self, last: int) -> bool:
-        """Whether a provider would refuse them. The calls of the message at ``last`` may still wait."""
+        """Return True if a provider would refuse the messages. The calls of the message at ``last`` may still wait."""
         if self.orphans or self.displaced:
             return True
         return bool(self.waiting) and any(at != last for asked in self.waiting.values() for at, _, _ in asked)
@@ -138,12 +139,12 @@ def pair(messages: Sequence[Message]) -> Pairing:
 
 
 def answered_calls(messages: Sequence[Message]) -> list[Answered]:
-    """Every result that answers a call, in order, with the call; paired as ``pair`` does it."""
+    """Return every result that answers a call, in order, with the call; paired as in ``pair``."""
     return pairs_and_answers(messages)[1]
 
 
 def pairs_and_answers(messages: Sequence[Message]) -> tuple[Pairs, list[Answered]]:
-    """The pairs of all messages, and the answers among them, in order."""
+    """Return the pairs of all messages, and the answers among them, in order."""
     pairs, places = _paired(messages)
     return pairs, [
         Answered(
@@ -168,7 +169,7 @@ def _paired(messages: Sequence[Message]) -> tuple[Pairs, list[_Places]]:
 
 
 def is_interrupted(messages: Sequence[Message], positions: Sequence[int]) -> bool:
-    """Whether a system message stands before results of a call, where the other messages stand at ``positions``."""
+    """Return True if a system message stands before results of a call; the other messages are at ``positions``."""
     return any(
         after - before > 1 and any(type(part) is ToolResult for part in messages[after].parts)
         for before, after in itertools.pairwise(positions)
@@ -176,9 +177,9 @@ def is_interrupted(messages: Sequence[Message], positions: Sequence[int]) -> boo
 
 
 def as_it_came(message: Message, at: int) -> ToolResult:
-    """The result at that place of a message, with the content that it had before any edit.
+    """Return the result at that place of a message, with the content that it had before any edit.
 
-    Edits leave parts in their places, so mostly it is looked for there alone: a message may hold thousands of them.
+    Edits leave parts in their places, so that place is tried first: a message may hold thousands of parts.
     """
     part, parts = cast("ToolResult", message.parts[at]), message.original.parts
     if len(parts) == len(message.parts):
@@ -191,8 +192,8 @@ def as_it_came(message: Message, at: int) -> ToolResult:
 
 
 def alone(result: ToolResult) -> Message:
-    """A result as a message by itself, to be sized. What a provider gave may hold half a character, which no message of
-    a tool may; the size is the same without it."""
+    """Return a message with this result only, to be sized. Lone surrogates, which a provider's result may contain and a
+    tool message may not, are replaced; the size is the same."""
     try:
         return Message("tool", (result,))
     except InputError:

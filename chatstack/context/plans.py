@@ -1,4 +1,4 @@
-"""Plans: the immutable record of one edit."""
+"""Plans: immutable descriptions of one edit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from chatstack.values.messages import Message
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do with the messages of a request, and why. What is not named is kept as it is.
+    """An edit of the messages of a request, with its reason. Messages that it does not name are kept.
 
     ``drop`` are positions to leave out. ``replace`` puts an edited message (``message.edited(...)``) in the place of
-    the one it was made from. ``insert`` puts a message, marked as ours, before a position; the length of the list
-    means the end. Positions are those of the messages that the plan was made for. ``reason`` is for people.
+    the one it was made from. ``insert`` puts a message, with a layer's mark, before a position; the length of the list
+    means the end. Positions are those of the messages that the plan was made for. ``reason`` is text for people.
     """
 
     strategy: str
@@ -25,15 +25,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it changes nothing."""
+        """True if it changes nothing."""
         return not (self.drop or self.replace or self.insert)
 
     def apply(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """The messages as they are after the edit. Those that it does not touch stay the same objects."""
+        """Return the messages after the edit. Those that it does not touch stay the same objects."""
         return tuple(message for message, _ in self.apply_to(messages))
 
     def apply_to(self, messages: Sequence[Message]) -> list[tuple[Message, int | None]]:
-        """The same, each with the position that it came from; None for inserted ones."""
+        """Return the messages after the edit, each with the position that it came from; None for inserted ones."""
         kept: list[tuple[Message, int | None]] = list(zip(messages, range(len(messages)), strict=True))
         for position, message in self.replace:
             kept[position] = (message, position)

@@ -26,7 +26,7 @@ class OldestFirst(Strategy):
     that still wait for results. What the model has not seen yet goes only if the limit cannot be kept otherwise, and
     the plan's reason says so; new tool results never go with their calls: where all that may go is not enough, they are
     shortened, and where they take an eighth of the limit at most, a summary is, too.
-    Source: seed ``needlr-context-window-guard``, and what its original removed that it should not.
+    Source: Needlr's context window guard, and what its original removed that it should not.
     """
 
     max_tokens: PositiveInt
@@ -51,9 +51,9 @@ class OldestFirst(Strategy):
 
 
 def without_oldest(context: Context, strategy: str, limits: Limits, target: Limits) -> Plan | None:
-    """Where the context exceeds the limits: the plan without its oldest units, down to the target, as far as they may
-    go. What the model has not seen yet goes only as far as the limits need it. Where all of that is not enough, new
-    tool results are shortened first, and then nothing goes that still fits."""
+    """Plan the removal of the oldest units down to the target, as far as they may be removed; None if the context is
+    within the limits. Units that the model has not seen yet are removed only as far as the limits require. If all of
+    that is not enough, new tool results are shortened first, and then only as many units go as the limits require."""
     reason = limits.excess(context)
     if not reason:
         return None
@@ -82,7 +82,7 @@ def without_oldest(context: Context, strategy: str, limits: Limits, target: Limi
 
 
 class _Draft:
-    """What is left of a context, some messages of which are replaced: its tokens, as they will be, and its items."""
+    """The rest of a context after replacing and dropping messages: its scaled tokens, and its items."""
 
     def __init__(self, context: Context, replace: Mapping[int, Message], limits: Limits) -> None:
         self.context = context
@@ -92,11 +92,11 @@ class _Draft:
         self.items = context.items if limits.max_items is not None else 0
 
     def is_new(self, unit: Unit) -> bool:
-        """Whether the model has not seen all of it."""
+        """Return True if the model has not seen all of the unit."""
         return unit.positions[-1] > self.context.latest_assistant
 
     def drop(self, unit: Unit) -> None:
-        """Leave a unit out."""
+        """Drop a unit."""
         context = self.context
         self.dropped.update(unit.positions)
         for at in unit.positions:
@@ -106,7 +106,7 @@ class _Draft:
 
 
 def _shortened(context: Context, replaced: Mapping[int, Message], strategy: str, limits: Limits) -> dict[int, Message]:
-    """New tool results, and a summary, shortened where it would be too much even without all units that may go."""
+    """Shorten new tool results, and a summary, if the context is too large even without all removable units."""
     found: dict[int, Message] = {}
     most = limits.max_tokens
     assert most is not None
@@ -126,9 +126,10 @@ def _shortened(context: Context, replaced: Mapping[int, Message], strategy: str,
 
 
 def removable(context: Context) -> Sequence[Unit]:
-    """The units that may go, oldest first: never the first user message (the task) or the latest one, and never all.
+    """Return the units that may be removed, oldest first: never the first user message (the task) or the latest one,
+    and never all.
 
-    Nor calls whose results the model has not seen yet: it would only call again.
+    Nor calls whose results the model has not seen yet, as it would only call again.
     """
     kept = {context.first_user, context.latest_user}
     found: list[Unit] = []

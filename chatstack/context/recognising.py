@@ -1,4 +1,4 @@
-"""Recognising: conversations are known when they come again, longer, in the same objects or in fresh ones."""
+"""Recognising conversations that come again, longer, in the same objects or in new ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from chatstack.context.pairing import is_interrupted
 from chatstack.values.messages import Message
 
 NEW_MESSAGES = 64
-"""How many messages a conversation may have grown by since its last request, and still be looked for by its end."""
+"""Maximum number of messages by which a conversation may have grown since its last request and still be recognised."""
 _HEAD = 2
-"""A history has another beginning if these differ: the task, and what follows it."""
+"""Number of messages that form a history's beginning: the task, and what follows it."""
 _ALIKE = 3
 """Minimum overlap, in messages, for treating a history as the same conversation with a rewritten head."""
 _SAME_PLACE = 64
@@ -25,26 +25,26 @@ _NO_BOUND = 2**62
 class _Found(NamedTuple):
     history: History | None
     known: tuple[Message, ...]
-    """Its messages, all of them at the beginning of what was looked for; empty if only its end was."""
+    """Its messages, a prefix of the conversation; empty if only its end was recognised."""
 
 
 class _Latest(NamedTuple):
-    """The request that was recognised last: the next layer mostly gets the very same messages."""
+    """A cache of the last recognised request: the next layer mostly gets the very same messages."""
 
     messages: tuple[Message, ...]
     known: tuple[Message, ...]
     seen: Recognised
 
     def is_still(self, who: str) -> bool:
-        """Whether it is of that conversation, and nobody has made its history grow since."""
+        """Return True if it belongs to that conversation, and its history has not grown since."""
         return self.seen.who == who and self.seen.history.messages is self.known
 
 
 class Recogniser:
-    """Knows the conversations that went by last, by how they ended. Bounded, in messages and in bytes: what was not
-    used for longest goes, and ``on_evicted`` is told of it. ``max_bytes`` is asked each time: the memory holds more.
+    """An LRU cache of recent conversations, by their last messages. It is bounded in messages and in bytes;
+    ``on_evicted`` is called with each evicted history. ``max_bytes`` is called each time, as other entries count too.
 
-    A request is compared with what is known message by message: by identity where the caller keeps its objects, which
+    A request is compared with known histories message by message: by identity if the caller keeps its objects, which
     costs nearly nothing, else by equality.
     """
 
@@ -72,12 +72,12 @@ class Recogniser:
     def recognise(
         self, messages: tuple[Message, ...], who_of: Callable[[tuple[Message, ...]], str] = lambda _: ""
     ) -> Recognised:
-        """The history of these messages: the one that they continue, or a new one. ``who_of`` tells the conversation
-        by the system messages at its head: those in between come and go with what is said."""
+        """Recognise the history that these messages continue, or make a new one. ``who_of`` names the conversation by
+        the system messages at its head; later ones do not count, as they come and go."""
         head = _leading_systems(messages)
         conversation = messages[head:] if head else messages
         positions: Sequence[int] = range(head, len(messages))
-        who = who_of(messages[:head])  # those in between come and go
+        who = who_of(messages[:head])
         latest = self._latest
         if latest is not None and latest.messages is messages and latest.is_still(who):
             return latest.seen
@@ -90,7 +90,7 @@ class Recogniser:
         if not length:
             return Recognised(History(self._key), Conversation(), 0, positions, False, who)
         last = length - 1 if positions[-1] == len(messages) - 1 else -1
-        with self._lock:  # whoever makes it grow pairs its calls, too
+        with self._lock:  # growing a history also changes its pairs
             history = self._grown(found, conversation)
             needs_repair = history.pairs.need_repair(last)
             state = history.conversation(who)
@@ -101,7 +101,7 @@ class Recogniser:
         return seen
 
     def weigh(self, history: History, added_bytes: int) -> bool:
-        """Count what the memory keeps because of a history; False if that history is not known any more."""
+        """Count bytes that the memory keeps for a history; return False if that history is not known any more."""
         with self._lock:
             if history not in self._used:
                 return False
@@ -112,11 +112,11 @@ class Recogniser:
 
     @property
     def held_bytes(self) -> int:
-        """About what all of them hold."""
+        """The estimated size of all histories in bytes."""
         return self._bytes
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all histories."""
         with self._lock:
             self._places.clear()
             self._ends.clear()
@@ -125,8 +125,8 @@ class Recogniser:
             self._messages = self._bytes = 0
 
     def _found(self, conversation: tuple[Message, ...], who: str) -> _Found:
-        """The longest known history that this one continues, its own before those that others have; or one that differs
-        in nothing but its beginning."""
+        """Find the longest known history that this one continues, one of the same conversation first; else one that
+        differs only in its beginning."""
         length, others = len(conversation), _Found(None, ())
         for at in _ends_of(length):
             for history in self._places.get(_place(conversation, at), ()):
@@ -138,7 +138,7 @@ class Recogniser:
         return _Found(self._moved(conversation), ()) if others.history is None else others
 
     def _moved(self, conversation: tuple[Message, ...]) -> History | None:
-        """The history that came with another beginning; several such histories are so many conversations."""
+        """Find the history that differs only in its beginning; None if there are several: which one is not known."""
         for at in _ends_of(len(conversation)):
             if at + 1 - _HEAD < _ALIKE:
                 return None
@@ -151,7 +151,7 @@ class Recogniser:
     def _grown(self, found: _Found, conversation: tuple[Message, ...]) -> History:
         history, known = found
         if history is not None and known:
-            # Else somebody made it grow in the meantime, or it was forgotten.
+            # Else it has grown in another thread in the meantime, or it was evicted.
             if history.messages is known and history in self._used:
                 if len(known) < len(conversation):
                     history.moves = 0
@@ -167,7 +167,7 @@ class Recogniser:
         return grown
 
     def _keep(self, history: History, conversation: tuple[Message, ...], known: tuple[Message, ...]) -> None:
-        """Have it known by its new end."""
+        """Grow a history, and index it by its new end."""
         if len(known) != len(conversation):
             if known:
                 self._leave(history, self._used[history])
@@ -186,7 +186,7 @@ class Recogniser:
             self._evict()
 
     def _evict(self) -> None:
-        """Let go of what was not used for longest, down to the bounds; never of all."""
+        """Evict the least recently used histories, down to the bounds; at least one stays."""
         max_bytes = self._max_bytes()
         while len(self._used) > 1 and (self._messages > self._max_messages or self._bytes > max_bytes):
             old, place = self._used.popitem(last=False)
@@ -207,7 +207,7 @@ class Recogniser:
 
 
 def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
-    """Whether something went out of a history at its head, or behind it, and all that is left is the same."""
+    """Return True if a history lost messages at its head, or right after it, and the rest is the same."""
     alike = len(now) - _HEAD
     if before[:_HEAD] != now[:_HEAD]:
         return before[-alike:] == now[_HEAD:]
@@ -216,21 +216,21 @@ def _has_moved(before: tuple[Message, ...], now: tuple[Message, ...]) -> bool:
 
 
 class _Place(NamedTuple):
-    """What a conversation is looked up by, as it is and by its end alone; never more than a hint."""
+    """The hash keys of a conversation, of a sample of it and of its end; matches are compared in full."""
 
     whole: int
     end: int
 
 
 def _ends_of(length: int) -> range:
-    """Where a known beginning of a conversation may end, the last place first."""
+    """Return the positions where a known prefix of a conversation may end, last first."""
     return range(length - 1, max(-1, length - 1 - NEW_MESSAGES), -1)
 
 
 def _place(conversation: tuple[Message, ...], at: int) -> int:
-    """Messages from all over it: those that end there alike are many, where the same is done again and again."""
+    """Hash a sample of the messages up to ``at``: the last ones alone are often equal where a task is repeated."""
     before, second = (at - 1, 1) if at else (0, 0)
-    # One flat tuple: this is worked out several times on every call.
+    # One flat tuple: this is computed several times on every call.
     return hash(
         (at, conversation[0], conversation[second], conversation[at // 2], conversation[before], conversation[at])
     )

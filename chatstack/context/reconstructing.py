@@ -1,8 +1,8 @@
-"""Reconstructing: the edits that a strategy would have made over a history, had it been there from the beginning.
+"""Reconstructing: the edits that a strategy would have made over a history, had it run from the beginning.
 
-A history whose past is not known (a restart without a store, a memory that let go of it) must be sent as if nothing had
-been forgotten, or every restart would cost its prompt cache. Each assistant message in it was the answer to a request:
-to all that stands before it. So the strategy, which is a pure function, is run over these requests again.
+A history whose past is not known (after a restart without a store, or an eviction) must be sent as if nothing had been
+forgotten, or every restart would lose its prompt cache. Each assistant message in it was the answer to a request: all
+messages before it. So the strategy, which is a pure function, is run over these requests again.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 
 _MOST_STEPS = 256
-"""Edits; what comes after that many is planned in one."""
+"""Maximum number of reconstructed edits; the rest is planned as one edit."""
 _EACH = 512
-"""So many requests are looked at one by one, in all; of later ones those alone that have grown by a good part since."""
+"""Maximum number of requests planned one by one; after that, only those that have grown by a 32nd since the last."""
 _LOOKS_AT = 1_000_000
-"""The same bound in messages: a look at a request costs as much as it has messages."""
+"""The same bound in messages, as planning a request takes time proportional to its messages."""
 
 
 class Policy(NamedTuple):
-    """A strategy as its layer goes by it.
+    """A strategy with its layer's rules for when to plan.
 
-    ``is_due`` is cheap, and once true it stays true as a context grows. ``waits_on`` are the sizes that the layer
-    waits on after a look in vain (see ``Wait``); None where it looks again on each call.
+    ``is_due`` is cheap, and once true it stays true as a context grows. ``waits_on`` gives the sizes that the layer
+    waits on after a search that found no edit (see ``Wait``); None if it searches again on each call.
     """
 
     plan: Callable[[Context], Plan | None]
@@ -44,8 +44,8 @@ class Policy(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One edit of the past: for how many messages of the history it was made, by which plan, and all edits in force
-    from then on. ``context`` is what the plan is for, where that is the request of now."""
+    """One reconstructed edit: the length of the history it was made for, its plan, and all edits in force from then on.
+    ``context`` is the plan's context if it is that of the current request."""
 
     length: int
     made: Made
@@ -60,8 +60,8 @@ class Step(NamedTuple):
 class Reconstruction:
     """Runs a strategy over the requests of a history, in order, and waits where its layer would have waited.
 
-    Contexts only grow between two edits, so the first request that is due is found by bisection. Nothing depends on
-    what follows a request: a history that goes on comes to the same edits.
+    Contexts only grow between two edits, so the first request that is due is found by bisection. No edit depends on
+    what follows its request, so a history that goes on comes to the same edits.
     """
 
     def __init__(
@@ -77,21 +77,21 @@ class Reconstruction:
         self._came = came
         self._seen = seen
         self._is_plain = isinstance(seen.positions, range) and not by_original
-        """The messages of the request are those of the history, in one piece."""
+        """True if the request holds the messages of the history in one piece."""
         self._counter = counter
         self._policy = policy
         self._carried = carried
         self.wait: Wait | None = None
-        """The last look in vain since the last edit: the layer goes on waiting from there."""
+        """The last search that found no edit, since the last edit: the layer goes on waiting from there."""
         self.was_rejected = False
-        """The plan of that request did not pass the verifier."""
+        """True if the last plan did not pass the verifier."""
         self.looked = 0
-        """The length of the request that the strategy was asked about last."""
+        """The length of the request that the strategy was last asked to plan for."""
         self._looks = self._looked_at = 0
 
     def steps(self, since: int, record: Record | None) -> list[Step]:
-        """The edits of all requests of more than ``since`` messages, the current one included; ``record`` holds the
-        edits in force before that."""
+        """Return the edits of all requests of more than ``since`` messages, the current one included; ``record`` holds
+        the edits in force before that."""
         steps: list[Step] = []
         while len(steps) < _MOST_STEPS:
             step = self.first(since, record)
@@ -102,7 +102,7 @@ class Reconstruction:
         return steps
 
     def first(self, since: int, record: Record | None) -> Step | None:
-        """The first edit of them."""
+        """Return the first of these edits; None if there is none."""
         lengths = self._lengths(since)
         if not lengths or not self._is_due(lengths[-1], record):
             return None
@@ -133,7 +133,7 @@ class Reconstruction:
         return None
 
     def _lengths(self, since: int) -> list[int]:
-        """The lengths of the requests that the history tells of, those alone that the user has spoken in."""
+        """Return the lengths of the requests in the history that contain a user message."""
         seen = self._seen
         messages, length = seen.history.messages, seen.length
         if since >= length:
@@ -164,7 +164,7 @@ class Reconstruction:
         return Step(length, made, plan, context if length == self._seen.length else None)
 
     def _context(self, length: int, record: Record | None) -> Context | None:
-        """The context of the request of that many messages of the history, with these edits."""
+        """Return the context of the request of that many messages of the history, with these edits."""
         came, seen = self._came, self._seen
         messages = self._messages(length)
         head = seen.positions.start if self._is_plain and isinstance(seen.positions, range) else -1
@@ -192,7 +192,7 @@ class Reconstruction:
         return context.after(record.plan(positions, len(messages), made.edited))
 
     def _made(self, record: Record) -> Carried | None:
-        """A record carried out: the same edited messages again, so that each is counted once."""
+        """Carry out a record; the edited messages are cached, so that each is counted once."""
         if self._carried is None or self._carried.record is not record:
             edited = record.edited(self._came.messages, self._seen.positions)
             if edited is None:
@@ -206,6 +206,6 @@ class Reconstruction:
         return self._seen.positions[:length]
 
     def _messages(self, length: int) -> tuple[Message, ...]:
-        """The messages of that request: what stands before its answer."""
+        """Return the messages of that request: all before its answer."""
         messages, positions = self._came.messages, self._seen.positions
         return messages if length == self._seen.length else messages[: positions[length]]

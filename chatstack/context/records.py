@@ -13,13 +13,13 @@ from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import Part, ToolCall, ToolResult
 
 MAX_ENTRIES = 20_000
-"""Of one stored record: how many messages it may name of each kind."""
+"""Maximum number of messages that one stored record may drop, edit or insert, for each of the three."""
 _FEW = msgspec.Meta(max_length=MAX_ENTRIES)
 _Position = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 
 
 class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An edited message, without the message: a number stands for that part of the message in whose place it is."""
+    """An edit of one message, without its text: in ``parts``, a number stands for that part of the original message."""
 
     position: _Position
     parts: Annotated[tuple[_Position | Part, ...], _FEW]
@@ -28,7 +28,7 @@ class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     annotation: Annotation | None
 
     def applied(self, old: Message) -> Message | None:
-        """The message with this edit; None if it has not got the parts that the edit keeps or replaces."""
+        """Return the message with this edit; None if it lacks a part that the edit keeps or replaces."""
         parts: list[Part] = []
         for at, part in enumerate(self.parts):
             if type(part) is int:
@@ -37,7 +37,7 @@ class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
                 parts.append(old.parts[part])
                 continue
             there = old.parts[at] if at < len(old.parts) else None
-            # Callers may give the calls of a history other ids; what stands in the place of a part has the ids of now.
+            # Callers may change the ids of calls in a history: a replaced part takes the current id.
             if type(part) is ToolResult and type(there) is ToolResult and part.call_id != there.call_id:
                 part = msgspec.structs.replace(part, call_id=there.call_id)
             elif type(part) is ToolCall and type(there) is ToolCall and part.id != there.id:
@@ -51,21 +51,21 @@ class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class Insertion(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A message of ours before a position; the length of the history means its end."""
+    """A layer's message, inserted before a position; the length of the history means its end."""
 
     position: _Position
     message: Message
     annotation: Annotation | None
 
     def made(self) -> Message:
-        """The message, with what it says of itself."""
+        """Return the message, with its annotation."""
         if self.annotation is None or self.message.annotation is not None:
             return self.message
         return self.message.edited(annotation=self.annotation)
 
 
 class Patch(NamedTuple):
-    """In the place of the messages from ``start`` to before ``stop`` stand others, or none."""
+    """A replacement of the messages from ``start`` to before ``stop`` by others, or by none."""
 
     start: int
     stop: int
@@ -73,10 +73,10 @@ class Patch(NamedTuple):
 
 
 class Record(msgspec.Struct, frozen=True, dict=True):
-    """The edits in force for one history: messages that are left out, stand edited, or follow something of ours.
+    """The edits in force for one history: dropped, edited and inserted messages.
 
-    Positions are those in the history, without system messages. It holds positions and what was put in place, never a
-    message of the caller's, so it may outlive the conversation that it was made for.
+    Positions are those in the history, without system messages. It holds positions and new content, never a message of
+    the caller, so it may outlive the conversation that it was made for.
     """
 
     drop: tuple[int, ...] = ()
@@ -85,7 +85,7 @@ class Record(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def patches(self) -> tuple[Patch, ...]:
-        """Deletions and insertions in order, neighbours joined: with ``replace``, the work of every later call."""
+        """The deletions and insertions in order, neighbours joined, as every later call applies them."""
         single = [Patch(each.position, each.position, (each.made(),)) for each in self.insert]
         single += [Patch(position, position + 1, ()) for position in self.drop]
         single.sort(key=lambda each: each[:2])  # what is inserted before a message comes before its own patch
@@ -105,16 +105,16 @@ class Record(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def reach(self) -> int:
-        """How many messages of the history it needs: it holds for no shorter one."""
+        """The minimum length of a history that these edits fit."""
         return max((*(at + 1 for at in self.touched), *(each.position for each in self.insert)), default=0)
 
     @cached_property
     def fingerprint(self) -> int:
-        """A hash of it, worked out once; in this process only."""
+        """A cached hash of the record, valid in this process only."""
         return hash(self)
 
     def with_summary(self, summary: Message) -> Record:
-        """The same edits with another text of the summary."""
+        """Return the same edits with another summary."""
         insert = tuple(
             Insertion(each.position, summary, summary.annotation) if each.message.mark == "summary" else each
             for each in self.insert
@@ -122,8 +122,8 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         return Record(self.drop, self.replace, insert)
 
     def edited(self, messages: Sequence[Message], positions: Sequence[int]) -> dict[int, Message] | None:
-        """The edited messages by position in the history, made of those of a request in which it stands at these
-        positions; None if one of them has changed its form."""
+        """Return the edited messages by position in the history, made from a request that has the history at these
+        positions; None if a message lacks the parts that its edit needs."""
         made: dict[int, Message] = {}
         for each in self.replace:
             message = each.applied(messages[positions[each.position]])
@@ -135,7 +135,7 @@ class Record(msgspec.Struct, frozen=True, dict=True):
     def carried_out(
         self, messages: tuple[Message, ...], head: int, edited: Mapping[int, Message]
     ) -> tuple[Message, ...]:
-        """The messages as edited, where the history begins at ``head``, and nothing else stands in it."""
+        """Return the messages as edited, for a history that begins at ``head`` and is in one piece."""
         after = list(messages)
         for position, message in edited.items():
             after[position + head] = message
@@ -144,12 +144,12 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         return tuple(after)
 
     def saved(self, sums: Sequence[int], size_of: Callable[[Message], int], edited: Mapping[int, Message]) -> int:
-        """By how much it makes a history smaller whose sizes sum up like that."""
+        """Return the tokens that the edits save in a history with these prefix sums of sizes."""
         saved = sum(sums[stop] - sums[start] - sum(map(size_of, put)) for start, stop, put in self.patches)
         return saved + sum(sums[position + 1] - sums[position] - size_of(new) for position, new in edited.items())
 
     def plan(self, positions: Sequence[int], end: int, edited: Mapping[int, Message]) -> Plan:
-        """The same as a plan for a request of ``end`` messages, where the history stands at these positions."""
+        """Return the edits as a plan for a request of ``end`` messages that has the history at these positions."""
         return Plan(
             strategy="replay",
             reason="decided before",
@@ -163,7 +163,7 @@ class Record(msgspec.Struct, frozen=True, dict=True):
 
 
 def edit_of(position: int, old: Message, new: Message) -> Edit:
-    """The difference between a message and what was made of it."""
+    """Return the difference between a message and its edited form."""
     places: dict[Part, int] = {}
     if len(old.parts) > 1 or len(new.parts) > 1:  # else a part that is not in its place is in none
         places = {part: at for at, part in reversed([*enumerate(old.parts)])}
@@ -173,14 +173,14 @@ def edit_of(position: int, old: Message, new: Message) -> Edit:
 
 
 def _part(at: int, part: Part, old: tuple[Part, ...], places: Mapping[Part, int]) -> int | Part:
-    """The place of an equal part, the same place first; the part itself if there is none."""
+    """Return the place of an equal part, the same place first; the part itself if there is none."""
     if at < len(old) and old[at] == part:
         return at
     return places.get(part, part)
 
 
 class Made(NamedTuple):
-    """A record, and the edited messages by position in the history that it was made of."""
+    """A record, and its edited messages by position in the history."""
 
     record: Record
     edited: Mapping[int, Message]
@@ -192,8 +192,8 @@ def record_of(
     after: Sequence[tuple[Message, int | None]],
     known: Made | None = None,
 ) -> Made:
-    """Return all edits up to now. ``after`` are the messages that are left, each with its place in ``before``;
-    ``known`` are those of an earlier request of the same history."""
+    """Return the record of all edits so far. ``after`` are the resulting messages, each with its place in ``before``;
+    ``known`` is the record of an earlier request of the same history."""
     index = {position: number for number, position in enumerate(positions)}
     kept = {origin for _, origin in after if origin is not None}
     earlier = {} if known is None else {each.position: each for each in known.record.replace}

@@ -1,4 +1,4 @@
-"""Repairs: every call gets its result, right behind it, and every result has a call."""
+"""Repairs: every call is directly followed by its result, and every result has a call."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NO_RESULT = "Error: this call was never answered; its result is not known."
 
 
 def repair_plan(messages: Sequence[Message]) -> Plan | None:
-    """Make a list of messages one that every provider takes; None if it is.
+    """Return the plan that makes the messages acceptable to every provider; None if they are already.
 
-    Results that have no call are removed. Results that stand away from their calls are put right behind them, so that
-    whatever stood between comes after. Calls that have no result are answered, unless they are the last message's.
-    A pure function of the messages, in which nothing but results changes its place: a longer history is repaired the
-    same way, save where a result has arrived for a call that had none. Source: seed ``xpert-context-editing`` (orphan
-    results are removed before thresholds are weighed).
+    Results without a call are removed. Results away from their calls are moved right behind them, before whatever stood
+    in between. Calls without a result are answered with an error, except in the last message.
+    A pure function of the messages, which moves only results: a longer history is repaired the same way, unless a
+    result has arrived for a call that had none. Source: Xpert's context editing (orphan results are removed
+    before thresholds are checked).
     """
     pairs, answers = pairs_and_answers(messages)
     if not pairs.need_repair(len(messages) - 1):
@@ -46,7 +46,7 @@ def repair_plan(messages: Sequence[Message]) -> Plan | None:
 
 
 def has_answer_since(messages: Sequence[Message], length: int) -> bool:
-    """Whether a result has come for a call that had none, and was not the last message's, ``length`` messages long."""
+    """Return True if a result has come for a call that a repair had to answer when there were ``length`` messages."""
     pairs = Pairs()
     before: set[tuple[int, int]] = set()
     for position, message in enumerate(messages):
@@ -57,7 +57,8 @@ def has_answer_since(messages: Sequence[Message], length: int) -> bool:
 
 
 def _moves(answer: Answered, messages: Sequence[Message], put_behind: set[int]) -> bool:
-    """Whether a result leaves its place: it is displaced, or more results have to come before what it stands beside."""
+    """Return True if a result has to move: it is displaced, or other results have to be put before what it shares a
+    message with."""
     if answer.is_displaced or answer.call_position not in put_behind:
         return answer.is_displaced
     message = messages[answer.position]
@@ -67,7 +68,9 @@ def _moves(answer: Answered, messages: Sequence[Message], put_behind: set[int]) 
 def _without(
     messages: Sequence[Message], leaving: Iterable[tuple[int, int]]
 ) -> tuple[tuple[int, ...], tuple[tuple[int, Message], ...]]:
-    """Messages of nothing but what leaves go; of others, what leaves alone. Not as edits: they stand for themselves."""
+    """Return drops and replacements that take these parts out; a message without any other parts is dropped.
+
+    The replacements are not made by ``edited``, so that they count as originals."""
     gone: dict[int, set[int]] = {}
     for position, part in leaving:
         gone.setdefault(position, set()).add(part)
@@ -89,7 +92,7 @@ def _put_in(
     moved: Sequence[Answered],
     open_calls: Iterable[tuple[int, int, ToolCall]],
 ) -> tuple[tuple[int, Message], ...]:
-    """Results that move, and answers of ours: behind the results that stay, in the order of their calls."""
+    """Return the insertions of moved results and error answers: behind the results that stay, in the order of calls."""
     places: dict[int, int] = {}
     leaving = {each[:2] for each in moved}
     for each in answers:
@@ -108,8 +111,8 @@ def _put_in(
 
 
 def _moved(message: Message, results: tuple[ToolResult, ...]) -> Message:
-    """Results of a message by themselves; the very message, where it holds nothing else."""
-    if message.role != "tool":  # what a provider gave may hold half a character, what is sent to one must not
+    """Return a message with these results only; the message itself if it holds nothing else."""
+    if message.role != "tool":  # a provider's result may contain a lone surrogate, a request must not
         return Message("tool", tuple(map(_whole, results)), message.pinned)
     return message if results == message.parts else msgspec.structs.replace(message, parts=results)
 

@@ -1,4 +1,4 @@
-"""Reports: what providers say of the size of a request, and what is learnt from it."""
+"""Reports: the sizes of requests as providers report them, and corrections learnt from these."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLD_SHARE = 0.05
 class Reports:
     """Sizes as providers reported them, for one context layer: an anchor within a conversation, a factor across all.
 
-    The factor is other conversations' news: it is told, and decides nothing.
+    The factor comes from other conversations: it is shown in warnings and metrics, and decides nothing.
     """
 
     memory: ContextMemory
@@ -34,10 +34,10 @@ class Reports:
     owner: str
 
     def corrected(self, opened: Opened, context: Context) -> Context:
-        """The context with the scale that the last report of this history tells; and with what the report of the very
-        same request lets expect, or, where there is neither, the reports of the model.
+        """Return the context with the scale from the last report of this history, and with the expected scale from the
+        report of the very same request or, if there is neither, from the model's calibration.
 
-        The very same request is weighed as it was before, so that it goes out the same again.
+        The very same request gets the scale that it had before, so that it is sent the same again.
         """
         counted, seen = context.input_tokens, opened.seen
         if not counted:
@@ -70,8 +70,8 @@ class Reports:
         entry: Entry,
         usage: Usage,
     ) -> None:
-        """Take a report for what it is: the size of the very request that was weighed here, if nobody inside of this
-        layer has changed it."""
+        """Learn from a report. It is taken as the size of the context only if no inner layer has changed the request
+        that was sized here."""
         seen = opened.seen
         cached = usage.cache_read_tokens
         record = _fingerprint_of(opened.replayed)
@@ -91,8 +91,8 @@ class Reports:
             seen.conversation.keep_report(terms, report)
 
     def _terms(self, opened: Opened) -> int:
-        """A hash of what a report belongs to, beside the history: the layer, what was decided, what goes along, which
-        model it was."""
+        """Return a hash of what a report depends on, beside the history: the layer, the edits, system messages, tools
+        and schema, and the model."""
         request = opened.context.request
         systems = opened.seen.systems_in(request.messages)
         options = request.options

@@ -1,4 +1,4 @@
-"""What context layers say of their edits: each fact once, at the one emission point."""
+"""Telemetry of context layers: each fact is reported once, at the one emission point."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_PLACES = 3
 
 
 def edit_attributes(plan: Plan, before: Context, after: Context) -> dict[str, Value]:
-    """The numbers of an edit; tokens by kind, where there are any of a kind."""
+    """Return the attributes of an edit: its numbers, and the tokens of each kind that occurs."""
     was, left = tokens_by_kind(before), tokens_by_kind(after)
     kinds = [kind for kind in KINDS if kind in was or kind in left]
     return {
@@ -40,7 +40,7 @@ def _plan_attributes(plan: Plan, before: Context, after: Context) -> dict[str, V
 
 
 def results_cleared(plan: Plan, context: Context) -> int:
-    """How many tool results a plan takes content from."""
+    """Count the tool results whose content a plan changes."""
     return sum(
         type(old) is ToolResult and old != new
         for position, message in plan.replace
@@ -50,7 +50,7 @@ def results_cleared(plan: Plan, context: Context) -> int:
 
 
 def say_edited(telemetry: Telemetry, plan: Plan, before: Context, after: Context, span: Span | None = None) -> None:
-    """Tell of an edit that was made, on ``span`` if it has one already; and warn if it shortened new tool results."""
+    """Report an edit, on ``span`` if it has one already; and warn if it shortened new tool results."""
     telemetry.edit(
         plan.strategy,
         f"{plan.reason}: {before.tokens:,} tokens became {after.tokens:,}",
@@ -63,7 +63,7 @@ def say_edited(telemetry: Telemetry, plan: Plan, before: Context, after: Context
 
 
 def say_shortened(telemetry: Telemetry, plan: Plan, context: Context) -> None:
-    """Warn of new tool results that were too large, so that the model sees their beginning and end alone."""
+    """Warn of new tool results that were too large, so that the model sees only their beginning and end."""
     found = shortened_in(plan, context)
     if not found:
         return
@@ -87,7 +87,7 @@ def say_shortened(telemetry: Telemetry, plan: Plan, context: Context) -> None:
 
 
 def say_repaired(telemetry: Telemetry, plan: Plan, before: Context, after: Context) -> None:
-    """Calls without a result, or results without a call, were in the history."""
+    """Warn that the history had calls without a result, or results without a call."""
     telemetry.warn(
         "messages_repaired",
         f"the history had {plan.reason}",
@@ -102,7 +102,7 @@ def say_repaired(telemetry: Telemetry, plan: Plan, before: Context, after: Conte
 
 
 def say_rejected(telemetry: Telemetry, plan: object, wrong: tuple[str, ...]) -> None:
-    """A plan did not pass the verifier."""
+    """Warn that a plan did not pass the verifier."""
     strategy = plan.strategy if isinstance(plan, Plan) else "unknown"
     telemetry.warn(
         "plan_rejected",
@@ -114,7 +114,7 @@ def say_rejected(telemetry: Telemetry, plan: object, wrong: tuple[str, ...]) -> 
 
 
 def say_bypassed(telemetry: Telemetry) -> None:
-    """The history lies at the provider."""
+    """Warn that nothing is edited, as the history is kept at the provider."""
     telemetry.warn(
         "context_layers_bypassed",
         "the history lies at the provider (previous_response_id or conversation): nothing is weighed or edited",
@@ -123,7 +123,7 @@ def say_bypassed(telemetry: Telemetry) -> None:
 
 
 def say_unstable(telemetry: Telemetry, length: int) -> None:
-    """The history keeps coming with another beginning."""
+    """Warn that the history keeps coming with another beginning."""
     telemetry.warn(
         "prefix_unstable",
         f"a history of {length} messages began differently twice running (is its head rewritten, or a window slid over "
@@ -135,7 +135,7 @@ def say_unstable(telemetry: Telemetry, length: int) -> None:
 
 
 def say_ineffective(telemetry: Telemetry, strategy: str, after: Context, why: str) -> None:
-    """An edit was due, and does not help."""
+    """Warn that an edit was due, and does not help."""
     telemetry.warn(
         "edit_ineffective",
         f"about {after.size_told} are left, still at the trigger: {why}",
@@ -150,12 +150,12 @@ def share_of(context: Context, limit: int) -> str:
 
 
 def fits_at(context: Context, limit: int) -> str:
-    """Return that a context fits, or may not, as other conversations' reports let expect; and how full it is."""
+    """Return in words whether a context is expected to fit, by other conversations' reports, and how full it is."""
     return f"{'fits' if context.tokens <= limit else 'may not fit'} at {share_of(context, limit)}"
 
 
 def say_window_unknown(telemetry: Telemetry, layer: str, consequence: str) -> None:
-    """A share of a window was asked for that nobody knows."""
+    """Warn that a limit is a share of a window that is not known."""
     telemetry.warn(
         "window_unknown",
         f"{layer}: nobody knows the window of this model: {consequence}; give the limit as a number, or the "
@@ -165,7 +165,7 @@ def say_window_unknown(telemetry: Telemetry, layer: str, consequence: str) -> No
 
 
 def say_estimated(telemetry: Telemetry, strategy: str) -> None:
-    """The provider was to count, and does not."""
+    """Warn that the provider does not count tokens, so that sizes are estimates."""
     telemetry.warn(
         "token_count_estimated",
         'token_count_method="model", but the provider does not count, or could not be asked: sizes are estimates',

@@ -1,4 +1,4 @@
-"""Sharing: decisions in a store that several processes have, which may fail without a call noticing more than that."""
+"""Sharing decisions between processes through a store, whose failures never fail a call."""
 
 from __future__ import annotations
 
@@ -20,44 +20,41 @@ T = TypeVar("T")
 _OWNER_SIZE = 16
 _UNUSABLE = 1_000
 _MOST_PASSED = 3
-"""Records in a row that cannot be used, in one call; each is another question to the store."""
+"""Maximum number of unusable records in a row that one call skips; each is another query to the store."""
 
 
 class DecisionStore(Protocol):
-    """Where decisions lie that several processes share: bytes by owner and link, both opaque to it.
+    """A store of the decisions that several processes share: bytes by owner and link, both opaque to it.
 
-    A link stands for the messages that a decision was made for, the owner for what else it depends on. It may be used
-    from several event loops, and may raise whatever it likes: ``SharedDecisions`` looks after that.
+    A link stands for the messages that a decision was made for, the owner for everything else it depends on. A store
+    may be used from several event loops, and may raise any exception: ``SharedDecisions`` handles it.
     """
 
     async def find(self, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
-        """The last of these links, which come oldest first, that has a record of that owner: link and record.
+        """Return the last of these links, which come oldest first, that has a record of that owner, and the record.
 
-        Raises ``UnusableRecordError`` where what lies there is no record at all; then older links are asked for.
+        Raises ``UnusableRecordError`` if the value there is not a record at all; then older links are queried.
         """
         ...
 
     async def put(self, owner: str, link: bytes, record: bytes, *, replaces: bytes | None = None) -> bytes:
-        """Keep a record, in one step: where another one is there than the one it replaces, it is that one that stays.
-
-        Gives back what is there afterwards.
-        """
+        """Keep a record, atomically, unless there is one other than ``replaces``; return the record that is kept."""
         ...
 
     async def forget(self, links: Sequence[bytes] | None = None) -> None:
-        """Forget what is kept for these links, by any owner; without links everything, of everybody."""
+        """Forget the records of these links, of any owner; without links, all records of all owners."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections and threads. What is kept stays."""
+        """Close connections and threads. The records stay."""
         ...
 
 
 class Found(NamedTuple):
-    """What a store knew: a record, and how many messages it was made for.
+    """The result of a query: a record, and how many messages it was made for.
 
-    ``answered`` is False if the store did not say, or was not asked: it may know something. ``problem`` is for people,
-    and holds nothing of a conversation.
+    ``answered`` is False if the store did not answer, or was not queried: it may have a record. ``problem`` is text for
+    people, and quotes nothing of a conversation.
     """
 
     record: Record | None
@@ -67,20 +64,20 @@ class Found(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The record that holds from now on: the very object that was given, or, in its place, somebody else's."""
+    """The record in force after a ``put``: the very object that was given, or that of another process."""
 
     record: Record
     problem: str = ""
 
 
 class SharedDecisions:
-    """Decisions in a store, for a memory that must go on without it: no call fails for it, or waits for it for long.
+    """Decisions in a store, behind a timeout and a circuit breaker, so that no call fails because of it.
 
-    A call waits ``timeout_seconds`` at most. After a failure the store is left alone for ``rest_seconds``, then one
-    call tries it; while it keeps failing the rest doubles, up to a minute. What is wrong is told as the ``problem`` of
+    A call waits ``timeout_seconds`` at most. After a failure the store is not used for ``rest_seconds``, then one call
+    tries it; while it keeps failing the backoff doubles, up to a minute. A failure is reported as the ``problem`` of
     the call that met it first: once for each outage, and once for each record that cannot be used.
-    What is read is decoded strictly; whoever carries it out has the plan verified beside that. Works from several
-    threads and event loops.
+    Records are decoded strictly, and verified as plans before they are applied. Works from several threads and event
+    loops.
     """
 
     def __init__(
@@ -104,10 +101,10 @@ class SharedDecisions:
     async def find(
         self, owner: str, links: Sequence[bytes], messages: tuple[Message, ...], *, beyond: int = 0
     ) -> Found:
-        """The record of the last of these links that has one.
+        """Return the record of the last of these links that has one.
 
-        The link at ``i`` stands for the first ``i + 1`` messages. Only what covers more than ``beyond`` messages is
-        looked for: a process knows its own records.
+        The link at ``i`` stands for the first ``i + 1`` messages. Only records of more than ``beyond`` messages are
+        looked up, as a process knows its own records.
         """
         asked = list(links[beyond:])
         problems: dict[str, None] = {}
@@ -132,7 +129,7 @@ class SharedDecisions:
             except RecordError as error:
                 if told := self._told_once(record, error):
                     problems[told] = None
-            asked = asked[:place]  # as if it were not there
+            asked = asked[:place]  # skip the unusable record
         return Found(None, 0, "; ".join(problems))
 
     async def put(
@@ -142,7 +139,7 @@ class SharedDecisions:
         record: Record,
         messages: tuple[Message, ...],
     ) -> Kept:
-        """Keep a record about these messages under that link; somebody else's that is there already wins over it."""
+        """Keep a record about these messages under that link; an existing one of another process wins over it."""
         try:
             mine = stored(record, messages)
         except RecordError as error:
@@ -166,8 +163,8 @@ class SharedDecisions:
             return Kept(record, self._told_once(there, error))
 
     async def forget(self, links: Sequence[bytes] | None = None) -> None:
-        """Have the store forget these links, or everything, of everybody. Raises what the store raises, and waits for
-        it: whoever has something deleted must know if it was not."""
+        """Delete the records of these links, or all records of all owners. Without a timeout, and raises what the store
+        raises: the caller must know if a deletion failed."""
         await self.store.forget(links)
 
     async def aclose(self) -> None:
@@ -175,7 +172,7 @@ class SharedDecisions:
         await self.store.aclose()
 
     def _told_once(self, record: bytes | UnusableRecordError, error: RecordError) -> str:
-        """The problem with a record, if nobody has told it: every call of a conversation may meet the same one."""
+        """Return the problem with a record, "" if it was reported before: each call of a conversation may meet it."""
         known = hash(record if isinstance(record, bytes) else str(record))
         if known in self._unusable:
             return ""
@@ -185,13 +182,13 @@ class SharedDecisions:
         return f"a stored decision cannot be used: {error}"
 
     async def _attempt(self, ask: Callable[[], Awaitable[T]]) -> tuple[bool, T | None, str]:
-        """Whether the store answered, what, and the problem, if that is news."""
+        """Query the store. Return True if it answered, the answer, and the problem, "" if it was reported before."""
         ticket = self._outage.ticket()
         if ticket is None:
             return False, None, ""
         limit = asyncio.timeout(self.timeout_seconds)
         try:
-            # Awaited here, not in a task of its own: being cancelled goes through to the store, and leaves nothing.
+            # Awaited here, not in a new task: a cancellation reaches the store, and leaves no task behind.
             async with limit:
                 found = await ask()
         except asyncio.CancelledError:
@@ -214,12 +211,12 @@ class SharedDecisions:
 
 
 def _hashed(owner: str) -> str:
-    """An owner names a layer with all its options: as a key it is only long."""
+    """Hash an owner, which names a layer with all its options, to a short key."""
     return hashlib.blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=_OWNER_SIZE).hexdigest()
 
 
 def _checked(answer: object, asked: Sequence[bytes]) -> tuple[int, bytes | UnusableRecordError]:
-    """The place of the link, and the record. A store is somebody's code: its hints may lie."""
+    """Return the place of the link, and the record. Types are checked, as a store may be foreign code."""
     if not isinstance(answer, tuple) or len(cast("tuple[object, ...]", answer)) != 2:
         raise StoreError("it gave something else than a link and a record")
     link, record = cast("tuple[object, object]", answer)
@@ -239,12 +236,12 @@ def _place_of(link: bytes, asked: Sequence[bytes]) -> int:
 
 
 def _read(record: bytes | UnusableRecordError, messages: tuple[Message, ...]) -> Record:
-    """What was decided. Raises ``RecordError`` for what cannot be used."""
+    """Decode a record. Raises ``RecordError`` if it cannot be used."""
     if isinstance(record, UnusableRecordError):
         raise RecordError(str(record))
     return restored(record, messages)
 
 
 def _told(error: Exception) -> str:
-    """Only what is ours is told in full: what a driver says may hold an address with a password in it."""
+    """Describe an error; only chatstack's own in full, as a driver's message may hold an address with a password."""
     return str(error) if isinstance(error, ChatStackError) else type(error).__name__

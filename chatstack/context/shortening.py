@@ -1,4 +1,4 @@
-"""Shortening: tool results that the model has not seen yet, and that are too large for the limit, lose their middle."""
+"""Shortening: new tool results that are too large for the limit are cut in the middle."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import File, Image, Part, ProviderItem, Text, ToolResult
 
 FAIR_SHARE = 0.5
-"""Of the limit: where results do not fit, none of them gets more, or nothing of the rest would fit beside it."""
+"""Maximum share of the limit for one shortened result, so that something else fits beside it."""
 _ALL = 0.75
-"""Of the limit: what the results of one round get together, where they are larger than all of it."""
+"""Share of the limit for all results of one round together, if they exceed the whole limit."""
 _LEAST_SHARE = 0.125
-"""Of the limit: summaries stay whole as long as results have that much, and no result gets less in vain."""
+"""Share of the limit below which summaries are shortened, too; results get less only if that suffices."""
 _MOST_BYTES = 4
-"""Of one character."""
+"""Maximum bytes of one character in UTF-8."""
 _FRAME = 64
 _LEFT_OUT = re.compile(r"\[[^\n\[\]]*\bleft out\b[^\n\[\]]*\]")
 
@@ -31,20 +31,20 @@ _Block: TypeAlias = Text | Image | File | ProviderItem
 
 
 def unseen_results(context: Context) -> list[int]:
-    """Return the positions of messages with tool results that no answer of the model follows, and that may be edited.
+    """Return the positions of messages with tool results that the model has not seen, and that may be edited.
 
-    In the latest message of the user nothing may be, not even a result.
+    The latest user message may not be edited, not even a result in it.
     """
     new = range(context.latest_assistant + 1, len(context.messages))
     return [at for at in new if _may_be_edited(context, at)]
 
 
 def never_whole(context: Context, strategy: str, limit: int) -> dict[int, Message]:
-    """Shorten the results of each round that together are larger than the limit, seen or not: they cannot have been
-    sent whole. The shortened messages by position.
+    """Shorten the results of each round that together exceed the limit, seen or not, as they cannot have been sent
+    whole; return the shortened messages by position.
 
-    What they become is a function of these results, the limit and the counter alone, so whoever has not kept what was
-    sent sends the same again.
+    The outcome is a function of these results, the limit and the counter only, so the same is sent again by a process
+    that has not kept what was sent.
     """
     found: dict[int, Message] = {}
     for positions in _rounds(context):
@@ -63,12 +63,12 @@ def never_whole(context: Context, strategy: str, limit: int) -> dict[int, Messag
 
 
 def fitted(context: Context, strategy: str, limit: int, over: float, *, most: float = FAIR_SHARE) -> dict[int, Message]:
-    """Shorten unseen results until ``over`` tokens less are sent; the shortened messages by position.
+    """Shorten unseen results until ``over`` tokens less are sent; return the shortened messages by position.
 
-    Each result gets the same share of the limit at most: the largest of ``most``, and three quarters, a half, three
-    eighths ... of it, that is small enough. So a result has but a few forms, and each is a function of the result, the
-    limit and the counter, whatever stands around it. Below an eighth of the limit summaries are shortened, too. Where
-    no share is small enough, results get that eighth.
+    Each result gets at most the same share of the limit: the largest of ``most``, three quarters, a half, three eighths
+    ... of it that is small enough. So a result has only a few forms, each a function of the result, the limit and the
+    counter, independently of other messages. Below an eighth of the limit, summaries are shortened, too. If no share is
+    small enough, results get that eighth.
     """
     results = unseen_results(context)
     summaries = [at for at, each in enumerate(context.messages) if each.mark == "summary" and not each.pinned]
@@ -98,7 +98,7 @@ def shortened_to(context: Context, positions: Sequence[int], strategy: str, most
 
 
 def saved_by(context: Context, shortened: Mapping[int, Message]) -> float:
-    """Return by how many tokens, as they will be, the context gets smaller."""
+    """Return the scaled tokens that the shortened messages save."""
     return sum(context.sizes[at] - context.size_of(message) for at, message in shortened.items()) * context.scale
 
 
@@ -116,7 +116,7 @@ def shortened_in(plan: Plan, context: Context) -> dict[int, list[ToolResult]]:
 def new_handles(plan: Plan, context: Context) -> str:
     """Return the handles of the unseen results that a plan shortens, as they are after it; "" if there are none.
 
-    A count of them is no name: it stays the same where an earlier one has been cleared since.
+    A count would not identify them: it stays the same if an earlier one has been cleared since.
     """
     return ",".join(handle_of(each) for results in shortened_in(plan, context).values() for each in results)
 
@@ -127,7 +127,7 @@ def _may_be_edited(context: Context, at: int) -> bool:
 
 
 def _shares(most: float, limit: int) -> Iterator[float]:
-    """Ever smaller shares of a limit, down to nothing."""
+    """Yield ever smaller shares of a limit, down to 0."""
     while most * limit >= 1:
         yield most
         yield most * 0.75
@@ -136,7 +136,7 @@ def _shares(most: float, limit: int) -> Iterator[float]:
 
 
 def _rounds(context: Context) -> Iterator[list[int]]:
-    """The positions of messages with results that may be edited, those between two answers of the model together."""
+    """Yield the positions of messages with results that may be edited, grouped by round."""
     found: list[int] = []
     for at, message in enumerate(context.messages):
         if message.role == "assistant":
@@ -150,7 +150,7 @@ def _rounds(context: Context) -> Iterator[list[int]]:
 
 
 def _most_tokens(result: ToolResult) -> float:
-    """More tokens than a result can have: a byte is one at most. Pictures and files are not told by their length."""
+    """Return an upper bound of a result's tokens: one per byte; infinity for pictures and files."""
     output = result.output
     return len(output) * _MOST_BYTES + _FRAME if isinstance(output, str) else math.inf
 
@@ -177,12 +177,12 @@ def _shorter(
     recall: str,
     came: Mapping[str, ToolResult],
 ) -> Part:
-    """A part that may be shortened, in at most so many tokens; any other as it is."""
+    """Shorten a part to at most ``most_tokens`` if it may be shortened; return any other as it is."""
     if isinstance(part, ToolResult):
         result = _as_it_came(part, came)
         if context.size_of(alone(result)) <= most_tokens:
             return part
-        # What another layer has edited cannot be recalled as it stands, and must not be as it came.
+        # A result edited by another layer cannot be recalled as it is now, and must not be as it came.
         known = recall if came.get(result.call_id) == result else ""
         return _shorter_result(context, result, most_tokens, known)
     if isinstance(part, Text) and message.mark == "summary" and context.size_of(message) > most_tokens:
@@ -191,13 +191,13 @@ def _shorter(
 
 
 def _shorter_result(context: Context, result: ToolResult, most_tokens: float, recall: str) -> ToolResult:
-    """Head and tail of its text; pictures and files stay where they take no more than half of the room."""
+    """Cut its text to head and tail; pictures and files stay if they take at most half of the room."""
     kept, text = _divided(result.output, keep=True)
     if context.size_of(alone(_with(result, kept))) > most_tokens / 2:
         kept, text = _divided(result.output, keep=False)
     size = context.size_of(alone(_with(result, (Text(text), *kept))))
     frame = context.size_of(alone(_with(result, (Text(""), *kept))))
-    # As many bytes for a token as there are in this very result: by this counter, not by what providers reported.
+    # The bytes per token are those of this result, by this counter, not by what providers reported.
     most_bytes = int(bytes_in(text) * max(0.0, most_tokens - frame) / max(1, size - frame))
     shorter = head_and_tail(text, most_bytes, recall=f"{recall}(handle={handle_of(result)!r})" if recall else "")
     return _with(result, (Text(shorter), *kept) if kept else shorter)
@@ -209,7 +209,7 @@ def _shorter_summary(context: Context, message: Message, part: Text, most_tokens
     opened = f"{OPENING}\n"
     most_bytes = int((bytes_in(body) + len(opened)) * most_tokens / context.size_of(message)) - len(opened)
     bare = left_out(bytes_in(body), bytes_in(body))
-    # With nothing of it left, there is nothing to be said about how to read it.
+    # Without any text left, the opening line is left out, too.
     text = bare if most_bytes <= len(bare) else opened + head_and_tail(body, most_bytes)
     return Text(text, part.extra_json)
 
@@ -219,7 +219,7 @@ def _body(summary: str) -> str:
 
 
 def _as_it_came(part: ToolResult, came_by_call: Mapping[str, ToolResult]) -> ToolResult:
-    """The result before it was shortened, if it was; never before any other edit, which was made for a reason."""
+    """Return the result before it was shortened, if it was; other edits are never undone."""
     came = came_by_call.get(part.call_id, part)
     if came == part:
         return part
@@ -229,7 +229,7 @@ def _as_it_came(part: ToolResult, came_by_call: Mapping[str, ToolResult]) -> Too
 
 
 def _divided(output: str | tuple[_Block, ...], *, keep: bool) -> tuple[tuple[_Block, ...], str]:
-    """What is no text of a result, and its text; pictures and files that are not kept are named in it."""
+    """Split a result into the blocks that are not text, and its text; blocks that are not kept are named in it."""
     if isinstance(output, str):
         return (), output
     kept = tuple(each for each in output if keep and not _is_text(each))

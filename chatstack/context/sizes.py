@@ -17,7 +17,7 @@ _COUNTED_EXTRAS = ("thinking", "output_format", "response_format", "functions")
 
 
 class Sizes:
-    """Remembers what counters gave; bounded, what was not used for longest out first."""
+    """A bounded LRU cache of token counts, by counter."""
 
     def __init__(self, max_entries: int, lock: threading.RLock) -> None:
         self._max_entries = max_entries
@@ -26,8 +26,8 @@ class Sizes:
         self._by_counter: list[tuple[TokenCounter, Lru[object, int]]] = []
 
     def by(self, counter: TokenCounter) -> Callable[[Message], int]:
-        """Return what gives the size of a message by that counter, which is asked once for each message; for each
-        distinct one, if asking costs more than telling whether it is."""
+        """Return a function that gives the size of a message by that counter. Each message object is counted once; if
+        counting costs more than a digest, each distinct message is."""
 
         def size_of(message: Message) -> int:
             kept: tuple[TokenCounter, int] | None = message.__dict__.get("_size")
@@ -51,14 +51,14 @@ class Sizes:
         return known
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
-        """The size of instructions, tool schemas and answer schema; asked once for each distinct set."""
+        """Return the size of instructions, tool schemas and output schema; counted once for each distinct set."""
         latest = self._latest
         if latest is not None and latest[0] is options and latest[1] is counter:
             return latest[2]
         sizes = self._sizes_by(counter)
         given = (options.instructions, options.tools, options.output_schema, options.tool_choice)
         extras = ""
-        if options.extra:  # what a counter may look at there: it can be anything, so by how it is written
+        if options.extra:  # the extras that counters read; they can be anything, so by their repr
             extras = repr([options.extra.get(name) for name in _COUNTED_EXTRAS])
         key = (hash(given), len(options.instructions or ""), hash(extras))  # not the texts: they may be long, and many
         with self._lock:
@@ -67,7 +67,7 @@ class Sizes:
             known = whole_count(counter, "count_options", counter.count_options(options))
             with self._lock:
                 sizes.put(key, known)
-        if not options.extra:  # in there may be what can be changed
+        if not options.extra:  # extras may hold mutable values
             self._latest = (options, counter, known)
         return known
 
@@ -82,7 +82,7 @@ class Sizes:
             return sizes
 
     def clear(self) -> None:
-        """Forget all of them; a message keeps its own."""
+        """Clear the cache; the sizes cached on messages stay."""
         self._by_counter.clear()
         self._latest = None
 
@@ -91,6 +91,6 @@ class Sizes:
 
 
 def sized(message: Message, tokens: int, counter: TokenCounter) -> Message:
-    """The message, of that size for whoever asks the memory: a stand-in for one that is not written yet."""
+    """Give a message a fixed size by that counter, for a placeholder of a summary that is not written yet."""
     force_setattr(message, "_size", (counter, tokens))
     return message

@@ -1,8 +1,8 @@
-"""Records as bytes: what is written down of a decision, and how it is read again, as strictly as a plan is checked.
+"""Records as bytes: encoding decisions, and decoding them, as strictly as a plan is checked.
 
-Only what was decided is written: of an edited message, the parts that are new, the others by their place in the
-message it was made from; a dropped one is a position. So the text of a conversation is not in a store, save what a
-layer itself wrote or kept on purpose: placeholders, excerpts, summaries.
+Only the decision is written: of an edited message, the new parts, and the others by their place in the original; a
+dropped message is a position. So a store holds no text of a conversation but what a layer itself wrote or kept on
+purpose: placeholders, excerpts, summaries.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from chatstack.context.summaries import is_summary
 from chatstack.values.messages import Message
 
 VERSION = 2
-"""Of the format. What has another is left alone."""
+"""Version of the format. Records of another version are left as they are."""
 MAX_BYTES = 1_000_000
-"""Of one record; what is larger is not shared."""
+"""Maximum size of a record in bytes; larger ones are not shared."""
 
 _FEW = msgspec.Meta(max_length=MAX_ENTRIES)
 _Position = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
@@ -35,13 +35,13 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """What every version begins with."""
+    """The beginning of a record, the same in every version."""
 
     version: int
 
 
 class RecordError(ValueError):
-    """A record that cannot be written down, or read; says why, and nothing of what is in it."""
+    """A record that cannot be encoded or decoded. The message gives the reason, and quotes nothing of the record."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -50,10 +50,10 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 
 
 def stored(record: Record, messages: tuple[Message, ...]) -> bytes:
-    """The bytes that stand for what was decided for these messages; equal records give equal bytes.
+    """Encode the decision for these messages; equal records give equal bytes.
 
-    Raises ``RecordError`` for what must stay in this process: it is too large, it is no edit of these messages, or it
-    holds half a character.
+    Raises ``RecordError`` for a record that is too large, is not an edit of these messages, or contains a lone
+    surrogate.
     """
     if max(len(record.drop), len(record.replace), len(record.insert)) > MAX_ENTRIES:
         raise RecordError(f"it names more than {MAX_ENTRIES:,} messages")
@@ -78,7 +78,7 @@ def stored(record: Record, messages: tuple[Message, ...]) -> bytes:
 
 
 def restored(data: bytes, messages: tuple[Message, ...]) -> Record:
-    """What was decided for exactly these messages. Raises ``RecordError`` for anything but what ``stored`` writes."""
+    """Decode the decision for exactly these messages. Raises ``RecordError`` for all but what ``stored`` writes."""
     if len(data) > MAX_BYTES:
         raise RecordError(f"it has {len(data):,} bytes, and at most {MAX_BYTES:,} are read")
     try:
@@ -96,7 +96,7 @@ def restored(data: bytes, messages: tuple[Message, ...]) -> Record:
 
 
 def _refuse(why: str) -> NoReturn:
-    """Without the cause: what msgspec says may quote what is in the record."""
+    """Raise ``RecordError`` without its cause, as an error of msgspec may quote the record."""
     raise RecordError(why) from None
 
 
@@ -105,7 +105,7 @@ def _position_of(entry: Edit | Insertion) -> int:
 
 
 def _check(found: _Stored, messages: tuple[Message, ...]) -> None:
-    """What must be so in any record for these messages, whoever wrote it."""
+    """Check the invariants of a record for these messages, whatever its origin. Raises ``RecordError``."""
     length = len(messages)
     if found.covers != length:
         raise RecordError("it was made for another number of messages")

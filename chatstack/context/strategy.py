@@ -31,15 +31,15 @@ class Strategy(ABC):
     """Decides what to edit. Subclass it, write ``plan``, and hand it to a layer that applies strategies.
 
     A strategy is a value: a dataclass whose fields are all its options. It keeps nothing between calls, and for the
-    same context it makes the same plan. What it plans is verified before it is sent.
+    same context it makes the same plan. Its plans are verified before they are applied.
 
-    What it decided is kept under its class's name and its ``version``, in a store, too: raise that when its algorithm
-    changes so much that earlier decisions should not stand any more. Options, new ones and changed ones, leave them
-    standing. Within a process, strategies are told apart by their options; those that JSON cannot hold (functions,
-    objects) count by their repr.
+    Its decisions are kept under its class's name and its ``version``, in a store, too: raise the version when the
+    algorithm changes so much that earlier decisions should no longer apply. New or changed options do not invalidate
+    them. Within a process, strategies are told apart by their options; those that JSON cannot hold (functions, objects)
+    count by their repr.
 
-    Spans, logs and metrics know its edits by ``name``. The words of its plans and of ``excess`` are shown there if it
-    says ``quotes_nothing = True``, that the text of messages is never in them, or if that text is captured anyway.
+    ``name`` labels its edits in spans, logs and metrics. The reasons of its plans and the text of ``excess`` appear
+    there only if it sets ``quotes_nothing = True``, a promise that they never quote messages, or if text is captured.
     """
 
     __slots__ = ()
@@ -50,43 +50,43 @@ class Strategy(ABC):
     version: int = 1
 
     def __repr__(self) -> str:
-        """What differs from the defaults."""
+        """Return the class with the options that differ from the defaults."""
         return short_repr(self)
 
     @abstractmethod
     def plan(self, context: Context) -> Plan | None:
-        """The edit to make, or None for none. Where ``context.is_unstable``, only what a limit forces."""
+        """Return the edit to make, or None. If ``context.is_unstable``, plan only what a limit forces."""
 
     def is_due(self, context: Context) -> bool:
-        """A cheap test, before ``plan`` is asked at length: False only where it would plan nothing. Once true, it stays
-        true as a context grows."""
+        """Return False only if ``plan`` would plan nothing: a cheap test before it. Once true, it must stay true as a
+        context grows."""
         return True
 
     def excess(self, context: Context) -> str:
-        """What is still too much of a context, in words, or \"\"; where an edit does not help, that is said."""
+        """Return in words by how much a context is still too large, or \"\"; it is warned of after the edit."""
         return ""
 
     @property
     def needs_window(self) -> bool:
-        """Whether it asks for ``context.window_tokens``; finding that out may mean asking the provider's API."""
+        """True if it uses ``context.window_tokens``; finding that out may take a call to the provider's API."""
         return False
 
     @property
     def asks_inner(self) -> bool:
-        """Whether its layer asks a model through the client that it wraps, so that there has to be one."""
+        """True if its layer calls a model through the client that it wraps, so that there has to be one."""
         return False
 
     def for_messages_alone(self) -> Strategy:
-        """What is left of it where only the messages of a request are asked about, and its options stay as they are."""
+        """Return the strategy without its effects on a request's options, for callers that take only the messages."""
         return self
 
     def as_layer(self) -> AppliesStrategy:
-        """The layer that applies it: what ``ChatStack.use(strategy)`` puts into the stack."""
+        """Return the layer that applies it, which ``ChatStack.use(strategy)`` puts into the stack."""
         return functools.partial(StrategyApplier, strategy=self)
 
 
 class AppliesStrategy(Protocol):
-    """The layer of a strategy, with the options that ``.use(strategy, ...)`` takes for it."""
+    """The factory of a strategy's layer, with the options that ``.use(strategy, ...)`` takes."""
 
     def __call__(self, inner: ChatClient, /, *, counter: TokenCounter | None = None) -> ChatClient: ...
 
@@ -158,7 +158,7 @@ class StrategyApplier(ChatFronts):
         return await self._editing.send(self.inner, context, opened)
 
     def _plan(self, context: Context) -> Plan | None:
-        """The strategy's plan, under its own name, in words that may be shown."""
+        """Return the strategy's plan, under its own name, with a reason that may be shown."""
         plan = self.strategy.plan(context)
         if not isinstance(plan, Plan):  # the verifier says what is wrong with it
             return plan

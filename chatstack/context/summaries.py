@@ -1,4 +1,4 @@
-"""Summaries: what a model is asked for, what it is told about the transcript, and what is taken for an answer."""
+"""Summaries: the prompt and the request for one, the checks of the answer, and the message made from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Keep, word for word where it matters:
 
 Use short lines under headings. Leave out greetings and what is said twice. Do not judge, do not advise, do not \
 invent, and do not answer the user."""
-"""What is asked of the model that summarizes, unless it is given another prompt."""
+"""The default prompt of the model that summarizes."""
 SummaryPrompt: TypeAlias = Annotated[
     str, Meta(pattern=r"\S", description="text: what is asked of the model that summarizes")
 ]
@@ -56,13 +56,13 @@ _NO_SUMMARY = {
     "refused": ("the model refused", "refused"),
     "paused": ("the model paused", "paused"),
 }
-"""Ends that make no summary: the reason, and its kind."""
+"""Finish reasons of answers that are not summaries, each with the reason and its kind."""
 _WORDS_PER_TOKEN = 0.5
 _DELIMITER_BYTES = 8
 
 
 class SummaryError(Exception):
-    """An answer that is no summary. ``reason`` never quotes it."""
+    """An answer that is not a summary. ``reason`` never quotes it."""
 
     def __init__(self, reason: str, kind: str) -> None:
         super().__init__(reason)
@@ -71,12 +71,12 @@ class SummaryError(Exception):
 
 
 def version_of(prompt: str) -> str:
-    """A short name of a prompt: another text is another version."""
+    """Return a version of a prompt: a short hash of its text."""
     return hashlib.blake2b((prompt + _RULES).encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
 def instructions_for(prompt: str, delimiter: str, max_tokens: int) -> str:
-    """What a model is told to do, and what the record is. No format() over the prompt: braces in it are just braces."""
+    """Return the instructions: the prompt, and the rules for the record. Braces in the prompt stay as they are."""
     words = max(20, int(max_tokens * _WORDS_PER_TOKEN))
     rules = _RULES.replace("{delimiter}", delimiter).replace("{words}", str(words))
     return without_lone_surrogates(prompt) + rules
@@ -91,7 +91,7 @@ def summary_request(
     model: str | None,
     conversation_id: str | None,
 ) -> ChatRequest:
-    """The request for one summary. It inherits nothing: no tools, no history, no ``extra`` of anybody's."""
+    """Make the request for one summary. It inherits nothing: no tools, no history, no ``extra``."""
     told = [Entry("summary so far", previous)] if previous else []
     told += entries
     delimiter = secrets.token_hex(_DELIMITER_BYTES)
@@ -104,7 +104,7 @@ def summary_request(
 
 
 def summary_in(answer: ChatResponse) -> str:
-    """The text of a summary, without any opening line. Raises ``SummaryError`` for an answer that is none."""
+    """Return the text of a summary, without any opening line. Raises ``SummaryError`` if the answer is not one."""
     if any(message.calls for message in answer.messages):
         raise SummaryError("the model called a tool instead", "tool_call")
     if answer.finish_reason in _NO_SUMMARY:
@@ -117,10 +117,10 @@ def summary_in(answer: ChatResponse) -> str:
 
 
 def without_opening(text: str) -> str:
-    """A summary's own text: nothing in it may look like the beginning of another one.
+    """Remove every opening line from a text, so that nothing in it looks like the beginning of a summary.
 
-    What is left of one may make another with what stands around it, so each is taken out where it ends: one pass does,
-    however they are nested.
+    Removing one may join the text around it to another, so each is removed where it ends: one pass is enough, however
+    they are nested.
     """
     if OPENING not in text:
         return text
@@ -134,12 +134,12 @@ def without_opening(text: str) -> str:
 
 
 def summary_message(text: str, annotation: Annotation) -> Message:
-    """What stands in the place of the messages that were summarized."""
+    """Make the message that replaces the summarized messages."""
     return Message("assistant", (Text(f"{OPENING}\n{text}"),), mark="summary").edited(annotation=annotation)
 
 
 def is_summary(message: Message) -> bool:
-    """Whether a message that a store or a strategy gives for a summary has the form of one."""
+    """Return True if a message, given as a summary by a store or a strategy, has the form of one."""
     return (
         message.role == "assistant"
         and not message.pinned

@@ -1,4 +1,4 @@
-"""Transcripts: messages as text that somebody can read, each entry with who says it."""
+"""Transcripts: messages as readable text, each entry with its speaker."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ _LONGEST_NAME = 64
 
 
 class Entry(NamedTuple):
-    """One utterance, call or result: ``who`` is ours, ``text`` is theirs."""
+    """One utterance, call or result: ``who`` is made here and trusted, ``text`` comes from the conversation."""
 
     who: str
     text: str
 
 
 def entries_of(messages: Iterable[Message], *, note: str = "", tools: dict[str, str] | None = None) -> Iterator[Entry]:
-    """What the messages say, in order. Reasoning is left out; pictures and files are named. ``note`` goes to each.
+    """Yield the entries of the messages, in order. Reasoning is left out; pictures and files are named. ``note`` is
+    appended to each speaker.
 
-    ``tools`` takes the names of what was called, by the ids of the calls, from one part of a conversation to the next.
+    ``tools`` collects the names of called tools by call id; pass it on to the next part of a conversation.
     """
     tools = {} if tools is None else tools
     for message in messages:
@@ -50,7 +51,7 @@ def entries_of(messages: Iterable[Message], *, note: str = "", tools: dict[str, 
 
 
 def framed(entries: Sequence[Entry], delimiter: str) -> str:
-    """The entries as one text. Nobody who has not seen the delimiter can make up an entry in it, or end it."""
+    """Join the entries to one text. Without knowing the delimiter, no text in it can fake an entry, or end it."""
     lines = [f"[{delimiter} {who}]\n{text}" for who, text in entries]
     return "\n".join([*lines, f"[{delimiter} end]"])
 
@@ -75,5 +76,5 @@ def _output(result: ToolResult) -> str:
 
 
 def _name(name: str) -> str:
-    """A name in a line of ours: it may come from anywhere, so nothing in it can look like more than a name."""
+    """Sanitize a name for a speaker line: it may come from anywhere, and must not look like more than a name."""
     return _NOT_IN_A_NAME.sub("_", name)[:_LONGEST_NAME] or "unnamed"

@@ -20,7 +20,7 @@ class Truncate(Strategy):
     Never touched: system, pinned and summary messages, the first user message (the task), the latest one, and calls
     that wait for results; what the model has not seen yet only where a limit cannot be kept otherwise. New tool results
     never go with their calls: they are shortened where they are too large, and so is, at last, a summary.
-    Source: seed ``videosdk-context-window``.
+    Source: VideoSDK's context window.
     """
 
     max_tokens: PositiveInt | None = None

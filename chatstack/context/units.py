@@ -1,4 +1,4 @@
-"""Units: what an edit may not split."""
+"""Units: groups of messages that an edit may not split."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class Unit:
 
 
 def is_users(message: Message) -> bool:
-    """Whether the user speaks in it: tool results in a user message, as one wire has them, are not the user's."""
+    """Return True if the user speaks in a message: a user message of tool results only, as one wire format has them,
+    does not count."""
     return message.role == "user" and not (message.parts and all(type(part) is ToolResult for part in message.parts))
 
 
 def items_in(message: Message) -> int:
-    """As how many items a message counts: one for each call and each result in it, and one if it says anything else.
+    """Count the items of a message: one for each call and each result in it, and one if it says anything else.
 
-    Source: seed ``videosdk-context-window`` (items are messages, tool calls and tool results).
+    Source: VideoSDK's context window (items are messages, tool calls and tool results).
     """
     asked = said = 0
     for part in message.parts:
@@ -60,7 +61,7 @@ def units_of(messages: Sequence[Message]) -> tuple[Unit, ...]:
 
 
 def _home(home: list[int], position: int) -> int:
-    """The first position of the unit that a position belongs to."""
+    """Return the first position of the unit that a position belongs to."""
     while home[position] != position:
         home[position] = home[home[position]]
         position = home[position]

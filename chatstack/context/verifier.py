@@ -1,4 +1,4 @@
-"""The one verifier: every plan, built in or a plugin's, passes it or is not sent."""
+"""The verifier: every plan, built in or a plugin's, must pass it to be applied."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from chatstack.values.parts import Part, ToolCall, ToolResult
 
 
 def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[str, ...]:
-    """What is wrong with a plan for that context; empty if nothing is. Never the text of a message.
+    """Return the problems of a plan for that context, without the text of any message; empty if there are none.
 
-    A repair need not make the context smaller, and may move results, out of any message: a provider would refuse the
+    A repair need not make the context smaller, and may move results out of any message, as a provider would refuse the
     request otherwise. It may change nothing else, and must leave nothing to repair.
     """
     found = tuple(_misplaced(plan, context))
@@ -98,7 +98,7 @@ def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
 
 
 def _unmarked_answers(before: Context, after: Context) -> Iterator[str]:
-    """Results of ours are marked; others were there, and were those of a call."""
+    """Check that new results are marked; others must have been there, as the result of a call."""
     there = Counter(each.result for each in answered_calls(before.messages))
     new = Counter(part for message in after.messages if not message.mark for part in _results(message)) - there
     if new:
@@ -106,13 +106,13 @@ def _unmarked_answers(before: Context, after: Context) -> Iterator[str]:
 
 
 def _changed_words(before: Context, after: Context) -> Iterator[str]:
-    """Everything but results stays, in its order."""
+    """Check that everything but results stays, in its order."""
     if _words(before.messages) != _words(after.messages):
         yield "a repair moves results, and changes nothing else"
 
 
 def _words(messages: Sequence[Message]) -> list[tuple[Role, bool, tuple[Part, ...]]]:
-    """The messages without their results; what a system message quotes is none."""
+    """Return the messages without their results; parts of a system message are not results."""
     found: list[tuple[Role, bool, tuple[Part, ...]]] = []
     for message in messages:
         parts = message.parts
@@ -128,7 +128,7 @@ def _results(message: Message) -> tuple[ToolResult, ...]:
 
 
 def _unrepaired(before: Context, after: Context) -> Iterator[str]:
-    """No result of a call is lost, and each stands behind its call."""
+    """Check that no result of a call is lost, and each stands behind its call."""
     there = Counter(each.result for each in answered_calls(before.messages))
     if there - Counter(part for message in after.messages for part in _results(message)):
         yield "a result that answers a call is lost"
@@ -137,7 +137,7 @@ def _unrepaired(before: Context, after: Context) -> Iterator[str]:
 
 
 def _summaries(plan: Plan, context: Context, after: Context) -> Iterator[str]:
-    """What a summary holds goes into the next one, and there is one at most."""
+    """Check that no summary is dropped without a new one, and that there is at most one."""
     marked = {position for position, message in enumerate(context.messages) if message.mark == "summary"}
     inserted = sum(message.mark == "summary" for _, message in plan.insert)
     if not inserted:
@@ -148,7 +148,7 @@ def _summaries(plan: Plan, context: Context, after: Context) -> Iterator[str]:
 
 
 def _keeps_pairs(plan: Plan, context: Context) -> bool:
-    """Whether it only replaces messages, by such as hold the same calls and results in the same order."""
+    """Return True if it only replaces messages by ones with the same calls and results in the same order."""
     if plan.drop or plan.insert:
         return False
     return all(_ids(message) == _ids(context.messages[position]) for position, message in plan.replace)
@@ -180,11 +180,11 @@ def _unpaired(before: Context, after: Context) -> Iterator[str]:
 
 
 def _inserted_into_units(plan: Plan, context: Context) -> Iterator[str]:
-    """Nothing may come between a call and its results, or the provider refuses the request."""
+    """Check that nothing is inserted between a call and its results, or the provider would refuse the request."""
     if not plan.insert:
         return
     dropped = frozenset(plan.drop)
-    # At each position, how many more units than before it have begun before it, and are not at their end yet.
+    # Differences by position: +1 behind the first message of a unit, -1 behind its last; their sums are open units.
     begun = [0] * (len(context.messages) + 2)
     for unit in context.units:
         kept = [each for each in unit.positions if each not in dropped]

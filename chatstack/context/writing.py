@@ -1,4 +1,4 @@
-"""Writing a summary: a model is asked, in pieces where the history is too long for it, and its answer is checked."""
+"""Writing a summary: calls to a model, in pieces if the history is too long for it, and checks of its answers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from chatstack.values.responses import ChatResponse, Usage
 from chatstack.values.surrogates import without_lone_surrogates
 
 _SURE = 0.9
-"""Of the room that a window leaves: sizes are estimates."""
+"""Share of the room in a window that is used, as sizes are estimates."""
 _LEAST_ROOM = 100
-"""Tokens of a piece; a window that does not leave as much is too small to summarize with."""
+"""Minimum room for a piece, in tokens; a window that leaves less is too small to summarize with."""
 _REFUSALS = 4
-"""So often a request that was refused as too long is tried again, shorter each time."""
+"""Maximum number of retries of a request that was refused as too long, shorter each time."""
 _CHARS_PER_TOKEN = 4
 
 
 class Written(NamedTuple):
-    """A summary, what it cost, and the model that wrote it."""
+    """A summary, its usage, and the model that wrote it."""
 
     text: str
     usage: Usage
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 
 class NotWrittenError(Exception):
-    """No summary came of it. ``usage`` was spent all the same; ``is_outage``: the client failed, not its answer."""
+    """A failure to write a summary. ``usage`` was spent; ``is_outage``: the client failed, not its answer."""
 
     def __init__(self, reason: str, kind: str, usage: Usage, *, is_outage: bool = False) -> None:
         super().__init__(reason)
@@ -50,7 +50,7 @@ class NotWrittenError(Exception):
 
 @dataclass(slots=True)
 class Spent:
-    """What summaries have cost up to now, also where nothing came of it."""
+    """The usage of summaries so far, also of failed ones."""
 
     usage: Usage = field(default_factory=Usage)
 
@@ -59,8 +59,8 @@ class Spent:
 class SummaryWriter:
     """Has a client write summaries of at most ``max_tokens``; each of its calls may take ``timeout_seconds``.
 
-    What does not fit into the client's window is folded in piece by piece: the summary so far goes along with the next
-    piece. Nothing is cut off.
+    Entries that do not fit into the client's window are folded in piece by piece: the summary so far goes along with
+    the next piece. Nothing is cut off.
     """
 
     client: ChatClient
@@ -79,7 +79,7 @@ class SummaryWriter:
         conversation_id: str | None,
         spent: Spent | None = None,
     ) -> Written:
-        """The summary of these entries and of the previous summary; what it costs is added to ``spent``.
+        """Write a summary of the previous summary and these entries; its usage is added to ``spent``.
 
         Raises ``NotWrittenError``.
         """
@@ -101,10 +101,10 @@ class SummaryWriter:
                 if refusals > _REFUSALS or (limit is not None and smaller >= limit):
                     raise NotWrittenError("the summary client takes no request", "overflow", spent.usage) from refusal
                 waiting, limit = piece + rest, smaller
-                if told is not None and told >= _LEAST_ROOM + 3 * self.max_tokens:  # less than that is hardly a window
+                if told is not None and told >= _LEAST_ROOM + 3 * self.max_tokens:  # less is no plausible window
                     window = told if window is None else min(window, told)
                 continue
-            if told is not None:  # a limit that was told, and has proved true
+            if told is not None:  # the limit in a refusal has proved true
                 self.windows.learn(self.client, model, told)
                 told = None
             waiting = rest
@@ -112,7 +112,7 @@ class SummaryWriter:
                 return Written(text, spent.usage, wrote)
 
     async def _written(self, request: ChatRequest, spent: Spent) -> tuple[str, str]:
-        """One answer, outside of everybody's stream: its text, and the model that wrote it."""
+        """Make one call, with a stream of its own; return the summary's text, and the model that wrote it."""
         limit = asyncio.timeout(self.timeout_seconds)
         try:
             async with limit:
@@ -141,13 +141,14 @@ class SummaryWriter:
         try:
             return await stream.response()
         finally:
-            # The answer is there, or is known to be none: how its stream closes changes neither.
+            # The answer is complete, or has failed: an error while closing the stream changes neither.
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(min(self.timeout_seconds, _CLOSING_SECONDS)):
                     await stream.aclose()
 
     def _room(self, window: int | None, limit: int | None, previous: str, spent: Spent) -> int | None:
-        """How many tokens of entries fit into one request, beside instructions, the summary so far and the answer."""
+        """Return the room for entries in one request, in tokens, beside instructions, the summary so far and the
+        answer; None if there is no known limit."""
         if window is None:
             return limit
         instructions = instructions_for(self.prompt, "0" * 16, self.max_tokens)
@@ -161,13 +162,13 @@ class SummaryWriter:
         return room if limit is None else min(room, limit)
 
     def _smaller(self, piece: deque[Entry], refusal: ContextOverflowError) -> int:
-        """The room for the next try: half of what was refused, or what the refusal tells."""
+        """Return the room for the next try: half of what was refused, or less if the refusal gives a lower limit."""
         tried = sum(map(self._size, piece))
         told = refusal.limit - 2 * self.max_tokens if refusal.limit is not None else tried
         return max(_LEAST_ROOM, min(tried // 2, int(told * _SURE)))
 
     def _piece(self, waiting: deque[Entry], room: int | None) -> tuple[deque[Entry], deque[Entry]]:
-        """The first of the entries, as many as fit, and the others. An entry that is too long by itself is divided."""
+        """Split off as many first entries as fit; return both parts. A first entry that is too long is divided."""
         if room is None:
             return waiting, deque()
         piece, rest = deque[Entry](), deque(waiting)
@@ -187,7 +188,7 @@ class SummaryWriter:
         return piece, rest
 
     def _divided(self, entry: Entry, room: int, size: int) -> tuple[Entry, Entry]:
-        """The entry in two, the first of which fits; where a line ends, if one does."""
+        """Divide an entry in two, the first of which fits; at the end of a line, if there is one near."""
         at = max(1, len(entry.text) * room // max(1, size))
         while at > 1 and self._size(Entry(entry.who, entry.text[:at])) > room:
             at = at * 3 // 4

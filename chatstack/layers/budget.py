@@ -1,4 +1,4 @@
-"""The layer that stops what has become too expensive."""
+"""The layer that stops a turn or a conversation that has used up its budget."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ BudgetPeriod: TypeAlias = Literal["turn", "conversation"]
 class Budget(ChatFronts):
     """Stops a turn, or a conversation, that has used up its tokens or its money: ``BudgetExceeded``.
 
-    Goes outside the tool loop, where it sees the rounds of a turn and what summaries cost. What a call will use is
-    known only afterwards, so the last call may exceed the budget; none is begun when it is used up. Tool calls that
-    the last answer asked for are run, so that calls and results stay together, and the turn ends behind them; a
-    turn that ends by itself is not disturbed.
+    Goes outside the tool loop, where it sees the rounds of a turn and the cost of summaries. The usage of a call is
+    known only afterwards, so the last call may exceed the budget; no call begins once it is used up. Tool calls of the
+    last answer are still run, so that calls and results stay together, and the turn ends after them; a turn that ends
+    by itself is not disturbed.
 
     ``max_tokens`` counts input and output as the provider reports them: what it does not report is not counted.
-    ``max_cost`` is in dollars, at the prices of ``price``, else at those that ``genai-prices`` has (the extra
-    ``prices``) for the model that answered, or, where that is not known, for the one that was asked. A budget of a
-    conversation is kept in this process, by ``conversation_id``, in the stack's ``Spending``. Raises ``InputError`` for
-    a conversation without an id, and ``WiringError`` where the price of the model that is asked is not known, before
-    anything is sent.
+    ``max_cost`` is in dollars, at the prices of ``price``, else at those of ``genai-prices`` (the extra ``prices``) for
+    the model that answered or, if its price is not known, for the requested one. The budget of a conversation is kept
+    in this process, by ``conversation_id``, in the stack's ``Spending``. Raises ``InputError`` for a conversation
+    without an id, and ``WiringError`` if the price of the requested model is not known, before anything is sent.
     """
 
     inner: ChatClient
@@ -81,7 +80,7 @@ class Budget(ChatFronts):
 
 @dataclass(slots=True, eq=False)
 class _Metered:
-    """The source of a stream whose usage is counted, and which ends between two rounds when too much is used."""
+    """The source of a stream that counts usage, and ends between two rounds once the budget is used up."""
 
     stream: ChatStream
     allowance: Allowance
@@ -112,8 +111,8 @@ class _Metered:
         await self.stream.aclose()
 
     def _note(self, update: ChatUpdate) -> None:
-        """Whether another call to the model comes next: behind the last result that this round asked for, unless all of
-        them say that nothing was run."""
+        """Update ``goes_on``: True if a call to the model comes next. One follows the last result of a round, unless
+        all results say that nothing was run."""
         message = update.message_done
         if message is not None:
             self.open += [call.id for call in message.calls]
@@ -125,12 +124,12 @@ class _Metered:
                 self.goes_on = self.has_run and not self.open
         if update.finish_reason is not None:
             self.has_run = False
-            # Behind an answer without calls, a tool loop asks the model again after a pause.
+            # A tool loop calls the model again after a "paused" answer without calls.
             self.goes_on = update.finish_reason == "paused" and self.is_around_tools
 
 
 def _check(allowance: Allowance, per: BudgetPeriod, account: Account, added: tuple[Message, ...] = ()) -> None:
-    """Raise ``BudgetExceeded``, with what the turn has added, if that much is used up."""
+    """Raise ``BudgetExceeded``, with the messages that the turn has added, if the budget is used up."""
     over = allowance.excess(account, per)
     if over:
         cost = account.cost if allowance.max_cost is not None else None

@@ -55,7 +55,7 @@ class ToolResultClearer(ChatFronts):
     ``token_count_method="model"`` has the provider count, where its API can, before an edit is decided on an estimate.
     ``max_context_tokens`` is the window, where nobody else tells it.
     Never cleared: what the model has not seen yet, errors, pinned messages, calls that wait for results.
-    Source: seed ``xpert-context-editing``.
+    Source: Xpert's context editing.
     """
 
     inner: ChatClient

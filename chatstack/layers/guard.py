@@ -59,7 +59,7 @@ class ContextWindowGuard(ChatFronts):
     prunes, and sends less, up to three times, as nothing has reached the caller yet; a limit that proved true holds
     from then on, whatever ``max_context_tokens`` says. Where it tells none, what was refused and what was then taken
     bound the window for an hour.
-    Source: seed ``needlr-context-window-guard``.
+    Source: Needlr's context window guard.
     """
 
     inner: ChatClient

@@ -1,4 +1,4 @@
-"""Overhead: what summaries have cost is told with the answer that they were written for, or owed."""
+"""Overhead: the usage of summaries, reported with the next answer that reaches its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatstack.values.responses import ChatUpdate, Usage
 
 
 class ToldFirst:
-    """The same answer, and with it what summaries have cost; if it does not get to its end, that is owed again."""
+    """The same stream, preceded by the usage of summaries; ``owe`` is called if it does not reach its end."""
 
     def __init__(self, stream: ChatStream, usage: Usage, owe: Callable[[], None]) -> None:
         self._stream = stream

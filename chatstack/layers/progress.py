@@ -1,4 +1,4 @@
-"""The outermost layer: one root span per turn, and news of it for whoever listens."""
+"""The outermost layer: one root span per turn, and progress events for listeners."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ProgressReporter(ChatFronts):
     """Opens the turn's ``invoke_agent`` span, onto which warnings and edits roll up, and reports progress.
 
     Goes outermost. ``on_progress`` is called with every ``ProgressEvent``, in order, from a thread of its own; ``feed``
-    gives the same events to any number of async iterators. A slow or failing listener never hurts a call; what it
-    misses is counted, and warned of as ``progress_dropped``. Closing the built client waits (5 seconds at most) until
-    everything has been delivered to ``on_progress``.
+    gives the same events to any number of async iterators. A slow or failing listener never hurts a call; the events
+    that it misses are counted in the warning ``progress_dropped``. Closing the built client waits (5 seconds at most)
+    until all events are delivered to ``on_progress``.
     """
 
     inner: ChatClient
@@ -77,13 +77,13 @@ class ProgressReporter(ChatFronts):
             raise
 
     def hears(self, event: ProgressEvent) -> None:
-        """Pass an event on to whoever listens; returns at once."""
+        """Pass an event on to the listeners, without waiting."""
         if self._delivery is not None:
             self._delivery.put(event)
         self.feed.put(event)
 
     def warn_of_drops(self, conversation_id: str | None) -> None:
-        """Say how many events were lost since this was last asked."""
+        """Warn of the events dropped since the last call of this method."""
         dropped = self.feed.take_dropped(conversation_id)
         if self._delivery is not None:
             dropped += self._delivery.take_dropped()
@@ -91,7 +91,7 @@ class ProgressReporter(ChatFronts):
             say_dropped(self.telemetry, dropped)
 
     async def aclose(self) -> None:
-        """Wait for what is still to be delivered, and say what could not be."""
+        """Wait for pending events to be delivered, and warn of those that could not be."""
         if self._delivery is not None:
             if not await self._delivery.flush():
                 self._delivery.give_up()
@@ -99,7 +99,7 @@ class ProgressReporter(ChatFronts):
 
 
 class _TurnRun:
-    """What is known of a turn until its span ends."""
+    """The state of a turn until its span ends."""
 
     __slots__ = ("_reporter", "_request", "_started", "turn")
 
@@ -119,7 +119,7 @@ class _TurnRun:
         self.turn = Turn(span, request.conversation_id, listener, asked=request.messages)
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
-        """Say what came of it, and end the span."""
+        """Record the outcome of the turn, and end its span."""
         reporter, turn, span = self._reporter, self.turn, self.turn.root
         usage = answer.usage if answer is not None else Usage()
         # In the turn's own context: this may run in a finalizer, far from it.
@@ -146,7 +146,7 @@ class _TurnRun:
         turn.tell("turn_ended", reporter.agent_name, error=kind, numbers=numbers)
 
     def _shown_input(self) -> str:
-        """What tells turns apart in a list of traces: whose and how long; what was asked, if text is captured."""
+        """Return the input that a list of traces shows: conversation id and length; its text, if text is captured."""
         messages = self._request.messages
         if self._reporter.telemetry.captures_on_spans:
             return shown_input(messages)

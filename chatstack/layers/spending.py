@@ -1,4 +1,4 @@
-"""What turns, conversations and runs have used, and what of it their budgets allow."""
+"""Accounts of the tokens and dollars used by turns, conversations and runs, and their budgets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chatstack.values.responses import Usage
 
 
 class Account:
-    """What one turn or conversation has used: tokens, those of summaries beside them, and dollars."""
+    """The account of one turn or conversation: its usage, that of its summaries, and the cost in dollars."""
 
     __slots__ = ("_lock", "cost", "overhead", "usage")
 
@@ -30,11 +30,11 @@ class Account:
 
     @property
     def tokens(self) -> int:
-        """All of them: input and output, summaries included."""
+        """All tokens used: input and output, summaries included."""
         return self.usage.total_tokens + self.overhead.total_tokens
 
     def add(self, usage: Usage, price: Price | None, *, is_overhead: bool = False) -> None:
-        """Take in what a call has used, at that price if there is one."""
+        """Add the usage of a call, and its cost if the price is known."""
         cost = (_dollars(usage, price) if price is not None else None) or Decimal(0)
         with self._lock:  # turns of one conversation may run in several threads
             if is_overhead:
@@ -49,7 +49,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How many tokens may be used, and how many dollars. ``owner`` is whose parameters these are, for errors."""
+    """A budget: maximum tokens, and maximum cost in dollars. ``owner`` names whose options these are, for errors."""
 
     owner: str
     max_tokens: PositiveInt | None = None
@@ -61,22 +61,22 @@ class Allowance:
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything is bounded at all."""
+        """True if there is any bound."""
         return self.max_tokens is not None or self.max_cost is not None
 
     @property
     def looks_up(self) -> bool:
-        """True where the published price is needed."""
+        """True if the published price is needed."""
         return self.max_cost is not None and self.price is None
 
     def used(self, account: Account) -> float:
-        """The share that is used up, of tokens or of dollars, whichever is larger; 1.0 is all of it."""
+        """Return the share that is used up, of tokens or of dollars, whichever is larger; 1.0 is all of it."""
         tokens = account.tokens / self.max_tokens if self.max_tokens is not None else 0.0
         dollars = float(account.cost / Decimal(str(self.max_cost))) if self.max_cost is not None else 0.0
         return max(tokens, dollars)
 
     def excess(self, account: Account, period: str) -> str:
-        """What is used up of it, or ""."""
+        """Return a message naming the bound that is used up; "" if none is."""
         if self.max_tokens is not None and account.tokens >= self.max_tokens:
             return f"{self.owner}: {account.tokens:,} tokens used in this {period}, max_tokens={self.max_tokens:,}"
         if self.max_cost is not None and account.cost >= Decimal(str(self.max_cost)):
@@ -84,8 +84,8 @@ class Allowance:
         return ""
 
     def price_of(self, client: ChatClient, model: str | None) -> Price | None:
-        """The price of what that client is asked; None where no cost is bounded. Raises ``WiringError`` if nobody knows
-        it: an unknown cost cannot be kept within anything."""
+        """Return the price of the requested model, the provider's by default; None without a bound on the cost. Raises
+        ``WiringError`` if the price is not known, as the bound could not be kept."""
         if self.max_cost is None:
             return None
         info = provider_info(client)
@@ -101,7 +101,8 @@ class Allowance:
         return price
 
     def price_of_answer(self, model: str, asked: Price | None) -> Price | None:
-        """The price of the model that says it has answered, who may be another one; ``asked`` where it is not known."""
+        """Return the price of the model that answered, which may differ from the requested one; ``asked``, the price of
+        that, if it is not known."""
         if asked is None or self.price is not None or not model:
             return asked
         answered = price_of(model)
@@ -109,15 +110,15 @@ class Allowance:
 
 
 def _dollars(usage: Usage, price: Price) -> Decimal | None:
-    """What that has cost; writing to the cache as much as input, where nobody says what it costs."""
+    """Return the cost in dollars; cache writes without a price of their own cost as much as input."""
     found = price.of_usage(usage)
     return found if found is not None else price.of_usage(replace(usage, cache_write_tokens=0))
 
 
 class Spending:
-    """The accounts of conversations, in this process. Of a stack and all that is derived from it there is one.
+    """The accounts of conversations, in this process. A stack and all stacks derived from it share one.
 
-    Bounded: of ``max_conversations`` the one that was not heard of for longest is forgotten, and would start anew.
+    Bounded: beyond ``max_conversations``, the least recently used account is forgotten, and would start anew.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -128,7 +129,7 @@ class Spending:
         self._lock = threading.Lock()
 
     def of(self, conversation_id: str) -> Account:
-        """What that conversation has used up to now."""
+        """Return the account of that conversation, a new one if it has none."""
         with self._lock:
             account = self._accounts.get(conversation_id)
             if account is None:
@@ -137,7 +138,7 @@ class Spending:
             return account
 
     def forget(self, conversation_id: str) -> None:
-        """Let that conversation start anew."""
+        """Forget the account of that conversation, which then starts anew."""
         with self._lock:
             self._accounts.pop(conversation_id, None)
 

@@ -1,4 +1,4 @@
-"""Compresses the oldest part of a conversation into one summary, and folds that into the next."""
+"""The layer that compresses the oldest part of a conversation into one summary, and folds that into the next."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ class Summarizer(ChatFronts):
     ``keep_recent_turns`` turns stay, if they leave room; else rounds within them are summarized too, oldest first, down
     to ``compress_to`` (a share of the limits). System and pinned messages, the first and the latest user message are
     sent as they are. What is summarized is what the messages said before any layer cleared them.
-    ``summary_client`` writes the summaries, else whatever the inner layers lead to. It may take
-    ``summary_timeout_seconds`` for each call, and gets as many as it needs to read everything. A summary has at most
-    ``max_summary_tokens`` (thinking included), a quarter of ``max_tokens`` unless said otherwise. ``summary_prompt``
-    replaces ours.
+    ``summary_client`` writes the summaries, by default the client below the inner layers. Each of its calls may take
+    ``summary_timeout_seconds``, and there are as many calls as it takes to read everything. A summary has at most
+    ``max_summary_tokens`` (thinking included), by default a quarter of ``max_tokens``. ``summary_prompt`` replaces the
+    built-in prompt.
     A summary that fails, is empty, cut off or no smaller changes nothing: the request goes on as it came, for the next
-    layer to make it fit, ``summarizer_failed`` is warned of, and it is tried again after a while. What summaries cost
-    is in ``response.overhead_usage``. New tool results larger than ``max_tokens`` go out shortened, and are summarized
-    whole.
-    Source: seed ``videosdk-context-window``.
+    layer to make it fit, with the warning ``summarizer_failed``, and is tried again after a while. The usage of
+    summaries is in ``response.overhead_usage``. New tool results larger than ``max_tokens`` go out shortened, and are
+    summarized whole.
+    Source: VideoSDK's context window.
     """
 
     inner: ChatClient
@@ -127,7 +127,7 @@ class Summarizer(ChatFronts):
             if shaped is not None:
                 came = opened.context.messages
                 less = sum(map(editing.size_of, came)) - sum(map(editing.size_of, shaped.messages))
-                # Known by its originals, as behind a clearer.
+                # Recognised by its originals, as a request edited by a clearer further out.
                 with attached(compacted(came, shaped.messages, less)):
                     return await self.send(shaped)
         try:
@@ -149,9 +149,9 @@ class Summarizer(ChatFronts):
         return told
 
     def _without_what_cannot_fit(self, opened: Opened) -> ChatRequest | None:
-        """The request with tool results shortened that are larger than the limit; None if there are none.
+        """Return the request with tool results larger than the limit shortened; None if there are none.
 
-        Not kept, but made anew for each call: a kept edit would undo what a layer further out does to them later.
+        Not kept, but made anew for each call: a kept edit would undo later edits of them by a layer further out.
         """
         context, limit, name = opened.context, self.max_tokens, self._strategy.name
         shortened = {} if limit is None else never_whole(context, name, limit)
@@ -163,12 +163,12 @@ class Summarizer(ChatFronts):
         return context.after(plan).to_send()
 
     async def left_out(self, opened: Opened) -> Record | None:
-        """What has been folded of this history: a layer further out need not weigh it any more."""
+        """Return the edits in force for this history, so that a layer further out need not count what was folded."""
         return await self._editing.decided(opened) if opened.seen.length else None
 
     async def _compressed(self, context: Context, opened: Opened, spent: Spent) -> Context:
-        """The context with a new summary, if one is worth it and can be had."""
-        if context.is_unstable or not opened.seen.length:  # an edit that nobody can keep is paid for on every call
+        """Return the context with a new summary, if one is worth its cost and can be written."""
+        if context.is_unstable or not opened.seen.length:  # an edit that cannot be kept would be paid for on every call
             return context
         if self.attempts.rests(self._writer.client, self._editing.owner, opened, self.memory.clock):
             opened.is_pending = True
@@ -188,11 +188,11 @@ class Summarizer(ChatFronts):
         return context
 
     async def _folded(self, context: Context, opened: Opened) -> tuple[Context, Due | None]:
-        """The context with the summaries that are there, and what has to be summarized beside them, if anything.
+        """Return the context with the summaries that exist, and what has to be summarized beside them, if anything.
 
-        Which messages go into summaries is worked out from the beginning of what is not known of the history, so that
-        each process, and each branch, comes to the same cuts and finds the summaries that were written for them. Where
-        nothing can be summarized, that is said, and not looked for again for every message.
+        The cuts are computed from the first message whose edits are not known, so that each process, and each branch,
+        comes to the same cuts and finds the summaries that were written for them. If nothing can be summarized, a
+        warning says so, and the search is not repeated for every message.
         """
         seen, strategy = opened.seen, self._strategy
         opened.is_pending = False
@@ -220,15 +220,15 @@ class Summarizer(ChatFronts):
         return context, None
 
     def _waits(self, context: Context, opened: Opened) -> bool:
-        """Nothing could be summarized on an earlier call, and nothing has changed that."""
+        """Return True if nothing could be summarized on an earlier call, and nothing has changed since."""
         seen = opened.seen
         return opened.wait is not None and opened.wait.goes_on(seen.latest_user(seen.length), _sizes_of(context))
 
     async def _known(
         self, past: Reconstruction, opened: Opened, since: int, record: Record | None
     ) -> tuple[Record | None, tuple[Record, Subject] | None]:
-        """The edits of the requests of more than ``since`` messages, as far as there are summaries for them, and those
-        that lack one."""
+        """Return the last edits, of the requests of more than ``since`` messages, whose summaries exist, and the first
+        edits after them that lack one, with its subject."""
         known, missing = record, None
         while (step := past.first(since, record)) is not None:
             subject = self._kept.subject(opened.seen, step.record, self._writes_as(opened))
@@ -242,7 +242,7 @@ class Summarizer(ChatFronts):
         return known, missing
 
     def _expected(self, context: Context) -> Plan | None:
-        """The plan for a context, with a stand-in for a summary that is not written yet."""
+        """Return the plan for a context, with a placeholder of the expected size for the summary."""
         cut = self._strategy.cut(context)
         if cut is None:
             return None
@@ -252,7 +252,7 @@ class Summarizer(ChatFronts):
         return self._strategy.plan(context, cut, sized(summary, tokens, self._editing.counter))
 
     def _writes_as(self, opened: Opened) -> str:
-        """The model that writes the summaries."""
+        """Return the model that writes the summaries."""
         info = provider_info(self._writer.client)
         return opened.model if self.summary_client is None or info is None else info.model
 
@@ -272,7 +272,7 @@ class Summarizer(ChatFronts):
     async def _attempt(
         self, context: Context, due: Due, opened: Opened, leave: Leave, span: Span, spent: Spent
     ) -> Context:
-        """One try."""
+        """Try once to write a summary, and apply it; return the context unchanged if that fails."""
         strategy, request, cut = self._strategy, context.request, due.cut
         try:
             written = await self._writer.write(

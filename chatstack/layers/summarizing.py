@@ -1,4 +1,4 @@
-"""What a summarizer is told: its options, checked, and who writes its summaries."""
+"""The options of a summarizer: checks and defaults, and the client that writes its summaries."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NOT_FOR_SUMMARIES = ("context", "tool_loop", "reporter")
 
 
 class SummaryClient(ChatClient, Protocol):
-    """A chat client that writes summaries: any client will do. In a container it has a name of its own with this one,
-    so that a summarizer is never given the very client that it is part of."""
+    """A chat client that writes summaries; any chat client can be one. It has a type of its own so that a container
+    never gives a summarizer the very client that it is part of."""
 
 
 class Summarizing(Protocol):
-    """The options of a summarizer that depend on one another, or are no data."""
+    """The options of a summarizer that depend on one another, or are not data."""
 
     @property
     def max_tokens(self) -> int | None: ...
@@ -46,18 +46,18 @@ def check_summarizing(given: Summarizing) -> None:
 
 
 def summary_tokens(max_tokens: int | None) -> int:
-    """How long a summary may be, where nobody said."""
+    """Return the default maximum length of a summary, in tokens: a quarter of the limit, from 64 to 8192."""
     return _SUMMARY_TOKENS if max_tokens is None else max(_LEAST_SUMMARY, min(_MOST_SUMMARY, max_tokens // 4))
 
 
 def _below_layers(inner: ChatClient) -> ChatClient:
-    """What is inside of all layers that edit, run tools or open a turn: a summary is none of their business."""
+    """Return the client inside of all layers that edit, run tools or open a turn, which must not handle summaries."""
     layers = list(chain(inner))
     last = max((at for at, each in enumerate(layers) if layer_kind(each) in _NOT_FOR_SUMMARIES), default=-1)
     return cast("ChatClient", layers[last + 1]) if last + 1 < len(layers) else inner
 
 
 def client_that_writes(given: ChatClient | None, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
-    """Who writes the summaries: the client that was given, or what the inner layers lead to; with a span for each of
-    its calls."""
+    """Return the client that writes the summaries, with a span for each call: ``given``, or the one below the inner
+    layers."""
     return traced(given or _below_layers(inner), telemetry)

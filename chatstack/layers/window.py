@@ -1,4 +1,4 @@
-"""The context window: one object that says how long a conversation may get, and what happens then."""
+"""The context window: a strategy with the limits of a conversation, and the layer that keeps them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class ContextWindow(Strategy):
 
     Use it as a layer (``.use(ContextWindow, max_tokens=4_000)``) inside the tool loop, or hand it to a node
     (``ChatNode(client, context_manager=ContextWindow(...))``). Over a limit, everything older than the newest
-    ``keep_recent_turns`` turns goes into one summary, as ``Summarizer`` does it; where that fails, or is not enough,
-    the oldest units are left out, as ``Truncate`` does it, until there is a summary of them. Nothing is dropped from
-    your own list, so what was left out for a while is in the next summary.
-    How often it folds depends on the room between what stays and the limits: let them be several times as large as
-    ``keep_recent_turns`` turns are.
-    From ``max_tool_calls_per_turn`` calls since the last user message on, tools are declared but not allowed; where the
-    tool loop has a limit of its own, the smaller one wins. None is no limit.
-    A context manager cannot allow or forbid tools: there, that limit is the tool loop's business.
+    ``keep_recent_turns`` turns goes into one summary, as in ``Summarizer``; if that fails, or is not enough, the oldest
+    units are left out, as in ``Truncate``, until there is a summary of them. Nothing is dropped from your own list, so
+    what was left out for a while is in the next summary.
+    How often it summarizes depends on the room between what stays and the limits: choose limits several times as large
+    as ``keep_recent_turns`` turns.
+    After ``max_tool_calls_per_turn`` calls since the last user message, tools are declared but not allowed; if the tool
+    loop has a limit of its own, the smaller one wins. None is no limit. A context manager of a node cannot forbid
+    tools: there, the tool loop has to keep that limit.
     Without a ``summary_client`` the model that answers also writes the summaries.
-    Source: seed ``videosdk-context-window``.
+    Source: VideoSDK's context window.
     """
 
     max_tokens: PositiveInt | None = None
@@ -68,7 +68,7 @@ class ContextWindow(Strategy):
 
     @property
     def has_limits(self) -> bool:
-        """Whether there is anything to keep it within."""
+        """True if there is a limit in tokens or in items."""
         return self.max_tokens is not None or self.max_context_items is not None
 
     @property
@@ -77,11 +77,11 @@ class ContextWindow(Strategy):
 
     @property
     def truncation(self) -> Truncate:
-        """What is done where no summary can be had."""
+        """The truncation that is applied if there is no summary."""
         return Truncate(self.max_tokens, self.max_context_items)
 
     def plan(self, context: Context) -> Plan | None:
-        """The truncation: a plan cannot ask a model. Its layer does, first."""
+        """Plan the truncation alone: a plan cannot call a model. The layer summarizes before it."""
         return self.truncation.plan(context)
 
     def excess(self, context: Context) -> str:
@@ -95,7 +95,7 @@ class ContextWindow(Strategy):
 
 
 class KeepsWindow(Protocol):
-    """The layer of a window, with the options that ``.use(window, ...)`` takes for it."""
+    """The factory of a window's layer, with the options that ``.use(window, ...)`` takes."""
 
     def __call__(
         self, inner: ChatClient, /, *, summary_client: SummaryClient | None = None, counter: TokenCounter | None = None
@@ -128,7 +128,7 @@ class WindowKeeper(ChatFronts):
         object.__setattr__(self, "_compressing", self._layers() if self.strategy.has_limits else self.inner)
 
     def _layers(self) -> ChatClient:
-        """Compress, then truncate: what was truncated is still there for the next summary."""
+        """Make the inner layers: compress, then truncate, so that truncated messages are still in the next summary."""
         window = self.strategy
         truncating = StrategyApplier(
             self.inner,
@@ -158,11 +158,11 @@ class WindowKeeper(ChatFronts):
         )
 
     async def left_out(self, opened: Opened) -> Record | None:
-        """What has been folded of this history: a layer further out need not weigh it any more."""
+        """Return the edits in force for this history, so that a layer further out need not count what was folded."""
         return await self._compressing.left_out(opened) if isinstance(self._compressing, Summarizer) else None
 
     def tool_calls_left(self, messages: tuple[Message, ...]) -> int:
-        """How many tools may still be called: for the tool loop, which answers the others with an error."""
+        """Return the number of tool calls still allowed; the tool loop answers further calls with an error."""
         most = self.strategy.max_tool_calls_per_turn
         return sys.maxsize if most is None else most - _calls_since_the_user_spoke(messages, most)[0]
 
@@ -170,14 +170,14 @@ class WindowKeeper(ChatFronts):
         return await self._compressing.send(self._without_more_calls(request))
 
     def _without_more_calls(self, request: ChatRequest) -> ChatRequest:
-        """The request with its tools forbidden, where the turn has used up its calls."""
+        """Return the request, with tools forbidden if the turn has used up its calls."""
         most, options = self.strategy.max_tool_calls_per_turn, request.options
         if most is None or not options.tools or options.tool_choice == "none":
             return request
         calls, latest = _calls_since_the_user_spoke(request.messages, most)
         if calls < most:
             return request
-        if calls - latest < most:  # else it was said in the round before
+        if calls - latest < most:  # else the round before has warned of it
             self.telemetry.warn(
                 "tool_loop_limit_reached",
                 f"{calls} tool calls since the last user message, the limit is {most}: "
@@ -189,7 +189,7 @@ class WindowKeeper(ChatFronts):
 
 
 def _calls_since_the_user_spoke(messages: tuple[Message, ...], most: int) -> tuple[int, int]:
-    """How many tools were called in this turn, and in its latest round; counted no further than it matters."""
+    """Count the tool calls in this turn, and in its latest round; counting stops once the limit is clearly exceeded."""
     calls = latest = 0
     for message in reversed(messages):
         if is_users(message) or calls >= most + latest:

@@ -1,1 +1,1 @@
-"""The recipe: layers around a provider, as data, and the services that they share."""
+"""The recipe of a stack: layers around a provider, as data, and the services that they share."""

@@ -1,4 +1,4 @@
-"""The entries of a recipe: where a layer comes from, what it is called, and its options."""
+"""The entries of a recipe: a layer's source, name and options."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from chatstack.stack.services import SupportsLayer
 P = ParamSpec("P")
 
 LayerSource: TypeAlias = Layer | SupportsLayer[...] | type[SupportsLayer[...]]
-"""What ``use`` takes: a layer's class or factory, a strategy, or a strategy's class."""
+"""The source of a layer, as ``use`` takes it: a layer's class or factory, a strategy, or a strategy's class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A layer's source with a name of its own; what ``named`` gives."""
+    """A layer's source with a name of its own, made by ``named``."""
 
     name: str
     source: LayerSource
@@ -46,7 +46,7 @@ def named(name: str, strategy: SupportsLayer[P], /) -> Callable[Concatenate[Chat
 
 
 def named(name: str, source: Any, /) -> Any:
-    """Give a layer a name, for ``use``: where a recipe has two of a kind, or to find one again.
+    """Give a layer a name, to tell two of a kind apart or to find it again.
 
     ``.use(named("early", ContextWindowGuard), max_context_tokens=100)``
     """
@@ -57,7 +57,7 @@ def named(name: str, source: Any, /) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One entry of a recipe."""
+    """One entry of a recipe: a layer's name, source and options."""
 
     name: str
     source: LayerSource
@@ -70,14 +70,15 @@ class LayerSpec:
         return f"use({called}{options})"
 
     def _shown(self, name: str, value: object) -> str:
-        """An option, unless it may be a secret: what a layer's own repr keeps to itself, or text for a factory."""
+        """Return the repr of an option; "..." for a possible secret: a field hidden in the layer's repr, or a factory's
+        option that is neither a number, a boolean nor None."""
         fields = getattr(self.source, "__dataclass_fields__", None)
         if fields is None:
             return repr(value) if value is None or isinstance(value, bool | int | float) else "..."
         return repr(value) if name not in fields or fields[name].repr else "..."
 
     def factory(self) -> tuple[Layer, Mapping[str, object]]:
-        """The layer's factory, and the options that are left for it."""
+        """Return the layer's factory and the options for it."""
         source = self.source
         if isinstance(source, type) and hasattr(source, "as_layer"):
             return self._of_strategy(cast("type[SupportsLayer[...]]", source))
@@ -86,7 +87,7 @@ class LayerSpec:
         return cast("Layer", source), self.options
 
     def _of_strategy(self, strategy: type[SupportsLayer[...]]) -> tuple[Layer, Mapping[str, object]]:
-        """A strategy's class: it takes the options that it knows, the layer that applies it the others."""
+        """Make a strategy with the options that it knows; return the layer that applies it and the other options."""
         known = list(inspect.signature(strategy).parameters)
         own = {name: value for name, value in self.options.items() if name in known}
         left = {name: value for name, value in self.options.items() if name not in known}

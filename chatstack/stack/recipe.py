@@ -26,15 +26,15 @@ P = ParamSpec("P")
 
 
 class LayerOrderWarning(UserWarning):
-    """A stack whose order is allowed, but hardly meant."""
+    """A warning of a layer order that is allowed, but hardly intended."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatStack:
     """An immutable recipe of layers around a provider. The first layer used is the outermost.
 
-    Every ``use``, ``override`` and ``without`` gives a new recipe; all of them share the services that keep what has
-    been decided and learnt (the context memory among them), so decisions outlive a built client.
+    Every ``use``, ``override`` and ``without`` returns a new recipe; all of them share the services that keep decisions
+    and learnt values (the context memory among them), so decisions outlive a built client.
     """
 
     provider: ChatClient
@@ -82,14 +82,14 @@ class ChatStack:
         return self.with_layer(source, name, options)
 
     def with_layer(self, source: LayerSource, name: str | None, options: Mapping[str, object]) -> ChatStack:
-        """Add a layer whose name and options are data: what ``use`` does, for who reads them from somewhere."""
+        """Add a layer like ``use``, with its name and options as data, as they are read from a config."""
         source, name = _unwrapped(source, name)
         check_source("use", source)
         spec = LayerSpec(name or name_of(source), source, MappingProxyType(dict(options)))
         return self._with((*self.layers, spec))
 
     def override(self, name: str, source: LayerSource | None = None, **options: object) -> ChatStack:
-        """The recipe with one layer changed: other options, or something else in its place.
+        """Return the recipe with one layer changed: other options, or something else in its place.
 
         The layer keeps its name, unless ``source`` brings one: ``named("...", source)``.
         """
@@ -102,14 +102,14 @@ class ChatStack:
         return self._with((*self.layers[:position], new, *self.layers[position + 1 :]))
 
     def without(self, name: str) -> ChatStack:
-        """The recipe with one layer left out."""
+        """Return the recipe with one layer left out."""
         position = self._position(name, "without")
         return self._with(self.layers[:position] + self.layers[position + 1 :])
 
     def build(self, resolve: Resolver | None = None) -> BuiltClient:
-        """A client: the layers made anew around the provider. ``resolve`` gives them what their type hints ask for.
+        """Make a client: new layers around the provider. ``resolve`` gives them what their type hints ask for.
 
-        Raises ``WiringError``, naming layer and parameter, for whatever cannot work.
+        Raises ``WiringError``, naming layer and parameter, for a stack that cannot work.
         """
         resolver = self.services.behind(resolve)
         specs = self._specs()
@@ -130,11 +130,11 @@ class ChatStack:
 
     @asynccontextmanager
     async def open(self, resolve: Resolver | None = None) -> AsyncGenerator[BuiltClient, None]:
-        """Fresh layers for one conversation, closed at the end. The provider stays open."""
+        """Build a client for the length of a block; its layers are closed at the end. The provider stays open."""
         async with self.build(resolve) as client:
             yield client
 
-    if not TYPE_CHECKING:  # a type checker knows by itself
+    if not TYPE_CHECKING:  # or a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> object:
             told = f"'ChatStack' object has no attribute {name!r}"
@@ -174,7 +174,7 @@ class ChatStack:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BuiltClient(Closing, ChatFronts):
-    """What ``build`` returns: the whole stack as one client, with both fronts.
+    """A whole stack as one client, with both fronts, made by ``build``.
 
     Closing it ends the layers' background work, never the provider.
     """
@@ -190,7 +190,7 @@ class BuiltClient(Closing, ChatFronts):
         return await self.inner.send(request)
 
     async def aclose(self) -> None:
-        """End what the layers do in the background."""
+        """End the background work of the layers."""
         async with AsyncExitStack() as closing:
             for layer in reversed(self.layers):
                 close = getattr(layer, "aclose", None)
@@ -203,7 +203,7 @@ class BuiltClient(Closing, ChatFronts):
 
 
 def layer_repr(layer: object) -> str:
-    """A layer by itself, without what it wraps; a value of its own kind of repr is left to it."""
+    """Return the repr of a layer without the client that it wraps."""
     fields = getattr(type(layer), "__dataclass_fields__", None)
     if fields is None:
         return repr(layer) if getattr(layer, "inner", None) is None else type(layer).__name__
@@ -213,7 +213,7 @@ def layer_repr(layer: object) -> str:
 AT_MOST_ONE: Mapping[str, str] = MappingProxyType(
     {"tool_loop": "tool loops", "reporter": "progress reporters", "tracer": "model tracers"}
 )
-"""The kinds of layers of which a stack has one at most, and what several of them are called."""
+"""The kinds of layers of which a stack has one at most, with their plurals for errors."""
 
 
 _WRONG_PLACES: Mapping[tuple[str, str], str] = MappingProxyType(
@@ -223,11 +223,11 @@ _WRONG_PLACES: Mapping[tuple[str, str], str] = MappingProxyType(
         ("budget", "inside"): "it sees one round at a time, so a turn can still exceed it",
     }
 )
-"""By kind of layer and side of the tool loop: what is wrong with it there."""
+"""The reasons against a kind of layer on a side of the tool loop."""
 
 
 def _kind_in_stack(name: str, layer: object) -> str:
-    """The kind of a layer; refuses a name that no kind has, as it would silently mean nothing."""
+    """Return the kind of a layer. Raises ``WiringError`` for an unknown kind, which would silently have no effect."""
     kind, told = layer_kind(layer), cast("object", getattr(layer, "kind", ""))
     if not kind and isinstance(told, str) and told:
         hint = nearest(told, LAYER_KINDS)
@@ -236,7 +236,7 @@ def _kind_in_stack(name: str, layer: object) -> str:
 
 
 def _unwrapped(source: object, name: str | None) -> tuple[LayerSource, str | None]:
-    """Return a layer's source and its name, which ``named`` gives before all."""
+    """Return a layer's source and its name; one given by ``named`` wins."""
     if isinstance(source, Named):
         return source.source, source.name
     return cast("LayerSource", source), name
@@ -250,7 +250,7 @@ def _check_at_most_one(names: list[str], kinds: list[str]) -> None:
 
 
 def _misplaced(names: list[str], kinds: list[str]) -> Iterator[str]:
-    """What is said of layers that stand on the wrong side of the tool loop."""
+    """Yield a warning for each layer on the wrong side of the tool loop."""
     if "tool_loop" not in kinds:
         return
     loop = kinds.index("tool_loop")

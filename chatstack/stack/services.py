@@ -1,4 +1,4 @@
-"""What the layers of one stack share: things that outlive a built client, made once and on demand."""
+"""The services shared by the layers of one stack: made once, on demand, they outlive a built client."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ P = ParamSpec("P")
 
 
 class StackService(Protocol):
-    """A class that says ``shared_by_stack = True`` and can be made without arguments: one instance serves a stack."""
+    """A class with ``shared_by_stack = True`` that can be made without arguments: one instance serves a stack."""
 
     shared_by_stack: ClassVar[bool]
 
 
 class SupportsLayer(Protocol[P]):
-    """A value that can be used as a layer: a strategy gives the layer that applies it, whose options ``P`` are."""
+    """A strategy, which can be used as a layer: it gives the layer that applies it, with the options ``P``."""
 
     def as_layer(self) -> Callable[Concatenate[ChatClient, P], ChatClient]: ...
 
@@ -30,12 +30,12 @@ class SharedServices:
         self._made: dict[type, object] = {}
 
     def add(self, service: object) -> None:
-        """Share this one, for its class and for every class that it derives from."""
+        """Share this instance, for its class and every class that it derives from."""
         for kind in as_types(service):
             self._made[kind] = service
 
     def behind(self, resolve: Resolver | None) -> Resolver:
-        """A resolver that asks the container first, then hands out what the stack shares."""
+        """Return a resolver that asks the container first, then returns the services of the stack."""
 
         def resolved(kind: type) -> object:
             if resolve is not None and is_bound(found := ask(resolve, kind)):

@@ -1,1 +1,1 @@
-"""Stores: where several processes keep the decisions that they share."""
+"""Stores of the decisions that several processes share."""

@@ -1,7 +1,7 @@
-"""What a store holds open: made when it is first needed, closed once and for all, and left alone by a child that forks.
+"""Sessions of stores: opened lazily, closed for good, and safe across a fork.
 
-For a store of your own, see ``DecisionStore``: derive what does the work, threads and connections, from ``Session``,
-and ask an ``OpenedOnce`` for it on every call.
+For a store of your own, see ``DecisionStore``: derive the class that has threads and connections from ``Session``, and
+get it from an ``OpenedOnce`` on every call.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from chatstack.forks import at_fork
 
 
 class Session:
-    """Threads and connections of a store. What must not be forked is let go of by ``pause`` until ``resume``."""
+    """The threads and connections of a store. ``pause`` releases what must not be forked, until ``resume``."""
 
     def pause(self) -> None:
-        """Called before this process forks, in whichever thread that does; it waits until nothing is under way."""
+        """Wait for running work, then release resources. Called before a fork, in the thread that forks."""
 
     def resume(self) -> None:
-        """Called after it, in the parent alone."""
+        """Go on after the fork. Called in the parent only."""
 
     async def aclose(self) -> None:
-        """End them; each time that it is asked."""
+        """End threads and connections. May be called several times."""
 
 
 S = TypeVar("S", bound=Session)
 
 
 class OpenedOnce(Generic[S]):
-    """The session of one store, from any thread. ``where`` names the store in errors, without a secret.
+    """The lazily opened session of one store, for any thread. ``where`` names the store in errors, without a secret.
 
-    Threads are only in the parent of a fork: the child makes a session of its own when it needs one, and neither uses
-    nor closes the connections of the parent's.
+    Threads do not survive a fork in the child: it makes a session of its own when it needs one, and neither uses nor
+    closes the connections of the parent.
     """
 
     def __init__(self, where: str, make: Callable[[], S]) -> None:
@@ -49,7 +49,7 @@ class OpenedOnce(Generic[S]):
             _all.add(self)
 
     def get(self) -> S:
-        """The session, made if need be. Raises ``StoreError`` after ``close``."""
+        """Return the session, making it if need be. Raises ``StoreError`` after ``aclose``."""
         with self._lock:
             if self._is_closed:
                 raise self.closed()
@@ -58,7 +58,7 @@ class OpenedOnce(Generic[S]):
             return self._session
 
     async def aclose(self) -> None:
-        """From now on there is none. What there was is closed, each time that it is asked."""
+        """Close the session, if there is one, for good. May be called several times."""
         with self._lock:
             self._is_closed = True
             session = self._session
@@ -66,20 +66,20 @@ class OpenedOnce(Generic[S]):
             await session.aclose()
 
     def closed(self) -> StoreError:
-        """What is raised from then on."""
+        """Return the error for a use after closing."""
         return StoreError(f"{self._where}: it has been closed")
 
     def before_fork(self) -> None:
-        """Called by the process itself."""
+        """Pause the session. Called by the fork hook."""
         self._lock.acquire()
         if self._session is not None:
             self._session.pause()
 
     def after_fork(self, *, is_child: bool) -> None:
-        """Called by the process itself, and by its child."""
+        """Resume the session in the parent, drop it in the child. Called by the fork hooks of both."""
         session = self._session
         if session is not None and is_child:
-            _left_to_the_parent.append(session)  # or the child would close its connections when it collects it
+            _left_to_the_parent.append(session)  # keep a reference: collecting it would close the connections
             self._session = None
         elif session is not None:
             session.resume()

@@ -23,17 +23,17 @@ FilePath: TypeAlias = (
 )
 
 FRESH_SECONDS = 3_600
-"""A record that is used again is marked so once an hour: reading is hardly ever writing."""
+"""Seconds for which a record's time of use is not updated again, so that reading hardly ever writes."""
 
 
 class SQLiteStore:
     """Decisions in one file, for any number of processes of one machine (not over a network file system: SQLite's
     write-ahead log needs shared memory).
 
-    ``max_records`` is about how many are kept; those that were not used for longest go first. The file is opened when
-    it is first needed, in a thread of its own, which ``aclose`` ends. What is wrong with it is a ``StoreError`` each
-    time; a damaged or foreign file is left as it is. It holds what layers wrote, excerpts and summaries included, so
-    its folder should be as private as the conversations are.
+    ``max_records`` is the approximate maximum number of records; the least recently used go first. The file is opened
+    when it is first needed, in a thread of its own, which ``aclose`` ends. Any problem with it raises ``StoreError``; a
+    damaged or foreign file is left as it is. It holds what layers wrote, excerpts and summaries included, so its folder
+    should be as private as the conversations are.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SQLiteStore:
         self._opened = OpenedOnce(str(self.path), partial(_Decisions, self.path))
 
     async def find(self, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
-        """The last of these links that has a record: link and record. See ``DecisionStore``."""
+        """Return the last of these links that has a record, and the record. See ``DecisionStore``."""
         asked = list(links)
         session = self._opened.get()
         found = await session.run(lambda connection: table.find(connection, owner, asked))
@@ -63,7 +63,7 @@ class SQLiteStore:
         return link, record
 
     async def put(self, owner: str, link: bytes, record: bytes, *, replaces: bytes | None = None) -> bytes:
-        """Keep a record, unless another one is there than the one it replaces. See ``DecisionStore``."""
+        """Keep a record, unless one other than ``replaces`` is there; return what is kept. See ``DecisionStore``."""
         session = self._opened.get()
         now = int(self._clock())
 
@@ -76,7 +76,7 @@ class SQLiteStore:
         return await session.run(write)
 
     async def forget(self, links: Sequence[bytes] | None = None) -> None:
-        """Forget what is kept for these links, or everything, of everybody; it is overwritten in the file, too."""
+        """Forget the records of these links, or all records, of all owners; they are overwritten in the file too."""
         given = None if links is None else list(links)
         await self._opened.get().run(lambda connection: table.forget(connection, given))
 
@@ -89,14 +89,14 @@ class SQLiteStore:
 
 
 class _Decisions(SQLiteThread):
-    """The thread of a store of decisions, which lets the oldest go."""
+    """The thread of a store of decisions, which evicts the least recently used records."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, table.FORM)
         self._until_trimmed = 1
 
     def count_one_more(self, max_records: int) -> None:
-        """Have the oldest go after every hundredth part of what may be kept."""
+        """Count a new record; schedule an eviction after every hundredth of ``max_records``."""
         self._until_trimmed -= 1
         if self._until_trimmed <= 0:
             self._until_trimmed = max(1, max_records // 100)

@@ -1,4 +1,4 @@
-"""A SQLite file of ours: opened in a thread of its own, and never another program's."""
+"""A SQLite file with a thread of its own, which never writes to another program's database."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """What a file holds: its statements make it, ``application_id`` is what it says of itself, so that no other
-    program's database is written to. ``busy_seconds`` is how long another process's lock is waited for."""
+    """The schema of a file. ``statements`` create it; ``application_id`` marks it, so that no other program's database
+    is written to. ``busy_seconds`` is the maximum wait for another process's lock."""
 
     application_id: int
     version: int
@@ -33,7 +33,7 @@ class FileForm:
 class SQLiteThread(Session):
     """One thread with one connection.
 
-    SQLite's own state must not be forked while a file is open: the child would think that locks are its.
+    SQLite's state must not be forked while a file is open: the child would take the parent's locks for its own.
     """
 
     def __init__(self, path: Path, form: FileForm) -> None:
@@ -46,7 +46,7 @@ class SQLiteThread(Session):
         self._is_closed = False
 
     async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        """Have it done in the thread. Whoever is cancelled before its turn takes it back."""
+        """Run the job in the thread and return its result. Cancelling the call drops a job that has not begun."""
         try:
             waiting = self._thread.submit(self._done, job)
         except RuntimeError as error:  # closed by another thread in this very moment, or the interpreter ends
@@ -54,7 +54,7 @@ class SQLiteThread(Session):
         return await asyncio.wrap_future(waiting)
 
     def later(self, job: Callable[[sqlite3.Connection], None]) -> None:
-        """Have it done sometime. Nobody hears of it, nor misses it if it fails."""
+        """Run the job in the thread some time later, without waiting; errors are ignored."""
         with suppress(RuntimeError):
             self._thread.submit(self._done, job)
 
@@ -67,7 +67,7 @@ class SQLiteThread(Session):
         await asyncio.shield(asyncio.wrap_future(closing))
 
     def pause(self) -> None:
-        """Let go of the file, once what is being done is done; it is opened again when it is needed."""
+        """Close the file once the running job is done; it is opened again when it is needed."""
         self._in_use.acquire()
         self._close()
 
@@ -94,7 +94,7 @@ class SQLiteThread(Session):
                 self._opened = _identity(self._path)
             return job(self._connection)
         except sqlite3.Error as error:
-            self._close()  # it is opened anew the next time: by then it may be another file, or on another disk
+            self._close()  # the next job opens it anew: by then it may be another file, or on another disk
             raise StoreError(f"{self._path}: {reason(error, self._path)}") from error
 
     def _close(self) -> None:
@@ -104,7 +104,7 @@ class SQLiteThread(Session):
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file it is, whatever it is called; None if there is none."""
+    """Return device and inode of the file, to notice that it was replaced; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -113,10 +113,13 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def connected(path: Path, form: FileForm) -> sqlite3.Connection:
-    """A connection to a file that is ours, or was not there. Nothing is written before that is known."""
+    """Connect to a file of this form, or create it. Nothing is written before the file's form is checked.
+
+    Raises ``StoreError`` for another program's file, another version, or where no write-ahead log can be kept.
+    """
     connection = sqlite3.connect(path, timeout=form.busy_seconds, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("BEGIN")  # one look at it, not three, while somebody else makes it
+        connection.execute("BEGIN")  # the three reads see one state, even while another process makes the file
         is_new = _is_new(connection, path, form)
         connection.execute("COMMIT")
         if is_new:
@@ -133,8 +136,8 @@ def connected(path: Path, form: FileForm) -> sqlite3.Connection:
 
 
 def _write_ahead(connection: sqlite3.Connection, form: FileForm) -> str:
-    """Have a write-ahead log kept; the mode that it came to. Where another process does the same at the same moment,
-    SQLite does not wait by itself."""
+    """Turn on the write-ahead log; return the journal mode. Retries for ``busy_seconds``: SQLite does not wait
+    by itself while another process does the same."""
     until = time.monotonic() + form.busy_seconds
     while True:
         try:
@@ -181,7 +184,7 @@ _REASONS = {
 
 
 def reason(error: sqlite3.Error, path: Path) -> str:
-    """What is wrong, for people. Nothing that is in the file."""
+    """Return a readable reason for an error, which quotes nothing from the file."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code == sqlite3.SQLITE_CANTOPEN and not path.parent.is_dir():
         return "its folder does not exist"
@@ -189,7 +192,7 @@ def reason(error: sqlite3.Error, path: Path) -> str:
 
 
 class Transaction:
-    """All or nothing, and nobody else writes meanwhile."""
+    """A write transaction: committed as a whole or rolled back, while no other connection writes."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

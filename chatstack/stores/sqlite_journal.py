@@ -27,12 +27,12 @@ _FORM = FileForm(
 
 
 class SQLiteJournal:
-    """What runs of an ``IterativeLoop`` have done, in one file, for the processes of one machine.
+    """A journal of the runs of an ``IterativeLoop`` in one file, for the processes of one machine.
 
     A run whose process was killed goes on where it was: ``IterativeLoop(..., journal=SQLiteJournal("runs.db"))``, and
     the same ``run_id`` in a new context. An entry is on its way to the disk when ``append`` returns; a power failure
-    may take the last ones. The file holds prompts, answers and tool results in full, so its folder should be as
-    private as these are. ``forget`` a run when it is of no more use. What is wrong with the file is a ``StoreError``.
+    may lose the last ones. The file holds prompts, answers and tool results in full, so its folder should be as
+    private as these are. ``forget`` a run that is no longer needed. Any problem with the file raises ``StoreError``.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -44,7 +44,7 @@ class SQLiteJournal:
         self._decode = msgspec.json.Decoder(Entry).decode
 
     async def entries(self, run_id: str) -> Sequence[Entry]:
-        """All that was written of that run, in order."""
+        """Return all entries of that run, in order. Raises ``StoreError`` if one is missing or cannot be read."""
         rows = await self._opened.get().run(
             lambda connection: connection.execute(
                 "SELECT number, entry FROM entries WHERE run = ? ORDER BY number", (run_id,)
@@ -61,8 +61,8 @@ class SQLiteJournal:
         return found
 
     async def append(self, run_id: str, number: int, entry: Entry) -> None:
-        """Write one more. Raises ``StoreError`` if it is not the next: somebody else goes on with this run, or it was
-        forgotten meanwhile."""
+        """Write the next entry. Raises ``StoreError`` if ``number`` is not the next: another process goes on with this
+        run, or it was forgotten meanwhile."""
         row = run_id, number, self._encode(entry)
 
         def write(connection: sqlite3.Connection) -> int:
@@ -79,7 +79,7 @@ class SQLiteJournal:
             raise StoreError(f"{self.path}: run {run_id!r} {why}")
 
     async def forget(self, run_id: str) -> None:
-        """Forget that run; what was there is overwritten in the file, too."""
+        """Forget that run; its entries are overwritten in the file too."""
 
         def delete(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM entries WHERE run = ?", (run_id,))

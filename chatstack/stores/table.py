@@ -1,4 +1,4 @@
-"""The one table of a SQLite store of decisions, and what is asked of it."""
+"""The table of a SQLite store of decisions, and its queries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chatstack.errors import UnusableRecordError
 from chatstack.stores.sqlite_file import FileForm, Transaction
 
 LINKS_AT_ONCE = 500
-"""How many links one statement asks for; SQLite takes 999 variables at least."""
+"""Maximum number of links in one statement; every SQLite takes at least 999 variables."""
 FORM = FileForm(
     application_id=0x43484454,
     version=2,
@@ -23,12 +23,15 @@ FORM = FileForm(
 
 
 _RECORD = "CASE typeof(record) WHEN 'blob' THEN record END"
-"""Null for what is none: SQLite keeps a value of any type, and reading text that is no UTF-8 would be an error."""
+"""The record, or null if it is not a blob: SQLite keeps values of any type, and reading text that is no UTF-8 fails."""
 _USED = "CASE typeof(used) WHEN 'integer' THEN used ELSE 0 END"
 
 
 def find(connection: sqlite3.Connection, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes, int] | None:
-    """Newest first: nearly always it is among the first that are asked for."""
+    """Return the last of these links that has a record, the record, and its time of use; None if none has one.
+
+    Searches from the end in chunks, as the record is nearly always among the newest links.
+    """
     for end in range(len(links), 0, -LINKS_AT_ONCE):
         chunk = links[max(0, end - LINKS_AT_ONCE) : end]
         marks = ",".join("?" * len(chunk))
@@ -39,7 +42,7 @@ def find(connection: sqlite3.Connection, owner: str, links: Sequence[bytes]) -> 
                 row = connection.execute(
                     f"SELECT {_RECORD}, {_USED} FROM decisions WHERE owner = ? AND link = ?", (owner, link)
                 ).fetchone()
-                if row is not None:  # nobody has let it go in the meantime
+                if row is not None:  # else it was evicted in the meantime
                     return link, _record_in(row, link), row[1]
     return None
 
@@ -47,7 +50,7 @@ def find(connection: sqlite3.Connection, owner: str, links: Sequence[bytes]) -> 
 def put(
     connection: sqlite3.Connection, owner: str, link: bytes, record: bytes, replaces: bytes | None, now: int
 ) -> tuple[bytes, bool]:
-    """What is there now, and whether there was nothing before."""
+    """Write a record, unless one other than ``replaces`` is there; return the record now kept and whether it is new."""
     with Transaction(connection):
         row = connection.execute(
             f"SELECT {_RECORD} FROM decisions WHERE owner = ? AND link = ?", (owner, link)
@@ -71,13 +74,13 @@ def _record_in(row: tuple[bytes | None, ...], link: bytes) -> bytes:
 
 
 def touch(connection: sqlite3.Connection, owner: str, link: bytes, now: int) -> None:
-    """It was used again."""
+    """Update a record's time of use."""
     connection.execute("UPDATE decisions SET used = ? WHERE owner = ? AND link = ?", (now, owner, link))
 
 
 def trim(connection: sqlite3.Connection, max_records: int) -> None:
-    """Let those go that were not used for longest, down to that many."""
-    with Transaction(connection):  # or two processes that count at the same time would let go twice as many
+    """Evict the least recently used records, down to that many."""
+    with Transaction(connection):  # else two processes that count at the same time would evict twice as many
         too_many = connection.execute("SELECT count(*) FROM decisions").fetchone()[0] - max_records
         if too_many > 0:
             oldest = "SELECT rowid FROM decisions ORDER BY used, rowid LIMIT ?"
@@ -85,7 +88,7 @@ def trim(connection: sqlite3.Connection, max_records: int) -> None:
 
 
 def forget(connection: sqlite3.Connection, links: Sequence[bytes] | None) -> None:
-    """Forget these links, or all, and overwrite what was kept for them."""
+    """Delete the records of these links, or all records, and overwrite them in the file."""
     with Transaction(connection):
         if links is None:
             connection.execute("DELETE FROM decisions")
