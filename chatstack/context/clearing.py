@@ -20,7 +20,7 @@ from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import Part, ToolCall, ToolResult
 
 _BATCH = 4
-"""Where clearing cannot get below the trigger, the next batch is due when it saves a quarter of what is left; several
+"""The next batch is due, where clearing cannot get below the trigger, when it saves a quarter of what is left; several
 results, that save no less than what has to be read anew behind them: or an edit would follow on every call."""
 _SURE = 2
 """An edit that nothing forces waits until re-reading has cost that many times what it will cost. Once would be enough
@@ -89,7 +89,7 @@ class ClearToolResults(Strategy):
         return Plan(strategy=self.name, reason=reason, replace=tuple(self._edits(context, batch)))
 
     def is_due(self, context: Context) -> bool:
-        """Whether the trigger is reached; where no edit can be kept, whether the window is full."""
+        """Tell whether the trigger is reached; or, where no edit can be kept, whether the window is full."""
         kind, value = self.trigger
         if context.is_unstable and context.window_tokens is not None:  # else the trigger is all the limit there is
             return context.tokens >= context.window_tokens
@@ -99,7 +99,7 @@ class ClearToolResults(Strategy):
         return wanted is not None and context.tokens - context.reserved_tokens >= wanted
 
     def is_forced(self, context: Context) -> bool:
-        """Whether something has to go: the window is full, as far as it is known."""
+        """Tell whether something has to go: the window is full, as far as it is known."""
         return context.window_tokens is not None and context.tokens > context.window_tokens
 
     def _tokens(self, context: Context, kind: str, value: float) -> float | None:
@@ -114,7 +114,7 @@ class ClearToolResults(Strategy):
         return f"{self._tokens(context, kind, value) or 0:,.0f}"
 
     def batch(self, context: Context) -> list[Clearable]:
-        """What may go now, oldest first: everything that is not among the newest to be kept."""
+        """Return what may go now, oldest first: all results but the newest, which are kept."""
         answered = answered_calls(context.messages)
         found = [
             each
@@ -138,7 +138,7 @@ class ClearToolResults(Strategy):
         return batch
 
     def _kept(self, context: Context, found: Sequence[Answered]) -> int:
-        """How many of the newest results stay."""
+        """Return how many of the newest results stay."""
         kind, value = self.keep
         if kind == "messages":
             return min(int(value), len(found))
@@ -201,7 +201,7 @@ class ClearToolResults(Strategy):
         )
 
     def _pays(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
-        """Whether reading the batch again, since it could have gone, has cost what rewriting all behind it will.
+        """Tell whether reading the batch again, since it could have gone, has cost what rewriting all behind it will.
 
         Each call up to now has an assistant message in the history, and had read all that stands before it. So the
         history alone tells, and every process comes to the same.
@@ -226,7 +226,7 @@ class ClearToolResults(Strategy):
         return next((at for at, tokens in enumerate(sums) if tokens >= wanted), last)
 
     def _behind(self, context: Context, batch: Sequence[Clearable], saves: int) -> int:
-        """What the provider has read before, and reads anew once the batch is cleared."""
+        """Return the tokens that the provider has in its cache, and reads anew once the batch is cleared."""
         first = min(each.first_position for each in batch)
         return sum(context.sizes[first : context.latest_assistant]) - saves
 

@@ -180,7 +180,7 @@ class _Draft:
             self._replace(at, shortened)
 
     def make_fit(self) -> None:
-        """Where it is still too much: shorten what is new further, and drop what may go at all."""
+        """Shorten what is new further, and drop what may go at all, where it is still too much."""
         self._shorten_further()
         for unit in self.removable:
             if self.tokens <= self.limit:
@@ -204,7 +204,7 @@ class _Draft:
             self._replace(at, shortened)
 
     def plan(self, reason: str) -> Plan | None:
-        """What has been put together, if anything."""
+        """Return the plan that was put together; None if it changes nothing."""
         if not self.dropped and not self.replaced:
             return None
         replace = tuple(sorted((at, each) for at, each in self.replaced.items() if at not in self.dropped))

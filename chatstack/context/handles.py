@@ -12,7 +12,7 @@ from chatstack.values.requests import DeclaredTool, ToolDeclaration
 from chatstack.values.surrogates import without_lone_surrogates
 
 PLACEHOLDER = "[cleared]"
-"""What stands in the place of a cleared tool result, unless another text was chosen."""
+"""The text in the place of a cleared tool result, unless another one was chosen."""
 RECALL_DESCRIPTION = (
     "Gives back the content of an earlier tool result that was cleared from this conversation to make "
     "room. Use it only if you need that content; long content comes in pages."

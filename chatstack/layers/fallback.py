@@ -80,7 +80,7 @@ class Fallback(ChatFronts):
             return error
 
     def _fitted(self, client: ChatClient) -> ChatClient:
-        """That client with its own span, behind a guard of its own window."""
+        """Return the client with its own span, behind a guard of its own window."""
         if isinstance(client, Fallback):
             return replace(
                 client,

@@ -36,7 +36,7 @@ from chatstack.values.responses import ChatResponse
 CharsPerToken: TypeAlias = Annotated[float, Meta(ge=0.1, le=100)]
 
 _RETRIES = 3
-"""How often a refused request is tried again, smaller each time."""
+"""Number of times that a refused request is tried again, smaller each time."""
 
 
 @wraps_a_client
@@ -124,11 +124,11 @@ class ContextWindowGuard(ChatFronts):
             return await self._recovered(refusal, context, opened)
 
     def _lines(self, limit: int) -> str:
-        """What its levels are kept under: with another threshold or limit, other lines are crossed."""
+        """Return the key of its warning levels: with another threshold or limit, other lines are crossed."""
         return f"{self._editing.owner}:{limit}:{self.warning_threshold:g}"
 
     async def _limit(self, opened: Opened) -> int | None:
-        """What was asked for, or the model's window; never more than what a refusal has told."""
+        """Return the limit that was asked for, or the model's window; never more than a refusal has told."""
         model = opened.context.request.options.model
         if self.max_context_tokens == "auto":
             window = await self.windows.of(self.inner, model)
@@ -214,7 +214,7 @@ class ContextWindowGuard(ChatFronts):
         return OldestFirst(max_tokens=limit, target_tokens=max(1, int(limit * self.prune_to)))
 
     def _outcome(self, context: Context, limit: int) -> str:
-        """What becomes of a request that is too large, in a word or two: lists show no more than that."""
+        """Say in a word or two what becomes of a request that is too large: lists show no more than that."""
         plan = self._pruner(limit).plan(context) if self.prune_on_overflow else None
         if plan is not None and context.after(plan).tokens <= limit:
             return "pruned"
@@ -314,7 +314,7 @@ class ContextWindowGuard(ChatFronts):
 
     @property
     def _is_last(self) -> bool:
-        """Whether nobody further in edits, so that a refusal is of what was weighed here."""
+        """Tell whether no layer further in edits, so that a refusal is of what was weighed here."""
         return not any(layer_kind(each) == "context" for each in chain(self.inner))
 
     def _say_near(self, context: Context, limit: int) -> None:

@@ -172,8 +172,8 @@ class TableCounter(TokenCounter):
     """The token table of VideoSDK's context window: text ``len // 4``, an image 300, a call and a result 5 more than
     the fourths of their name and content, and 4 for every item.
 
-    An item is a message's text and pictures together, each call, and each result. Source: seed
-    ``videosdk-context-window``, "Token Estimation".
+    An item is a message's text and pictures together, each call, and each result. Source: VideoSDK's context window,
+    "Token Estimation".
     """
 
     is_cheap: ClassVar[bool] = True
