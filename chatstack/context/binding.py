@@ -90,7 +90,7 @@ class Binding:
         request = opened.context.request
         if request.conversation_id is None:
             return ()
-        return (self.memory.head_of(opened.seen.head_of(request.messages), request.options.instructions),)
+        return (self.memory.names.by_head(opened.seen.head_of(request.messages), request.options.instructions),)
 
 
 class ThenShared:

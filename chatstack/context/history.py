@@ -79,6 +79,14 @@ class History:
         """Return True if that conversation has had this history."""
         return who in self._conversations
 
+    def forget(self, who: str | None = None) -> bool:
+        """Forget the state of one conversation, or of all; True if there is none left."""
+        if who is None:
+            self._conversations.clear()
+        else:
+            self._conversations.pop(who, None)
+        return not self._conversations
+
     def levels(self) -> dict[str, dict[str, int]]:
         """Return the warning levels of its conversations."""
         return {who: dict(each.levels) for who, each in self._conversations.items()}

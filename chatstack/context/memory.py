@@ -11,8 +11,9 @@ from typing import ClassVar, cast
 from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments
 from chatstack.context.choices import Bound, Choice, lengths_before_answer
 from chatstack.context.conversations import NOTHING_CHOSEN, Chosen, put_term
-from chatstack.context.digests import head_digest, next_link
+from chatstack.context.digests import next_link
 from chatstack.context.history import History, Recognised
+from chatstack.context.names import Names
 from chatstack.context.own_past import OwnPast
 from chatstack.context.recognising import Recogniser
 from chatstack.context.records import Record
@@ -32,8 +33,6 @@ _KEY_BYTES = 400
 _RECORD_BYTES = 1_200
 _EDIT_BYTES = 1_500
 """Estimated bytes of a kept edit with its edited message."""
-_HEADLESS = f"head:{head_digest((), None).hex()}"
-"""The name of a conversation that has neither an id, nor system messages, nor instructions."""
 
 
 class ContextMemory:
@@ -97,7 +96,7 @@ class ContextMemory:
         self._editions: Lru[bytes, int] = Lru(self._small)
         """The edition at which a conversation that begins with that link last got a choice."""
         self._levels: Lru[tuple[str, str | bytes], int] = Lru(self._small)
-        self._heads: Lru[int, str] = Lru(min(1_000, self._small))
+        self.names = Names(self._key, self._small, self._lock)
         self._sizes = Sizes(self._small, self._lock)
         self.past = OwnPast(max(1, min(10_000, self._small // 4)), self._lock)
         """The past of conversations, for those that go on from it."""
@@ -117,26 +116,9 @@ class ContextMemory:
     ) -> Recognised:
         """Recognise the history that these messages continue, or make a new one."""
         if conversation_id is not None:
-            who = self._of_id(conversation_id)
+            who = self.names.by_id(conversation_id)
             return self._recogniser.recognise(tuple(messages), lambda _: who)
-        return self._recogniser.recognise(tuple(messages), lambda systems: self.head_of(systems, instructions))
-
-    def head_of(self, systems: tuple[Message, ...], instructions: str | None) -> str:
-        """Return the name of a conversation without an id, or with a new one: a digest of its head."""
-        if not systems and not instructions:
-            return _HEADLESS
-        key = hash((systems, instructions))
-        with self._lock:
-            known = self._heads.get(key)
-        if known is None:
-            known = f"head:{head_digest(systems, instructions).hex()}"
-            with self._lock:
-                self._heads.put(key, known)
-        return known
-
-    def _of_id(self, conversation_id: str) -> str:
-        raw = conversation_id.encode("utf-8", "surrogatepass")
-        return f"id:{hashlib.blake2b(raw, digest_size=16, key=self._key).hexdigest()}"
+        return self._recogniser.recognise(tuple(messages), lambda systems: self.names.by_head(systems, instructions))
 
     def sizes_by(self, counter: TokenCounter) -> Callable[[Message], int]:
         """Return a function that gives the size of a message by that counter. See ``Sizes``."""
@@ -287,16 +269,16 @@ class ContextMemory:
         return tuple(seen.links[: seen.length])
 
     def _forget(self, conversation_id: str | None, links: tuple[bytes, ...], is_whole: bool) -> None:
-        self._recogniser.clear()
         self.past.clear()
         with self._lock:
             self._edition += 1
-            self._heads.clear()
+            self.names.clear()
             if conversation_id is None and is_whole:
+                self._recogniser.clear()
                 for each in (self._choices, self._artifacts, self._editions, self._deciders, self._levels, self._sizes):
                     each.clear()
                 return
-            gone, who = set(links), None if conversation_id is None else self._of_id(conversation_id)
+            gone, who = set(links), None if conversation_id is None else self.names.by_id(conversation_id)
             for key, choice in tuple(self._choices.items()):
                 if key[1] == who or key[2] in gone or choice.parent in gone:
                     del self._choices[key]
@@ -304,10 +286,24 @@ class ContextMemory:
                 if subject[1] in gone:
                     del self._artifacts[subject]
             self._levels.drop(key for key in self._levels if key[1] in gone or key[1] == conversation_id)
+            for history in self._recogniser.histories():
+                if who is not None and history.is_of(who):
+                    is_over = history.forget(who)
+                elif gone and history.messages and history.links(1)[0] in gone:
+                    is_over = history.forget() and history.links(len(history.messages))[-1] in gone
+                else:
+                    continue
+                # Entries of other conversations stay, with the history that bounds them.
+                if is_over or not any(key in self._choices or key in self._artifacts for key in history.entries):
+                    self._recogniser.drop(history)
+                    self._drop_entries(history)
 
     def _let_go(self, history: History) -> None:
         """Evict the entries of a history; the lock is held."""
         self._evicted += 1
+        self._drop_entries(history)
+
+    def _drop_entries(self, history: History) -> None:
         for key in history.entries:
             self._choices.pop(cast("tuple[str, str, bytes]", key), None)
             self._artifacts.pop(cast("tuple[str, bytes]", key), None)

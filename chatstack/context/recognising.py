@@ -115,6 +115,24 @@ class Recogniser:
         """The estimated size of all histories in bytes."""
         return self._bytes
 
+    def histories(self) -> tuple[History, ...]:
+        """Return all histories, the least recently used first."""
+        with self._lock:
+            return tuple(self._used)
+
+    def drop(self, history: History) -> None:
+        """Forget one history."""
+        with self._lock:
+            place = self._used.pop(history, None)
+            if place is not None:
+                self._uncount(history, place)
+
+    def _uncount(self, history: History, place: _Place) -> None:
+        self._latest = None
+        self._messages -= len(history.messages)
+        self._bytes -= history.held_bytes
+        self._leave(history, place)
+
     def clear(self) -> None:
         """Forget all histories."""
         with self._lock:
@@ -190,10 +208,7 @@ class Recogniser:
         max_bytes = self._max_bytes()
         while len(self._used) > 1 and (self._messages > self._max_messages or self._bytes > max_bytes):
             old, place = self._used.popitem(last=False)
-            self._latest = None
-            self._messages -= len(old.messages)
-            self._bytes -= old.held_bytes
-            self._leave(old, place)
+            self._uncount(old, place)
             if self._on_evicted is not None:
                 self._on_evicted(old)
 

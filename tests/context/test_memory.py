@@ -404,6 +404,20 @@ def test_artifacts_and_levels_of_messages_are_forgotten_with_them() -> None:
     assert memory.level("guard", memory.recognise((A, B, C))) == 0
 
 
+def test_summaries_of_a_conversation_are_forgotten_with_its_id_and_those_of_others_stay_bounded() -> None:
+    memory, summary = ContextMemory(max_messages=6), Message("assistant", (Text("short"),), mark="summary")
+    links: list[bytes] = []
+    for number in range(8):
+        seen = memory.recognise([Message.user(f"{number}"), B], f"conversation {number}")
+        memory.keep_artifact("summary", seen.links[1], summary, seen)
+        links.append(seen.links[1])
+        memory.forget(conversation_id="somebody else's")
+    kept = [number for number, link in enumerate(links) if memory.artifact("summary", link)]
+    assert kept == [5, 6, 7], "three conversations of two messages fit"
+    memory.forget(conversation_id="conversation 6")
+    assert [number for number in kept if memory.artifact("summary", links[number])] == [5, 7]
+
+
 def test_everything_can_be_forgotten() -> None:
     memory, counter = ContextMemory(), CountingCounter()
     history = choose(memory, A)
