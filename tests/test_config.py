@@ -277,7 +277,8 @@ def bomb() -> object:
     ids=["use", "name", "option", "nested", "long use", "long option", "long text", "large number"],
 )
 def test_a_value_is_shown_in_80_characters_and_never_written_out(layer: dict[str, object]) -> None:
-    assert 40 < len(wrong_layer(**layer)) < 300
+    told = wrong_layer(**layer).partition("known: ")[0]  # what follows are the names that there are
+    assert 40 < len(told) < 300
 
 
 def test_the_other_parts_of_a_config_are_shown_in_80_characters_too() -> None:

@@ -101,4 +101,6 @@ def test_the_table_in_the_readme_has_every_name_and_no_other() -> None:
     _, _, rest = readme.partition("| named in a file |")
     rows = [row.split("|")[1] for row in rest.partition("\n\n")[0].splitlines()[2:]]
     told = [name for row in rows for name in re.findall("`([^`]+)`", row)]
-    assert sorted(told) == sorted(NAMES)
+    assert sorted(told) == sorted(set(told)), "a name stands there twice"
+    assert not set(NAMES) - set(told), f"add to README's table: {sorted(set(NAMES) - set(told))}"
+    assert not set(told) - set(NAMES), f"no config can name: {sorted(set(told) - set(NAMES))}"

@@ -127,7 +127,7 @@ def test_the_first_event_of_a_series_counts(tmp_path: Path) -> None:
         exported() as (telemetry, address),
         prometheus_server(tmp_path, scrapes=address, rules=ALERTS, job=JOB) as server,
     ):
-        telemetry.agent_duration.record(1.0, {semconv.AGENT_NAME: "chat"})
+        telemetry.instruments.agent_duration.record(1.0, {semconv.AGENT_NAME: "chat"})
         server.wait_until(lambda: turns_seen(server) == 1)
         asyncio.run(failed_turn(telemetry))
         server.wait_until(lambda: turns_seen(server) == 2)

@@ -1,4 +1,4 @@
-"""The turnstile: one task at a time for each key, whoever is cancelled, and nothing is left over."""
+"""The flight: one task at a time for each key, whoever is cancelled, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from chatstack.client.turnstile import Turnstile
+from chatstack.client.single_flight import SingleFlight
 
 
 class Key:
@@ -19,13 +19,13 @@ class Key:
 class Inside:
     """Who is in there, and how many there were at most."""
 
-    def __init__(self, turnstile: Turnstile) -> None:
-        self.turnstile = turnstile
+    def __init__(self, flight: SingleFlight) -> None:
+        self.flight = flight
         self.order: list[str] = []
         self.now = self.most = 0
 
     async def go(self, name: str, key: object = "key", *, seconds: float = 0) -> None:
-        async with self.turnstile.alone(key):
+        async with self.flight.alone(key):
             self.now += 1
             self.most = max(self.most, self.now)
             self.order.append(name)
@@ -43,7 +43,7 @@ async def started(*tasks: asyncio.Task[None]) -> None:
 
 
 def test_one_at_a_time_goes_through_in_the_order_in_which_they_came() -> None:
-    inside = Inside(Turnstile())
+    inside = Inside(SingleFlight())
 
     async def crowd() -> None:
         await asyncio.gather(*(inside.go(str(number)) for number in range(10)))
@@ -54,7 +54,7 @@ def test_one_at_a_time_goes_through_in_the_order_in_which_they_came() -> None:
 
 
 def test_other_keys_do_not_wait() -> None:
-    inside = Inside(Turnstile())
+    inside = Inside(SingleFlight())
 
     async def crowd() -> None:
         await asyncio.gather(*(inside.go(str(number), key=number) for number in range(10)))
@@ -64,7 +64,7 @@ def test_other_keys_do_not_wait() -> None:
 
 
 def test_equal_keys_are_one() -> None:
-    inside = Inside(Turnstile())
+    inside = Inside(SingleFlight())
 
     async def crowd() -> None:
         await asyncio.gather(*(inside.go("x", key=("owner", bytes([7]))) for _ in range(5)))
@@ -73,8 +73,8 @@ def test_equal_keys_are_one() -> None:
     assert inside.most == 1
 
 
-def test_turnstiles_know_nothing_of_one_another() -> None:
-    one, other = Turnstile(), Turnstile()
+def test_flights_know_nothing_of_one_another() -> None:
+    one, other = SingleFlight(), SingleFlight()
 
     async def both() -> None:
         async with asyncio.timeout(300), one.alone("key"), other.alone("key"):
@@ -84,7 +84,7 @@ def test_turnstiles_know_nothing_of_one_another() -> None:
 
 
 def test_whoever_is_cancelled_inside_lets_the_next_one_in() -> None:
-    inside = Inside(Turnstile())
+    inside = Inside(SingleFlight())
 
     async def crowd() -> None:
         first = asyncio.create_task(inside.go("first", seconds=60))
@@ -101,7 +101,7 @@ def test_whoever_is_cancelled_inside_lets_the_next_one_in() -> None:
 
 
 def test_whoever_is_cancelled_while_waiting_never_gets_in_and_holds_up_nobody() -> None:
-    inside = Inside(Turnstile())
+    inside = Inside(SingleFlight())
 
     async def crowd() -> None:
         first = asyncio.create_task(inside.go("first", seconds=0.02))
@@ -120,7 +120,7 @@ def test_whoever_is_cancelled_while_waiting_never_gets_in_and_holds_up_nobody() 
 
 def test_one_who_comes_while_others_wait_is_not_let_in_beside_them() -> None:
     """The place is kept for as long as anybody stands there, also where somebody in the middle has left."""
-    inside = Inside(Turnstile())
+    inside = Inside(SingleFlight())
 
     async def crowd() -> None:
         first = asyncio.create_task(inside.go("first", seconds=0.05))
@@ -139,10 +139,10 @@ def test_one_who_comes_while_others_wait_is_not_let_in_beside_them() -> None:
 
 
 def test_an_error_inside_goes_through_and_lets_the_next_one_in() -> None:
-    inside = Inside(Turnstile())
+    inside = Inside(SingleFlight())
 
     async def fail() -> None:
-        async with inside.turnstile.alone("key"):
+        async with inside.flight.alone("key"):
             raise ValueError("it went wrong")
 
     async def crowd() -> None:
@@ -156,12 +156,12 @@ def test_an_error_inside_goes_through_and_lets_the_next_one_in() -> None:
 
 
 def test_threads_with_loops_of_their_own_do_not_wait_for_one_another() -> None:
-    turnstile = Turnstile()
+    flight = SingleFlight()
     together = threading.Barrier(3, timeout=300)
     order: list[str] = []
 
     async def go(name: str) -> None:
-        async with turnstile.alone("key"):
+        async with flight.alone("key"):
             await asyncio.to_thread(together.wait)  # only if all three are in there at once
             order.append(name)
 
@@ -177,11 +177,11 @@ def test_threads_with_loops_of_their_own_do_not_wait_for_one_another() -> None:
 
 
 def test_each_of_many_threads_lets_one_at_a_time_through() -> None:
-    turnstile = Turnstile()
+    flight = SingleFlight()
     found: list[tuple[int, int]] = []
 
     async def crowd() -> None:
-        inside = Inside(turnstile)
+        inside = Inside(flight)
         await asyncio.gather(*(inside.go(str(number)) for number in range(50)))
         found.append((inside.most, len(inside.order)))
 
@@ -198,17 +198,17 @@ def test_each_of_many_threads_lets_one_at_a_time_through() -> None:
 
 @pytest.mark.parametrize("how", ["through", "error", "cancelled inside", "cancelled waiting"])
 def test_nothing_of_a_key_is_left_over(how: str) -> None:
-    turnstile = Turnstile()
+    flight = SingleFlight()
     key = Key()
     gone = weakref.ref(key)
 
     async def go(key: Key) -> None:
-        inside = Inside(turnstile)
+        inside = Inside(flight)
         if how == "through":
             await asyncio.gather(*(inside.go("x", key) for _ in range(3)))
         elif how == "error":
             with pytest.raises(ValueError, match="wrong"):
-                async with turnstile.alone(key):
+                async with flight.alone(key):
                     raise ValueError("wrong")
         else:
             first = asyncio.create_task(inside.go("first", key, seconds=0.02 if "waiting" in how else 60))
@@ -224,8 +224,8 @@ def test_nothing_of_a_key_is_left_over(how: str) -> None:
 
 
 def test_no_event_loop_is_kept() -> None:
-    turnstile = Turnstile()
-    inside = Inside(turnstile)
+    flight = SingleFlight()
+    inside = Inside(flight)
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
 
     async def go() -> None:
