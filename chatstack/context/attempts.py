@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from chatstack.client.protocol import ChatClient, chain
-from chatstack.client.turnstile import Turnstile
+from chatstack.client.single_flight import SingleFlight
 from chatstack.context.opened import Opened
 from chatstack.context.outages import Outage
 from chatstack.lru import Lru
@@ -75,7 +75,7 @@ class SummaryAttempts:
     shared_by_stack: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._turnstile = Turnstile()
+        self._flight = SingleFlight()
         self._lock = threading.RLock()  # a dropped answer may be collected anywhere
         self._clients = Lru[int, tuple[object, Outage]](_MOST_CLIENTS)
         self._histories = Lru[tuple[str, _Place], _Account](_MOST_HISTORIES)
@@ -84,7 +84,7 @@ class SummaryAttempts:
 
     def alone(self, key: Hashable) -> AbstractAsyncContextManager[None]:
         """Wait until no other call summarizes this subject; look up its result then."""
-        return self._turnstile.alone(key)
+        return self._flight.alone(key)
 
     def rests(self, client: ChatClient, owner: str, opened: Opened, clock: Callable[[], float]) -> bool:
         """Return True while this history or the client backs off after a failure."""

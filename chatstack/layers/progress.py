@@ -134,7 +134,7 @@ class _TurnRun:
         kind = end_span(span, error)
         seconds = time.perf_counter() - self._started
         labels = {semconv.AGENT_NAME: reporter.agent_name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-        reporter.telemetry.agent_duration.record(seconds, labels)
+        reporter.telemetry.instruments.agent_duration.record(seconds, labels)
         numbers = {
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,

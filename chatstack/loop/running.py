@@ -240,7 +240,7 @@ class IterativeRun(Closing):
         )
         seconds = time.perf_counter() - self._started_at
         labels = {semconv.WORKFLOW_NAME: self._loop.name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-        self._loop.telemetry.workflow_duration.record(seconds, labels)
+        self._loop.telemetry.instruments.workflow_duration.record(seconds, labels)
         numbers = {"iterations": len(self._context.records), "seconds": seconds, "warnings": turn.warning_count}
         turn.tell("turn_ended", self._loop.name, message=reason, error=kind, numbers=numbers)
 

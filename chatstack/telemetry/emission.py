@@ -20,7 +20,7 @@ from chatstack.errors import WiringError
 from chatstack.lru import Lru
 from chatstack.semconv import WarningCode
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
-from chatstack.telemetry.costs import costs_of
+from chatstack.telemetry.instruments import Instruments
 from chatstack.telemetry.outcomes import what_was_done
 from chatstack.telemetry.providers import does_nothing, global_meter_provider, global_tracer_provider
 from chatstack.telemetry.shortening import LeftOut
@@ -66,23 +66,7 @@ class Telemetry:
         self.tracer = trace.get_tracer(semconv.SCOPE, tracer_provider=tracer_provider)
         self._logger = _logs.get_logger(semconv.SCOPE, logger_provider=logger_provider)
         meter = metrics.get_meter(semconv.SCOPE, meter_provider=meter_provider)
-
-        def histogram(name: str, unit: str, boundaries: tuple[float, ...]) -> metrics.Histogram:
-            return meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=boundaries)
-
-        self.chat_duration = histogram(*semconv.CHAT_DURATION)
-        self.chat_first_chunk = histogram(*semconv.CHAT_FIRST_CHUNK)
-        self.chat_next_chunk = histogram(*semconv.CHAT_NEXT_CHUNK)
-        self.chat_tokens = histogram(*semconv.CHAT_TOKENS)
-        self.tool_duration = histogram(*semconv.TOOL_DURATION)
-        self.agent_duration = histogram(*semconv.AGENT_DURATION)
-        self.workflow_duration = histogram(*semconv.WORKFLOW_DURATION)
-        self._utilization = histogram(*semconv.UTILIZATION)
-        self._warnings = meter.create_counter(*semconv.WARNING_METRIC)
-        self._edits = meter.create_counter(*semconv.EDIT_METRIC)
-        self._tokens_removed = meter.create_counter(*semconv.TOKENS_REMOVED_METRIC)
-        self._evicted = meter.create_counter(*semconv.EVICTED_METRIC)
-        self.costs = costs_of(meter, meter_provider)
+        self.instruments = Instruments(meter, meter_provider)
         self.span_events = span_events
         self.log_warnings = log_warnings
         self.display_hints = display_hints
@@ -181,7 +165,7 @@ class Telemetry:
                 span.set_attribute(semconv.ERROR_TYPE, error or code)
                 span.set_status(Status(StatusCode.ERROR, error or code))
             self._log_warning(code, message, attributes)
-            self._warnings.add(1, {semconv.WARNING_CODE: code})
+            self.instruments.warnings.add(1, {semconv.WARNING_CODE: code})
             if turn is not None:
                 turn.warned(code, message)
                 self._roll_up(turn)
@@ -239,8 +223,10 @@ class Telemetry:
         else:
             span.set_attributes(shown)
         self._log(semconv.EDIT_EVENT, SeverityNumber.INFO, message, said, set_span_in_context(span))
-        self._edits.add(1, {semconv.COMPACTION_STRATEGY: strategy})
-        self._tokens_removed.add(max(0, tokens_before - tokens_after), {semconv.COMPACTION_STRATEGY: strategy})
+        self.instruments.edits.add(1, {semconv.COMPACTION_STRATEGY: strategy})
+        self.instruments.tokens_removed.add(
+            max(0, tokens_before - tokens_after), {semconv.COMPACTION_STRATEGY: strategy}
+        )
         if turn is not None:
             done = what_was_done(strategy, attributes)
             turn.edited(strategy, f"{done}: {tokens_before:,} -> {tokens_after:,} tokens")
@@ -251,7 +237,7 @@ class Telemetry:
     def weighed(self, tokens: int, limit: int) -> None:
         """Record the utilization of the context before any edit."""
         utilization = tokens / limit
-        self._utilization.record(utilization)
+        self.instruments.utilization.record(utilization)
         turn = current_turn()
         if turn is not None:
             turn.utilization = max(turn.utilization, utilization)
@@ -261,7 +247,7 @@ class Telemetry:
 
     def evicted(self, conversations: int) -> None:
         """Count conversations that the context memory evicted for lack of room."""
-        self._evicted.add(conversations)
+        self.instruments.evicted.add(conversations)
 
     def shortened(self, turn: Turn, left_out: LeftOut | None) -> None:
         """Record on a turn's root what was left out of the request, whenever the edit was made."""

@@ -189,14 +189,14 @@ class _ModelCall:
         if self._is_ours and self._request.stream:
             seconds = time.perf_counter() - self._started
             self._span.set_attribute(semconv.RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
-            self._telemetry.chat_first_chunk.record(seconds, self._labels)
+            self._telemetry.instruments.chat_first_chunk.record(seconds, self._labels)
 
     def saw(self, update: ChatUpdate) -> None:
         """Record a chunk."""
         if update.has_content:
             now = time.perf_counter()
             if self._chunk_at:
-                self._telemetry.chat_next_chunk.record(now - self._chunk_at, self._labels)
+                self._telemetry.instruments.chat_next_chunk.record(now - self._chunk_at, self._labels)
             self._chunk_at = now
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
@@ -229,15 +229,17 @@ class _ModelCall:
         if answer is not None and answer.model:
             labels[semconv.RESPONSE_MODEL] = answer.model
         if usage.total_tokens:
-            self._telemetry.chat_tokens.record(usage.input_tokens, {**labels, semconv.TOKEN_TYPE: "input"})
-            self._telemetry.chat_tokens.record(usage.output_tokens, {**labels, semconv.TOKEN_TYPE: "output"})
+            self._telemetry.instruments.chat_tokens.record(usage.input_tokens, {**labels, semconv.TOKEN_TYPE: "input"})
+            self._telemetry.instruments.chat_tokens.record(
+                usage.output_tokens, {**labels, semconv.TOKEN_TYPE: "output"}
+            )
             if self._telemetry.measures:
-                self._telemetry.costs.add(
+                self._telemetry.instruments.costs.add(
                     (answer.model if answer is not None else "", self._model), usage, labels.copy()
                 )
         if error:
             labels[semconv.ERROR_TYPE] = error
-        self._telemetry.chat_duration.record(seconds, labels)
+        self._telemetry.instruments.chat_duration.record(seconds, labels)
 
     def _labelled(self) -> dict[str, Value]:
         """Return the labels that all measurements of the call share."""

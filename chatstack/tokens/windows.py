@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
-from chatstack.client.turnstile import Turnstile
+from chatstack.client.single_flight import SingleFlight
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
 from chatstack.tokens.published import must_wait, published, tables_loaded
@@ -50,7 +50,7 @@ class Windows:
         self._learnt: Lru[_Subject, int] = Lru(_MOST_KEPT)
         self._bounds: Lru[_Subject, _Bounds] = Lru(_MOST_KEPT)
         self._told: Lru[_Subject, _Told] = Lru(_MOST_KEPT)
-        self._asking = Turnstile()
+        self._asking = SingleFlight()
 
     async def of(self, client: ChatClient, model: str | None = None) -> int | None:
         """Return the window of that model, or of the client's own; None if unknown. Asks the API if necessary."""

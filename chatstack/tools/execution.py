@@ -101,7 +101,7 @@ class ToolRunner:
                 span.set_attributes(as_attributes(tool_content(call, outcome.result if outcome is not None else None)))
             kind = end_span(span, failure)
             labels = {semconv.TOOL_NAME: name} | ({semconv.ERROR_TYPE: kind} if kind else {})
-            self.telemetry.tool_duration.record(seconds, labels)
+            self.telemetry.instruments.tool_duration.record(seconds, labels)
             if turn is not None:
                 turn.tell("tool_ended", name, error=error_type(failure), numbers={"seconds": seconds})
 

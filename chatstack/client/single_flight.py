@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Hashable
 from contextlib import asynccontextmanager
 
 
-class Turnstile:
+class SingleFlight:
     """A keyed lock for single flight: one task at a time for each key on each event loop; event loops do not block each
     other.
 

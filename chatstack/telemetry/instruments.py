@@ -1,0 +1,31 @@
+"""The instruments of metrics, made once for each ``Telemetry``."""
+
+from __future__ import annotations
+
+from opentelemetry import metrics
+
+from chatstack import semconv
+from chatstack.telemetry.costs import costs_of
+
+
+class Instruments:
+    """Histograms and counters; their names, units and boundaries are in ``semconv``. A metric of a new layer is one
+    more line here."""
+
+    def __init__(self, meter: metrics.Meter, meter_provider: metrics.MeterProvider | None) -> None:
+        def histogram(name: str, unit: str, boundaries: tuple[float, ...]) -> metrics.Histogram:
+            return meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=boundaries)
+
+        self.chat_duration = histogram(*semconv.CHAT_DURATION)
+        self.chat_first_chunk = histogram(*semconv.CHAT_FIRST_CHUNK)
+        self.chat_next_chunk = histogram(*semconv.CHAT_NEXT_CHUNK)
+        self.chat_tokens = histogram(*semconv.CHAT_TOKENS)
+        self.tool_duration = histogram(*semconv.TOOL_DURATION)
+        self.agent_duration = histogram(*semconv.AGENT_DURATION)
+        self.workflow_duration = histogram(*semconv.WORKFLOW_DURATION)
+        self.utilization = histogram(*semconv.UTILIZATION)
+        self.warnings = meter.create_counter(*semconv.WARNING_METRIC)
+        self.edits = meter.create_counter(*semconv.EDIT_METRIC)
+        self.tokens_removed = meter.create_counter(*semconv.TOKENS_REMOVED_METRIC)
+        self.evicted = meter.create_counter(*semconv.EVICTED_METRIC)
+        self.costs = costs_of(meter, meter_provider)
