@@ -95,7 +95,7 @@ def test_labels_are_kept_as_they_were_given() -> None:
         "names": ["a", "b"],
         "name": "a",
     }
-    capture.telemetry.chat_duration.record(1.5, labels)
+    capture.telemetry.instruments.chat_duration.record(1.5, labels)
     assert capture.metric("gen_ai.client.operation.duration") == (MetricPoint({**labels, "names": ("a", "b")}, 1, 1.5),)
 
 
