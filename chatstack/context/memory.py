@@ -120,6 +120,10 @@ class ContextMemory:
             return self._recogniser.recognise(tuple(messages), lambda _: who)
         return self._recogniser.recognise(tuple(messages), lambda systems: self.names.by_head(systems, instructions))
 
+    def size_of(self, message: Message, counter: TokenCounter) -> int:
+        """Return the size of a message by that counter."""
+        return self._sizes.by(counter)(message)
+
     def sizes_by(self, counter: TokenCounter) -> Callable[[Message], int]:
         """Return a function that gives the size of a message by that counter. See ``Sizes``."""
         return self._sizes.by(counter)
