@@ -22,8 +22,10 @@ from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
 from chatstack.values.responses import ChatResponse, FinishReason
 
-_TEXT = 'Zürich, 東京 and 🏝: "sun",\n\tthen \\rain.  \u2028 Done.'
-_ARGUMENTS = '{"city": "Zürich 🏝", "at": [1.5, -2, 12345678901], "deep": {"a": [true, null, ""]}, "quote": "\\"\\n"}'
+_TEXT = 'Zürich, 東京 and 🏝: "sun",\n\tthen \\rain.  \u2028 \x85 Done.'
+_ARGUMENTS = (
+    '{"city": "Zürich \u2028 🏝", "at": [1.5, -2, 12345678901], "deep": {"a": [true, null, ""]}, "quote": "\\"\\n"}'
+)
 _CALLS = (ToolCall("call_a1", "look_up", _ARGUMENTS), ToolCall("call_b2", "look_up", '{"city": "Oslo"}'))
 _AT_ONCE = 20
 _UNKNOWN = "from-a-later-version-93d0"
@@ -40,7 +42,7 @@ class AnswerContract(ProviderUnderTest):
                 same(streamed[what], plain[what], f"{name}: {what}, streaming against not streaming")
 
     def test_the_words_of_the_model_arrive_to_the_last_character(self) -> None:
-        """The text of the finished message is the text that the server sent."""
+        """The text of the finished message is the text that the server sent; U+2028 in it ends no line of a stream."""
         for answered in self._both(self._said(_TEXT)):
             same(
                 [(each.role, each.text) for each in answered.response.messages], [("assistant", _TEXT)], "the messages"
@@ -127,16 +129,13 @@ class AnswerContract(ProviderUnderTest):
         for name, said in self._cases().items():
             reply, (whole,) = self.answer(said, stream=True), self.answered(said, stream=True)
             body = b"".join(reply.pieces)
-            for size in (7, len(body)):
+            for size, cut in ((1, "a stream that came byte by byte"), (len(body), "a stream that came at once")):
                 pieces = tuple(body[at : at + size] for at in range(0, len(body), size))
                 delivery = Delivery(ServerReply(pieces, reply.status, reply.content_type, reply.headers))
                 (found,) = run(self.outcomes([delivery], stream=True))
                 if not isinstance(found, Answered):
-                    raise AssertionError(
-                        f"{name}: a stream in pieces of {size:,} bytes was an error: {found!r}"
-                    ) from found
-                what = f"{name}: a stream in pieces of {size:,} bytes: the messages"
-                same(found.response.messages, whole.response.messages, what)
+                    raise AssertionError(f"{name}: {cut} was an error: {found!r}") from found
+                same(found.response.messages, whole.response.messages, f"{name}: {cut}: the messages")
 
     def test_what_the_client_does_not_know_goes_back_as_it_came(self) -> None:
         """Fields and items of a later version of the API are kept in the message, and are in the next request."""

@@ -44,6 +44,8 @@ bit by bit, this is all::
         def failure_in_stream(self):
             return event_bytes({"error": "we are down"})
 
+A stream of JSON lines is ``ServerReply.lines(*values)``, and ``line_bytes(value)`` is one of them.
+
 A client is told what to do by what fails: each check is a promise, in the first line of its docstring.
 """
 
@@ -53,9 +55,17 @@ from chatstack.testing.provider_answers import AnswerContract
 from chatstack.testing.provider_exchanges import ModelAnswer, ProviderSettings, ServerRefusal
 from chatstack.testing.provider_failures import FailureContract
 from chatstack.testing.provider_requests import RequestContract
-from chatstack.testing.provider_server import ServerReply, event_bytes
+from chatstack.testing.provider_server import ServerReply, event_bytes, line_bytes
 
-__all__ = ["ModelAnswer", "ProviderContract", "ProviderSettings", "ServerRefusal", "ServerReply", "event_bytes"]
+__all__ = [
+    "ModelAnswer",
+    "ProviderContract",
+    "ProviderSettings",
+    "ServerRefusal",
+    "ServerReply",
+    "event_bytes",
+    "line_bytes",
+]
 
 
 class ProviderContract(AnswerContract, RequestContract, FailureContract):

@@ -134,7 +134,8 @@ class ProviderUnderTest:
         found: list[Answered] = []
         for each in run(self.outcomes([Delivery(self.answer(each, stream=stream)) for each in said], stream=stream)):
             if not isinstance(each, Answered):
-                raise each
+                told = f"an answer, {'streamed' if stream else 'not streamed'}, was an error: {each!r}"
+                raise AssertionError(told) from each
             found.append(each)
         return found
 

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from chatstack import ChatOptions, ChatRequest, ChatStream, ChatUpdate, ContextOverflowError, Message, ProviderItem
 from chatstack.errors import ProviderError, RateLimitError, RequestRefusedError, ServerError
 from chatstack.testing import ProviderContract
-from tests.testing.parley import ParleyClient, checks_of, failing, suite_of
+from chatstack.testing.provider_contract import ModelAnswer, ServerReply, line_bytes
+from tests.testing.parley import ParleyClient, checks_of, failing_checks, suite_of
 
 
 class Unprimed(ParleyClient):
@@ -31,8 +32,28 @@ class Buffering(ParleyClient):
 class ReadsPieceByPiece(ParleyClient):
     async def lines(self, response: Any) -> AsyncIterator[str]:
         async for piece in response.aiter_bytes():
-            for line in piece.decode().splitlines():
+            for line in piece.decode().split("\n"):
                 yield line
+
+
+class SplitsLinesAtSeparatorsOfText(ParleyClient):
+    def lines(self, response: Any) -> AsyncIterator[str]:
+        return response.aiter_lines()  # type: ignore[no-any-return]
+
+
+class DecodesEachPieceByItself(ParleyClient):
+    async def lines(self, response: Any) -> AsyncIterator[str]:
+        rest = ""
+        async for piece in response.aiter_bytes():
+            *whole, rest = (rest + piece.decode(errors="replace")).split("\n")
+            for line in whole:
+                yield line
+
+
+class SpeaksInLines(ParleyClient):
+    async def lines(self, response: Any) -> AsyncIterator[str]:
+        async for line in super().lines(response):
+            yield f"data: {line}"
 
 
 class KeepsHalfCharacters(ParleyClient):
@@ -295,7 +316,17 @@ BROKEN: list[tuple[type[ParleyClient], str, str]] = [
     (
         ReadsPieceByPiece,
         "test_a_stream_may_arrive_in_pieces_of_any_size",
-        "text: a stream in pieces of 7 bytes was an error",
+        "text: a stream that came byte by byte was an error",
+    ),
+    (
+        SplitsLinesAtSeparatorsOfText,
+        "test_the_words_of_the_model_arrive_to_the_last_character",
+        "an answer, streamed, was an error: BrokenStreamError",
+    ),
+    (
+        DecodesEachPieceByItself,
+        "test_a_stream_may_arrive_in_pieces_of_any_size",
+        "text: a stream that came byte by byte: the messages",
     ),
     (
         KeepsHalfCharacters,
@@ -355,7 +386,29 @@ BROKEN: list[tuple[type[ParleyClient], str, str]] = [
 
 
 def test_the_documented_suite_passes_for_a_provider_with_nothing_wrong() -> None:
-    assert failing(ParleyClient) == {}
+    assert failing_checks(suite_of(ParleyClient)) == {}
+
+
+def test_a_stream_of_json_lines_keeps_the_contract() -> None:
+    class Lines(suite_of(SpeaksInLines)):  # type: ignore[misc]
+        def answer(self, said: ModelAnswer, *, stream: bool) -> ServerReply:
+            reply: ServerReply = super().answer(said, stream=stream)
+            if not stream:
+                return reply
+            return ServerReply.lines(*(json.loads(piece.removeprefix(b"data: ")) for piece in reply.pieces))
+
+        def failure_in_stream(self) -> bytes:
+            return line_bytes({"error": "we are down"})
+
+    assert failing_checks(Lines) == {}
+
+
+def test_replies_are_utf_8_and_escape_nothing_but_half_characters() -> None:
+    said, wire = {"says": "é\u2028 \\ \ud83d"}, b'{"says": "\xc3\xa9\xe2\x80\xa8 \\\\ \\ud83d"}'
+    assert ServerReply.json(said).pieces == (wire,)
+    assert ServerReply.lines(said, 1).pieces == (wire + b"\n", b"1\n")
+    assert ServerReply.events(said, "[DONE]").pieces == (b"data: " + wire + b"\n\n", b"data: [DONE]\n\n")
+    assert json.loads(wire) == said
 
 
 @pytest.mark.parametrize(("client", "check", "told"), BROKEN, ids=lambda each: getattr(each, "__name__", None))
