@@ -78,7 +78,8 @@ class ProviderContract(AnswerContract, RequestContract, FailureContract):
     their connections; neither key nor prompt is in an error or a repr.
 
     Class attributes declare what an API does not have: ``usage`` are the tokens that it reports, ``finish_reasons`` and
-    ``refusals`` those that it knows, ``has_call_ids = False`` says that calls have none, ``keeps_unknown = False`` that
+    ``refusals`` those that it knows, ``overflow_sizes`` the sizes that it tells with an overflow (of ``actual`` and
+    ``limit``), ``has_call_ids = False`` says that calls have none, ``keeps_unknown = False`` that
     nothing may be sent back to it that it has not announced. ``left_out`` names options that the client does not send
     and whose documentation says so. ``failure_in_stream`` may be left out. ``patience_seconds`` is how long a check
     waits for what should happen at once. Every check is a plain method that raises ``AssertionError``.

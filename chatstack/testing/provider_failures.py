@@ -78,11 +78,21 @@ class FailureContract(ProviderUnderTest):
                 raise AssertionError(f"{name}: send returned a stream; make that by await ChatStream.primed(...)")
 
     def test_an_overflow_tells_the_sizes_that_the_server_told(self) -> None:
-        """``actual`` and ``limit`` are what the server said, and None where it said nothing."""
+        """``actual`` and ``limit`` are what the server said, and None where it said nothing.
+
+        Those that are not in ``overflow_sizes`` are None, whatever the server said.
+        """
         sizes = (_refusal("overflow", actual_tokens=9_000, limit_tokens=8_192), _refusal("overflow"))
         for said, error in self._errors_of(*sizes) if "overflow" in self.refusals else ():
-            found = (getattr(error, "actual", "no such attribute"), getattr(error, "limit", "no such attribute"))
-            same(found, (said.actual_tokens, said.limit_tokens), "actual and limit of an overflow, in tokens")
+            for name, size in (("actual", said.actual_tokens), ("limit", said.limit_tokens)):
+                is_told = name in self.overflow_sizes
+                hint = (
+                    f"; if the API does not tell it, take {name!r} out of overflow_sizes"
+                    if is_told
+                    else f"; if the API tells it, put {name!r} into overflow_sizes"
+                )
+                found = getattr(error, name, "no such attribute")
+                same(found, size if is_told else None, f"{name} of an overflow, in tokens{hint}")
 
     def test_a_rate_limit_tells_when_to_come_back(self) -> None:
         """``retry_after_seconds`` is what the server said, and None where it said nothing."""

@@ -159,6 +159,11 @@ class ForgetsTheSizes(ParleyClient):
         return ContextOverflowError(provider="parley", status=status) if status == 413 else found
 
 
+class TellsTheLimitAlone(ParleyClient):
+    def refusal(self, status: int, said: dict[str, Any], headers: dict[str, str]) -> ProviderError:
+        return super().refusal(status, {**said, "tokens": None}, headers)
+
+
 class ForgetsWhenToComeBack(ParleyClient):
     def refusal(self, status: int, said: dict[str, Any], headers: dict[str, str]) -> ProviderError:
         found = super().refusal(status, said, headers)
@@ -352,7 +357,7 @@ BROKEN: list[tuple[type[ParleyClient], str, str]] = [
     (LetsTheLibraryRaise, "test_what_is_no_answer_is_an_error", "found JSONDecodeError"),
     (QuotesTheServer, "test_an_error_quotes_neither_prompt_nor_key", "authentication: the error quotes the prompt"),
     (KnowsOneError, "test_a_refusal_is_the_error_that_fits", "expected 'AuthenticationError'"),
-    (ForgetsTheSizes, "test_an_overflow_tells_the_sizes_that_the_server_told", "actual and limit of an overflow"),
+    (ForgetsTheSizes, "test_an_overflow_tells_the_sizes_that_the_server_told", "take 'actual' out of overflow_sizes"),
     (ForgetsWhenToComeBack, "test_a_rate_limit_tells_when_to_come_back", r"expected 7\.0, found None"),
     (SaysNotWho, "test_an_error_says_who_and_how", "does not say which provider"),
     (AsksInTheBackground, "test_a_cancelled_call_closes_its_connection", "before the answer: the connection to the"),
@@ -401,6 +406,21 @@ def test_a_stream_of_json_lines_keeps_the_contract() -> None:
             return line_bytes({"error": "we are down"})
 
     assert failing_checks(Lines) == {}
+
+
+def test_a_size_that_an_api_does_not_tell_is_declared() -> None:
+    class LimitAlone(suite_of(TellsTheLimitAlone)):  # type: ignore[misc]
+        overflow_sizes = ("limit",)
+
+    LimitAlone().test_an_overflow_tells_the_sizes_that_the_server_told()
+    with pytest.raises(AssertionError, match=r"take 'actual' out of overflow_sizes.*9000.*None"):
+        suite_of(TellsTheLimitAlone)().test_an_overflow_tells_the_sizes_that_the_server_told()
+
+    class NotAsDeclared(suite_of(ParleyClient)):  # type: ignore[misc]
+        overflow_sizes = ()
+
+    with pytest.raises(AssertionError, match=r"put 'actual' into overflow_sizes.*None.*9000"):
+        NotAsDeclared().test_an_overflow_tells_the_sizes_that_the_server_told()
 
 
 def test_replies_are_utf_8_and_escape_nothing_but_half_characters() -> None:
