@@ -79,7 +79,9 @@ class ProviderContract(AnswerContract, RequestContract, FailureContract):
 
     Class attributes declare what an API does not have: ``usage`` are the tokens that it reports, ``finish_reasons`` and
     ``refusals`` those that it knows, ``overflow_sizes`` the sizes that it tells with an overflow (of ``actual`` and
-    ``limit``), ``has_call_ids = False`` says that calls have none, ``keeps_unknown = False`` that
+    ``limit``), ``has_call_ids = False`` says that calls have none, ``has_parallel_calls = False`` that a
+    message has one call at most, ``has_late_system = False`` that no system message can stand behind the first turn, in
+    whatever form; the contract's history does without them then. ``keeps_unknown = False`` says that
     nothing may be sent back to it that it has not announced. ``left_out`` names options that the client does not send
     and whose documentation says so. ``failure_in_stream`` may be left out. ``patience_seconds`` is how long a check
     waits for what should happen at once. Every check is a plain method that raises ``AssertionError``.

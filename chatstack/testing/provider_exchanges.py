@@ -85,6 +85,8 @@ class ProviderUnderTest:
     overflow_sizes: ClassVar[tuple[str, ...]] = ("actual", "limit")
     left_out: ClassVar[frozenset[str]] = frozenset()
     has_call_ids: ClassVar[bool] = True
+    has_parallel_calls: ClassVar[bool] = True
+    has_late_system: ClassVar[bool] = True
     keeps_unknown: ClassVar[bool] = True
     patience_seconds: ClassVar[float] = 5.0
 

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from chatstack.client.protocol import ProviderInfo
@@ -76,6 +77,18 @@ class FailureContract(ProviderUnderTest):
                     continue
                 await answer.aclose()
                 raise AssertionError(f"{name}: send returned a stream; make that by await ChatStream.primed(...)")
+
+    def test_a_refused_request_is_sent_once(self) -> None:
+        """``make`` returns a client that does not retry: whoever asked for no retries decides about them."""
+        for stream in (False, True):
+            for kind in self.refusals:
+                same(run(self._sent(kind, stream=stream)), 1, f"{kind}: requests that arrived at a client's one call")
+
+    async def _sent(self, kind: RefusalKind, *, stream: bool) -> int:
+        async with self.serving(Delivery(self.refusal(_refusal(kind)))) as (client, server):
+            with suppress(ProviderError):
+                await read(await client.send(a_request(stream=stream)))
+            return len(server.requests)
 
     def test_an_overflow_tells_the_sizes_that_the_server_told(self) -> None:
         """``actual`` and ``limit`` are what the server said, and None where it said nothing.
