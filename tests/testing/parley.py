@@ -18,7 +18,6 @@ from chatstack import (
     ChatRequest,
     ChatStream,
     ChatUpdate,
-    ContextOverflowError,
     InputError,
     Message,
     ProviderItem,
@@ -34,6 +33,7 @@ from chatstack.errors import BrokenStreamError, ProviderError, ServerError
 from chatstack.providers.assembly import MessageAssembly
 from chatstack.providers.extras import extra_fields
 from chatstack.providers.failures import failure, transport_failure
+from chatstack.providers.overflow import Overflow
 from chatstack.providers.received import readable
 from chatstack.providers.sending import sendable
 from chatstack.testing import ProviderContract, provider_contract
@@ -113,11 +113,8 @@ class ParleyClient(Closing, ChatFronts):
         return transport_failure("parley", error, streaming=began)
 
     def refusal(self, status: int, said: dict[str, Any], headers: dict[str, str]) -> ProviderError:
-        if status == 413:
-            return ContextOverflowError(
-                said["tokens"], said["most"], message="parley: too long", provider="parley", status=status
-            )
-        return failure("parley", status=status, headers=headers)
+        told = Overflow(said["tokens"], said["most"]) if status == 413 else None
+        return failure("parley", status=status, headers=headers, overflow=told)
 
     async def events(self, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         async with self.http.stream("POST", "/talk", json=body) as response:
