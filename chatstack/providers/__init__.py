@@ -1,4 +1,4 @@
-"""The clients at the bottom of a stack, one module for each provider.
+"""The clients at the bottom of a stack, one package for each provider.
 
 Nothing is imported here: ``from chatstack.providers.openai import OpenAIChatClient`` loads what it needs, and the
 provider's SDK is loaded when a client is made.

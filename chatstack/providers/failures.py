@@ -28,7 +28,7 @@ from chatstack.errors import (
     RequestRefusedError,
     ServerError,
 )
-from chatstack.providers.overflow import Overflow, overflow_in
+from chatstack.providers.overflow import Overflow, overflow_in, plausible
 
 # A server may echo the key as a code: refuse codes that begin like a key, have a hyphen, or a run as long as a key's.
 _SHOWABLE = re.compile(r"(?!sk|pk|key|bearer)(?!.*[a-z0-9]{20})[a-z0-9_.]{1,64}", re.ASCII | re.IGNORECASE)
@@ -86,12 +86,16 @@ def failure(
     text: str = "",
     headers: Mapping[str, str] | None = None,
     streaming: bool = False,
+    overflow: Overflow | None = None,
 ) -> ProviderError:
     """Return the error for a provider's failed answer; the caller raises it ``from`` the SDK's exception.
 
     ``body`` is the error body in any shape: whole, the object under ``error``, or its text; ``code`` and ``text`` are
     used where it lacks them. ``streaming`` says that the answer had begun to stream, with status 200: then the code or
     type of an error event decides (its text only for an overflow), and one without either is a ``BrokenStreamError``.
+
+    ``overflow`` is for an API that tells an overflow by its status or by fields of its own: the caller has recognised
+    it, and ``Overflow(actual, limit)`` holds the sizes that were told. Without it code, type and text decide.
     """
     said = ErrorBody.read(body)
     code = said.code or _as_text(code)
@@ -102,9 +106,9 @@ def failure(
     text = said.text or (text if isinstance(text, str) else "")  # pyright: ignore[reportUnnecessaryIsInstance]
     label = _label(status, code, said.kind)
     shown = code if _SHOWABLE.fullmatch(code) else (said.kind if _SHOWABLE.fullmatch(said.kind) else "")
-    found = overflow_in(status, code, said.kind, text, said.fields)
-    if found is not None:
-        return _overflow(provider, status, shown, label, found)
+    told = overflow_in(status, code, said.kind, text, said.fields) if overflow is None else plausible(overflow)
+    if told is not None:
+        return _overflow(provider, status, shown, label, told)
     kind, remedy = _class_of(status, code, said.kind, streaming)
     message = f"{provider}: {remedy[0]}{label}{remedy[1]}"
     if kind is RateLimitError:

@@ -111,5 +111,10 @@ def overflow_in(
     return Overflow() if is_coded else None
 
 
+def plausible(told: Overflow) -> Overflow:
+    """Return the sizes, None for one that is no number of tokens: a caller may hand on whatever a server sent."""
+    return Overflow(_integer(told.actual), _integer(told.limit))
+
+
 def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15 else None

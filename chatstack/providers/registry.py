@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 class ProviderEntry(NamedTuple):
     """The place of a provider's client, and its names.
 
-    ``sdk`` is the module of its SDK and our extra, ``provider`` its GenAI name, which is on spans, errors and items.
-    ``wire`` is the key of its fields in ``extra_json``; ``converters`` is the ending of the names ``from_...`` and
-    ``to_...``.
+    ``sdk`` is the module that has to be installed for it, its SDK or an HTTP library, and ``extra`` the extra of ours
+    that installs it. ``provider`` is its GenAI name, which is on spans, errors and items; ``wire`` is the key of its
+    fields in ``extra_json``, ``converters`` the ending of the names ``from_...`` and ``to_...``.
     """
 
     module: str
     class_name: str
     sdk: str
+    extra: str
     provider: str
     wire: str
     converters: str
@@ -41,6 +42,7 @@ PROVIDERS: Final[Mapping[str, ProviderEntry]] = MappingProxyType(
             module="chatstack.providers.anthropic",
             class_name="AnthropicChatClient",
             sdk="anthropic",
+            extra="anthropic",
             provider="anthropic",
             wire="anthropic",
             converters="anthropic",
@@ -49,6 +51,7 @@ PROVIDERS: Final[Mapping[str, ProviderEntry]] = MappingProxyType(
             module="chatstack.providers.openai",
             class_name="OpenAIChatClient",
             sdk="openai",
+            extra="openai",
             provider="openai",
             wire="openai-chat",
             converters="openai_chat",
@@ -57,6 +60,7 @@ PROVIDERS: Final[Mapping[str, ProviderEntry]] = MappingProxyType(
             module="chatstack.providers.openai",
             class_name="OpenAIResponsesClient",
             sdk="openai",
+            extra="openai",
             provider="openai",
             wire="openai-responses",
             converters="openai_responses",

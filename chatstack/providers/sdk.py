@@ -77,11 +77,13 @@ class _SdkModel(Protocol):
 class Sdk(Generic[C]):
     """One SDK: its names, and its peculiarities in the methods that a subclass overrides.
 
-    ``name`` is the SDK's module, our extra, and the GenAI name of the provider. ``resource`` is the attribute, besides
-    ``base_url``, by which a client of another make can stand in for the SDK's.
+    ``name`` is our extra and the GenAI name of the provider. ``module`` is where its client and its errors are imported
+    from: by default the module that is called ``name``, for an API without an SDK a small client module of our own.
+    ``resource`` is the attribute, besides ``base_url``, by which a client of another make can stand in for the SDK's.
     """
 
     name: ClassVar[str]
+    module: ClassVar[str] = ""
     client_name: ClassVar[str]
     key_error: ClassVar[str]
     keys: ClassVar[tuple[str, ...]]
@@ -93,11 +95,14 @@ class Sdk(Generic[C]):
     def client(self, owner: str, client: object | None, asked: Mapping[str, object]) -> C:
         """Return the given client, or a new one. Raises ``WiringError``, naming ``owner`` and the remedy."""
         try:
-            sdk = importlib.import_module(self.name)
+            sdk = self._imported()
         except ModuleNotFoundError as error:
-            if error.name != self.name:
+            missing = error.name or ""
+            is_part = "." in missing and not f"{self.module or self.name}.".startswith(f"{missing}.")
+            if not missing or is_part or missing == "chatstack":  # a fault in what is installed
                 raise
-            told = f"the {self.name} SDK is missing; pip install 'chatstack-core[{self.name}]'"
+            what = f"the {missing} SDK" if missing == self.name else f"the package {missing}"
+            told = f"{what} is missing; pip install 'chatstack-core[{self.name}]'"
             raise WiringError(f"{owner}: {told}") from error
         options = {name: value for name, value in asked.items() if value is not None}
         check_key(owner, asked["api_key"])
@@ -107,10 +112,13 @@ class Sdk(Generic[C]):
             raise WiringError(f"{owner}: pass client, or {', '.join(options)}, not both", parameter="client")
         return self._checked(owner, sdk, client)
 
+    def _imported(self) -> ModuleType:
+        return importlib.import_module(self.module or self.name)
+
     def _checked(self, owner: str, sdk: ModuleType, client: object) -> C:
         """Return the given client, if it is one of the SDK's, or can stand in for it."""
         kind: type[C] = getattr(sdk, f"Async{self.client_name}")
-        wanted = f"{self.name}.Async{self.client_name}(...)"
+        wanted = f"{self.module or self.name}.Async{self.client_name}(...)"
         if isinstance(client, getattr(sdk, self.client_name)):
             raise WiringError(f"{owner}: client is synchronous; pass {wanted}", parameter="client")
         if not isinstance(client, kind) and not (hasattr(client, "base_url") and hasattr(client, self.resource)):
@@ -199,7 +207,7 @@ class Sdk(Generic[C]):
         """Return our error for an exception of the SDK, or of the layers below it; None for any other."""
         if isinstance(error, ChatStackError):
             return error
-        errors = cast("_Errors", importlib.import_module(self.name))
+        errors = cast("_Errors", self._imported())
         if isinstance(error, errors.APIStatusError):
             return failure(
                 self.name,

@@ -44,6 +44,8 @@ bit by bit, this is all::
         def failure_in_stream(self):
             return event_bytes({"error": "we are down"})
 
+A stream of JSON lines is ``ServerReply.lines(*values)``, and ``line_bytes(value)`` is one of them.
+
 A client is told what to do by what fails: each check is a promise, in the first line of its docstring.
 """
 
@@ -53,9 +55,17 @@ from chatstack.testing.provider_answers import AnswerContract
 from chatstack.testing.provider_exchanges import ModelAnswer, ProviderSettings, ServerRefusal
 from chatstack.testing.provider_failures import FailureContract
 from chatstack.testing.provider_requests import RequestContract
-from chatstack.testing.provider_server import ServerReply, event_bytes
+from chatstack.testing.provider_server import ServerReply, event_bytes, line_bytes
 
-__all__ = ["ModelAnswer", "ProviderContract", "ProviderSettings", "ServerRefusal", "ServerReply", "event_bytes"]
+__all__ = [
+    "ModelAnswer",
+    "ProviderContract",
+    "ProviderSettings",
+    "ServerRefusal",
+    "ServerReply",
+    "event_bytes",
+    "line_bytes",
+]
 
 
 class ProviderContract(AnswerContract, RequestContract, FailureContract):
@@ -68,7 +78,10 @@ class ProviderContract(AnswerContract, RequestContract, FailureContract):
     their connections; neither key nor prompt is in an error or a repr.
 
     Class attributes declare what an API does not have: ``usage`` are the tokens that it reports, ``finish_reasons`` and
-    ``refusals`` those that it knows, ``has_call_ids = False`` says that calls have none, ``keeps_unknown = False`` that
+    ``refusals`` those that it knows, ``overflow_sizes`` the sizes that it tells with an overflow (of ``actual`` and
+    ``limit``), ``has_call_ids = False`` says that calls have none, ``has_parallel_calls = False`` that a
+    message has one call at most, ``has_late_system = False`` that no system message can stand behind the first turn, in
+    whatever form; the contract's history does without them then. ``keeps_unknown = False`` says that
     nothing may be sent back to it that it has not announced. ``left_out`` names options that the client does not send
     and whose documentation says so. ``failure_in_stream`` may be left out. ``patience_seconds`` is how long a check
     waits for what should happen at once. Every check is a plain method that raises ``AssertionError``.

@@ -58,8 +58,8 @@ class ServerRefusal:
     """A refusal by the server, to be written as the API's error.
 
     ``message`` belongs into the text of the error: it quotes the prompt and the key, as servers do. ``actual_tokens``
-    and ``limit_tokens`` belong to an overflow, None where the server reports no sizes; ``retry_after_seconds`` to a
-    rate limit.
+    and ``limit_tokens`` belong to an overflow, None where the server reports no sizes: an API that has no place for one
+    of them leaves it out, and ``overflow_sizes`` says so. ``retry_after_seconds`` belongs to a rate limit.
     """
 
     kind: RefusalKind
@@ -82,8 +82,11 @@ class ProviderUnderTest:
     usage: ClassVar[Usage] = Usage(120, 34, 100)
     refusals: ClassVar[tuple[RefusalKind, ...]] = get_args(RefusalKind)
     finish_reasons: ClassVar[tuple[FinishReason, ...]] = ("stop", "length", "refused")
+    overflow_sizes: ClassVar[tuple[str, ...]] = ("actual", "limit")
     left_out: ClassVar[frozenset[str]] = frozenset()
     has_call_ids: ClassVar[bool] = True
+    has_parallel_calls: ClassVar[bool] = True
+    has_late_system: ClassVar[bool] = True
     keeps_unknown: ClassVar[bool] = True
     patience_seconds: ClassVar[float] = 5.0
 
@@ -134,7 +137,8 @@ class ProviderUnderTest:
         found: list[Answered] = []
         for each in run(self.outcomes([Delivery(self.answer(each, stream=stream)) for each in said], stream=stream)):
             if not isinstance(each, Answered):
-                raise each
+                told = f"an answer, {'streamed' if stream else 'not streamed'}, was an error: {each!r}"
+                raise AssertionError(told) from each
             found.append(each)
         return found
 

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from chatstack.client.protocol import ProviderInfo
@@ -77,12 +78,34 @@ class FailureContract(ProviderUnderTest):
                 await answer.aclose()
                 raise AssertionError(f"{name}: send returned a stream; make that by await ChatStream.primed(...)")
 
+    def test_a_refused_request_is_sent_once(self) -> None:
+        """``make`` returns a client that does not retry: whoever asked for no retries decides about them."""
+        for stream in (False, True):
+            for kind in self.refusals:
+                same(run(self._sent(kind, stream=stream)), 1, f"{kind}: requests that arrived at a client's one call")
+
+    async def _sent(self, kind: RefusalKind, *, stream: bool) -> int:
+        async with self.serving(Delivery(self.refusal(_refusal(kind)))) as (client, server):
+            with suppress(ProviderError):
+                await read(await client.send(a_request(stream=stream)))
+            return len(server.requests)
+
     def test_an_overflow_tells_the_sizes_that_the_server_told(self) -> None:
-        """``actual`` and ``limit`` are what the server said, and None where it said nothing."""
+        """``actual`` and ``limit`` are what the server said, and None where it said nothing.
+
+        Those that are not in ``overflow_sizes`` are None, whatever the server said.
+        """
         sizes = (_refusal("overflow", actual_tokens=9_000, limit_tokens=8_192), _refusal("overflow"))
         for said, error in self._errors_of(*sizes) if "overflow" in self.refusals else ():
-            found = (getattr(error, "actual", "no such attribute"), getattr(error, "limit", "no such attribute"))
-            same(found, (said.actual_tokens, said.limit_tokens), "actual and limit of an overflow, in tokens")
+            for name, size in (("actual", said.actual_tokens), ("limit", said.limit_tokens)):
+                is_told = name in self.overflow_sizes
+                hint = (
+                    f"; if the API does not tell it, take {name!r} out of overflow_sizes"
+                    if is_told
+                    else f"; if the API tells it, put {name!r} into overflow_sizes"
+                )
+                found = getattr(error, name, "no such attribute")
+                same(found, size if is_told else None, f"{name} of an overflow, in tokens{hint}")
 
     def test_a_rate_limit_tells_when_to_come_back(self) -> None:
         """``retry_after_seconds`` is what the server said, and None where it said nothing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from chatstack.errors import ChatStackError, InputError
 from chatstack.testing.exchanges import same
 from chatstack.testing.provider_exchanges import (
@@ -17,7 +19,7 @@ from chatstack.testing.provider_exchanges import (
 from chatstack.testing.provider_server import Delivery, ReceivedRequest
 from chatstack.values.histories import from_json, to_json
 from chatstack.values.messages import Message
-from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall
+from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatOptions, ChatRequest, OutputSchema, ToolDeclaration
 
 _TOOL = ToolDeclaration(
@@ -28,15 +30,39 @@ _SCHEMA = OutputSchema(
     '{"type":"object","properties":{"mark_field":{"type":"string"}},"required":["mark_field"],'
     '"additionalProperties":false}',
 )
+_CALLS = tuple(
+    ToolCall(f"call_mark{number}", "mark_tool", f'{{"mark_argument":"mark-{said}"}}')
+    for number, said in enumerate(("fourth", "fifth", "tenth", "eleventh"), 1)
+)
+_HALF_CALL = ToolCall("call_mark5", "mark_tool", '{"mark_argument": "mark-cu')
+_LATE = Message.system("mark-late-system")
+_SAID = tuple(
+    f"mark-{each}"
+    for each in (
+        *("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"),
+        *("twelfth", "thirteenth", "fourteenth", "fifteenth"),
+    )
+)
+
+
+def _result(call: ToolCall, *said: str) -> ToolResult:
+    """The result of that call: one text, or parts."""
+    return ToolResult(call.id, call.name, said[0] if len(said) == 1 else tuple(map(Text, said)))
+
+
 _HISTORY = (
     Message.system("mark-system"),
-    Message.user("mark-first"),
-    Message.assistant("mark-second", ToolCall("call_mark1", "mark_tool", '{"mark_argument":"mark-third"}')),
-    Message.tool("call_mark1", "mark-fourth", name="mark_tool"),
-    Message.assistant("mark-fifth"),
-    Message.user("mark-sixth"),
+    Message("user", (Text("mark-first"), Text("mark-second"))),
+    Message.assistant("mark-third", *_CALLS[:2]),
+    Message("tool", (_result(_CALLS[0], "mark-sixth"), _result(_CALLS[1], "mark-seventh", "mark-eighth"))),
+    Message.assistant("mark-ninth", *_CALLS[2:]),
+    Message("tool", (_result(_CALLS[2], "mark-twelfth"),)),
+    Message("tool", (_result(_CALLS[3], "mark-thirteenth"),)),
+    Message.assistant("mark-fourteenth"),
+    _LATE,
+    Message.user("mark-fifteenth"),
 )
-_SAID = tuple(f"mark-{each}" for each in ("first", "second", "third", "fourth", "fifth", "sixth"))
+"""Messages in every arrangement that a conversation comes in; each text is in ``_SAID``, or of the system."""
 _MEDIA: dict[str, Part] = {
     "a picture by its bytes": Image(data="bWFyay1waWN0dXJl", media_type="image/png"),
     "a picture by its address": Image(url="https://example.invalid/bWFyay1waWN0dXJl.png"),
@@ -57,20 +83,30 @@ _OPTIONS: dict[str, object] = {
 }
 
 
+def _id_of(part: Part) -> str:
+    """The id of a call, or of the call that a result answers; "" for any other part."""
+    return part.id if isinstance(part, ToolCall) else part.call_id if isinstance(part, ToolResult) else ""
+
+
 class RequestContract(ProviderUnderTest):
     """Everything in a request arrives, the same bytes for the same request, or is refused by name."""
 
     def test_the_history_arrives_in_its_order(self) -> None:
-        """Texts, arguments of calls and results of tools reach the server in the order of the messages."""
-        words = self._words(*_HISTORY, options=ChatOptions(tools=(_TOOL,)))
-        for mark in (*_SAID, "mark-system"):
+        """Texts, arguments of calls and results of tools reach the server in the order of the messages.
+
+        Every part of a message, and every result, arrives, however they are spread over messages. A system message
+        behind the first turn arrives, too, wherever the API has a place for it.
+        """
+        history, said = self._history(), self._texts()
+        words = self._words(*history, options=ChatOptions(tools=(_TOOL,)))
+        for mark in (*said, "mark-system", *(["mark-late-system"] if _LATE in history else [])):
             expect(mark in words, f"{mark} of the history is not in the request")
-        places = [words.index(mark) for mark in _SAID]
+        places = [words.index(mark) for mark in said]
         same(places, sorted(places), "places of the messages in the request")
 
     def test_instructions_arrive(self) -> None:
         """``options.instructions`` is sent, also beside a system message."""
-        words = self._words(*_HISTORY, options=ChatOptions(instructions="mark-instructions", tools=(_TOOL,)))
+        words = self._words(*self._history(), options=ChatOptions(instructions="mark-instructions", tools=(_TOOL,)))
         for mark in ("mark-instructions", "mark-system"):
             expect(mark in words, f"{mark} is not in the request")
 
@@ -92,8 +128,26 @@ class RequestContract(ProviderUnderTest):
     def test_results_go_out_with_the_ids_of_their_calls(self) -> None:
         """The server can tell which result belongs to which call."""
         if self.has_call_ids:
-            words = self._words(*_HISTORY, options=ChatOptions(tools=(_TOOL,)))
-            expect(words.count("call_mark1") >= 2, "the id of a call is not with the call and with its result")
+            words = self._words(*self._history(), options=ChatOptions(tools=(_TOOL,)))
+            ids = [call.id for message in self._history() for call in message.calls]
+            for id in ids:
+                expect(words.count(id) >= 2, f"{id}, the id of a call, is not with the call and with its result")
+            places = [words.rindex(id) for id in ids]
+            same(places, sorted(places), "places of the ids with the results, in the order of the calls")
+
+    def test_a_call_that_was_cut_off_does_not_end_the_conversation(self) -> None:
+        """A model may break off within a call's arguments, which are no JSON then; its history can be sent again."""
+        history = (
+            *(Message.user("mark-first"), Message.assistant("mark-second", _HALF_CALL)),
+            *(Message("tool", (_result(_HALF_CALL, "mark-third"),)), Message.user("mark-fourth")),
+        )
+        try:
+            words = self._words(*history, options=ChatOptions(tools=(_TOOL,)))
+        except Exception as error:
+            told = f"a call with cut-off arguments in the history cannot be sent: {error!r}"
+            raise AssertionError(f"{told}: send what there is, as the API can take it") from error
+        for mark in ("mark-first", "mark-second", "mark-third", "mark-fourth"):
+            expect(mark in words, f"{mark}, beside a call with cut-off arguments, is not in the request")
 
     def test_an_option_has_an_effect_or_is_refused_by_name(self) -> None:
         """No option is silently dropped: it changes the request, or is an ``InputError`` that names it.
@@ -142,16 +196,16 @@ class RequestContract(ProviderUnderTest):
     def test_the_same_request_is_the_same_bytes(self) -> None:
         """Prompt caches go by bytes: nothing in the body depends on the time, the process or the order of sets."""
         options = ChatOptions(tools=(_TOOL,), instructions="mark-instructions", output_schema=self._schema())
-        first, again = run(self.arrived(*[a_request(*_HISTORY, options=options)] * 2))
-        (anew,) = run(self.arrived(a_request(*_HISTORY, options=options)))
+        first, again = run(self.arrived(*[a_request(*self._history(), options=options)] * 2))
+        (anew,) = run(self.arrived(a_request(*self._history(), options=options)))
         same(again.body, first.body, "the body of the same request by the same client")
         same(anew.body, first.body, "the body of the same request by another client")
 
     def test_a_history_that_grows_keeps_the_bytes_of_its_beginning(self) -> None:
         """Messages that were sent once are sent the same when more follow."""
-        options = ChatOptions(tools=(_TOOL,))
-        more = (Message.assistant("mark-seventh"), Message.user("mark-eighth"))
-        short, long = run(self.arrived(*(a_request(*each, options=options) for each in (_HISTORY, _HISTORY + more))))
+        options, history = ChatOptions(tools=(_TOOL,)), self._history()
+        more = (Message.assistant("mark-later"), Message.user("mark-last"))
+        short, long = run(self.arrived(*(a_request(*each, options=options) for each in (history, history + more))))
         first, last = (short.body.find(mark.encode()) for mark in (_SAID[0], _SAID[-1]))
         expect(short.body[first:last] in long.body, "the messages that were sent before are other bytes now")
 
@@ -197,6 +251,22 @@ class RequestContract(ProviderUnderTest):
             else:
                 raise AssertionError(f"{name}: was sent and answered; expected an InputError")
             same(len(server.requests), 0, f"{name}: requests that reached the server")
+
+    def _history(self) -> tuple[Message, ...]:
+        """The messages, without what the API cannot have."""
+        history = [each for each in _HISTORY if self.has_late_system or each is not _LATE]
+        if self.has_parallel_calls:
+            return tuple(history)
+        others = {call.id for message in history for call in message.calls[1:]}
+        few = (
+            replace(each, parts=tuple(part for part in each.parts if _id_of(part) not in others)) for each in history
+        )
+        return tuple(each for each in few if each.parts)
+
+    def _texts(self) -> list[str]:
+        """The texts of the history that are in it, in order."""
+        written = to_json(self._history())
+        return [mark for mark in _SAID if mark in written]
 
     def _words(self, *messages: Message, options: ChatOptions | None = None) -> str:
         (request,) = run(self.arrived(a_request(*messages, options=options)))

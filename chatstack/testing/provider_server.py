@@ -21,7 +21,8 @@ import msgspec
 class ServerReply:
     """One reply of a server: its body in the pieces that are sent one after the other, each of which may be the last.
 
-    Made by ``json`` for a whole body, by ``events`` for server-sent events, or from the bytes of any other form.
+    Made by ``json`` for a whole body, by ``events`` for server-sent events, by ``lines`` for a JSON value per line, or
+    from the bytes of any other form. Text goes out as it is, in UTF-8; JSON escapes stand only for lone surrogates.
     """
 
     pieces: tuple[bytes, ...]
@@ -32,7 +33,7 @@ class ServerReply:
     @classmethod
     def json(cls, body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> ServerReply:
         """Return a reply in one piece, a JSON value."""
-        return cls((json.dumps(body).encode(),), status, headers=headers or {})
+        return cls((_encoded(body),), status, headers=headers or {})
 
     @classmethod
     def events(cls, *events: object, is_named: bool = False) -> ServerReply:
@@ -42,12 +43,29 @@ class ServerReply:
         """
         return cls(tuple(event_bytes(each, is_named=is_named) for each in events), content_type="text/event-stream")
 
+    @classmethod
+    def lines(cls, *values: object) -> ServerReply:
+        """Return newline-delimited JSON, a line and a piece for each value."""
+        return cls(tuple(map(line_bytes, values)), content_type="application/x-ndjson")
+
 
 def event_bytes(event: object, *, is_named: bool = False) -> bytes:
     """Return one server-sent event: a JSON value, or text as it is."""
-    data = event if isinstance(event, str) else json.dumps(event)
+    data = event.encode() if isinstance(event, str) else _encoded(event)
     name = cast("Mapping[str, object]", event).get("type") if is_named and isinstance(event, Mapping) else None
-    return f"{f'event: {name}' + chr(10) if name else ''}data: {data}\n\n".encode()
+    head = f"event: {name}\n" if name else ""
+    return b"%bdata: %b\n\n" % (head.encode(), data)
+
+
+def line_bytes(value: object) -> bytes:
+    """Return one line of newline-delimited JSON."""
+    return _encoded(value) + b"\n"
+
+
+def _encoded(value: object) -> bytes:
+    """Return the value as JSON in UTF-8. ASCII alone would hide a client that cuts text within a character or at a
+    separator that ends no line; a lone surrogate, which UTF-8 cannot hold, is escaped as JSON does it."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)

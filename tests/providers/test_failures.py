@@ -20,6 +20,7 @@ from chatstack.errors import (
     ServerError,
 )
 from chatstack.providers.failures import failure, retry_after_seconds, transport_failure
+from chatstack.providers.overflow import Overflow
 
 DATA = (Path(__file__).resolve().parents[2] / "../shared/data").resolve() / "provider_errors.jsonl.gz"
 
@@ -163,6 +164,25 @@ def test_llama_cpp_tells_the_sizes_in_fields(status: int) -> None:
     error = failure("openai", status=status, body=body)
     assert isinstance(error, ContextOverflowError)
     assert (error.actual, error.limit) == (5_003, 4_096)
+
+
+def test_an_overflow_by_a_status_or_fields_of_its_own_is_told_by_the_caller() -> None:
+    body = {"why": "too_much", "tokens": 9_000}
+    error = failure("parley", status=413, body=body, overflow=Overflow(9_000, 8_192))
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit, error.status, error.code) == (9_000, 8_192, 413, "")
+    assert str(error) == "parley: the request does not fit the context window: 9,000 of 8,192 tokens (413)"
+    unsaid = failure("parley", status=413, body=body, overflow=Overflow())
+    assert isinstance(unsaid, ContextOverflowError)
+    assert (unsaid.actual, unsaid.limit) == (None, None)
+    assert type(failure("parley", status=413, body=body)) is RequestRefusedError
+
+
+@pytest.mark.parametrize("size", ["9000", -1, True, 10**4000, 1.5, [9_000]])
+def test_a_size_that_the_caller_read_and_that_is_none_is_not_told(size: Any) -> None:
+    error = failure("parley", status=413, overflow=Overflow(size, size))
+    assert isinstance(error, ContextOverflowError)
+    assert (error.actual, error.limit) == (None, None)
 
 
 SAID = "This model's maximum context length is 262144 tokens. However, your messages resulted in 262897 tokens."

@@ -64,10 +64,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_extras(provider: str) -> None:
-    sdk = PROVIDERS[provider].sdk
-    missing = [name for name in ("rich", sdk, "opentelemetry.sdk") if not _is_installed(name)]
+    entry = PROVIDERS[provider]
+    missing = [name for name in ("rich", entry.sdk, "opentelemetry.sdk") if not _is_installed(name)]
     if missing:
-        verb, extras = "is" if len(missing) == 1 else "are", "demo" if sdk == _DEFAULT else f"demo,{sdk}"
+        verb = "is" if len(missing) == 1 else "are"
+        extras = "demo" if entry.extra == PROVIDERS[_DEFAULT].extra else f"demo,{entry.extra}"
         raise ChatStackError(f"demo: {', '.join(missing)} {verb} not installed: pip install 'chatstack-core[{extras}]'")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import itertools
 import os
@@ -12,11 +13,13 @@ import sys
 
 import pytest
 
-from chatstack.errors import ContextOverflowError
+from chatstack.errors import ChatStackError, ContextOverflowError
+from chatstack.providers.registry import PROVIDERS
 from chatstack.stack.recipe import ChatStack
 from chatstack.tools.invoker import FunctionInvoker
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
+from chatstack.workbench.demo import command
 from chatstack.workbench.demo.assistant import GUARD_TOKENS, STAND_IN_TOKENS, SUMMARIZE_TOKENS
 from chatstack.workbench.demo.stand_in import StandIn
 from chatstack.workbench.demo.travel import (
@@ -305,6 +308,14 @@ def test_the_extra_of_another_provider_is_named_beside_that_of_the_demo() -> Non
     program = "import sys; sys.modules['anthropic'] = None; from chatstack.cli import main; sys.exit(main())"
     done = chatstack("demo", "--model", "m", "--provider", "anthropic", program=program)
     assert "anthropic is not installed: pip install 'chatstack-core[demo,anthropic]'" in done.stderr
+
+
+def test_the_extra_is_told_where_it_has_another_name_than_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = PROVIDERS["openai"]._replace(sdk="a_package_that_nobody_has", extra="parley")
+    monkeypatch.setattr(command, "PROVIDERS", {**PROVIDERS, "parley": entry})
+    told = r"a_package_that_nobody_has is not installed: pip install 'chatstack-core\[demo,parley\]'"
+    with pytest.raises(ChatStackError, match=told):
+        command.run(argparse.Namespace(model="m", provider="parley", base_url=None))
 
 
 def test_help_says_what_it_shows_and_that_it_needs_no_key() -> None:
