@@ -220,7 +220,8 @@ class Sdk(Generic[C]):
             )
         if isinstance(error, errors.APIConnectionError):
             unsaid = TimeoutError() if isinstance(error, errors.APITimeoutError) else ConnectionError()
-            return transport_failure(self.name, error.__cause__ or unsaid, streaming=streaming)
+            known = transport_failure(self.name, error.__cause__ or unsaid, streaming=streaming)
+            return known or transport_failure(self.name, unsaid, streaming=streaming)
         if isinstance(error, errors.APIResponseValidationError):
             told = "the answer is not what the API promises: check base_url"
             return ServerError(f"{self.name}: {told}", provider=self.name)

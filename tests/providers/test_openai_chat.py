@@ -31,6 +31,7 @@ from chatstack.errors import (
     ServerError,
 )
 from chatstack.providers.openai import OpenAIChatClient
+from chatstack.providers.openai.sdk import OPENAI
 from chatstack.values.parts import Reasoning, Text
 from chatstack.values.requests import ToolDeclaration
 from chatstack.values.responses import ChatUpdate
@@ -473,6 +474,14 @@ def test_a_client_made_here_is_closed() -> None:
         return ""
 
     assert asyncio.run(asked())
+
+
+def test_a_connection_error_of_any_cause_is_ours() -> None:
+    request: Any = object()
+    error = openai.APIConnectionError(request=request)
+    error.__cause__ = RuntimeError("Cannot send a request, as the client has been closed.")
+    assert isinstance(OPENAI.translated(error), ProviderConnectionError)
+    assert isinstance(OPENAI.translated(error, streaming=True), BrokenStreamError)
 
 
 def test_a_client_beside_options_for_one_is_a_mistake() -> None:
