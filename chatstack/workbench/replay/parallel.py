@@ -29,6 +29,7 @@ from chatstack.workbench.replay.running import Replay, Setup
 _BATCH_MESSAGES = 400
 _BATCH_BYTES = 4_000_000
 """Approximate size of a batch, by messages or by bytes, whichever comes first: some tenths of a second of work."""
+_WAKE_SECONDS = 0.5
 _WAITING = 2
 """Batches per process, running or queued."""
 
@@ -87,21 +88,25 @@ def _done(pool: ProcessPoolExecutor, batches: Iterator[_Batch], most: int, setup
     """Yield the outcomes of the batches as they are done; read no more batches than can be queued."""
     waiting: dict[Future[Outcome], _Batch] = {}
 
-    def outcome_of(done: Future[Outcome]) -> Outcome:
-        batch = waiting.pop(done)
+    def outcome_of(future: Future[Outcome]) -> Outcome:
+        batch = waiting.pop(future)
         try:
-            return done.result()
+            return future.result()
         except RecursionError:  # too deeply nested to be pickled, though not to be read
             return asyncio.run(Replay(setup).run(batch))
+
+    def done() -> Iterator[Outcome]:
+        # With a timeout: an interrupt that comes right before a thread begins to wait is noticed when it wakes.
+        ended, _ = concurrent.futures.wait(waiting, _WAKE_SECONDS, concurrent.futures.FIRST_COMPLETED)
+        return map(outcome_of, ended)
 
     for batch in batches:
         with _uninterrupted():
             waiting[pool.submit(_work, batch)] = batch
-        if len(waiting) >= most:
-            done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
-            yield from map(outcome_of, done)
-    for each in concurrent.futures.as_completed(list(waiting)):
-        yield outcome_of(each)
+        while len(waiting) >= most:
+            yield from done()
+    while waiting:
+        yield from done()
 
 
 def _check_pickled(setup: Setup) -> None:
