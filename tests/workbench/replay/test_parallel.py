@@ -251,8 +251,9 @@ def at_work(program: str) -> Generator[subprocess.Popen[str]]:
 
 
 def listen_to_interrupts() -> None:
-    """Which a process that runs in the background may have been told not to."""
+    """Listen to interrupts, and to the end of a terminal: a process in the background may have been told not to."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 READ = """
