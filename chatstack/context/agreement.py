@@ -28,14 +28,20 @@ class Agreement:
     telemetry: Telemetry
 
     async def recalled(
-        self, place: str, seen: Recognised, context: Context, others: Callable[[], tuple[str, ...]]
+        self,
+        place: str,
+        seen: Recognised,
+        context: Context,
+        others: Callable[[], tuple[str, ...]],
+        *,
+        reached: int = 0,
     ) -> Chosen:
         """Return the choice of the newest answer in this history that has one, here or in the store; ``context`` is as
-        it came in."""
-        known = self.memory.chosen(place, seen, others)
+        it came in. Without a store, only answers to requests of at least ``reached`` messages are looked at."""
         shared = self.memory.shared
         if shared is None:
-            return known
+            return self.memory.chosen(place, seen, others, beyond=reached)
+        known = self.memory.chosen(place, seen, others)
         asked = seen.conversation.asked
         before = asked.get(place, 0)
         # Links are looked up only once: else every call would look up the whole history.

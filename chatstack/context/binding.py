@@ -12,7 +12,6 @@ from chatstack.context.conversations import Reached, put_term
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry
-from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.responses import ChatUpdate
 
@@ -24,7 +23,6 @@ class Binding:
 
     memory: ContextMemory
     agreement: Agreement
-    counter: TokenCounter
     owner: str
     place: str
 
@@ -34,11 +32,10 @@ class Binding:
         reached = seen.conversation.reached.get(self.terms(opened))
         if reached is not None and reached.length > seen.length:
             reached = None
-        if self.memory.shared is None:
-            beyond = 0 if reached is None else reached.length
-            chosen = self.memory.chosen(place, seen, lambda: self._other_names(opened), beyond=beyond)
-        else:
-            chosen = await self.agreement.recalled(place, seen, opened.context, lambda: self._other_names(opened))
+        length = 0 if reached is None else reached.length
+        chosen = await self.agreement.recalled(
+            place, seen, opened.context, lambda: self._other_names(opened), reached=length
+        )
         known = Reached(max(0, chosen.covers - 1), chosen.record)
         if reached is not None:
             # A choice bound by the answer to that very request is no news: then the wait that was kept still holds.

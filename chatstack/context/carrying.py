@@ -8,6 +8,7 @@ import msgspec
 
 from chatstack.context.context import Context
 from chatstack.context.conversations import Carried, put_term
+from chatstack.context.history import Recognised
 from chatstack.context.opened import Opened
 from chatstack.context.records import Made, Record
 from chatstack.tokens.counter import TokenCounter
@@ -39,11 +40,15 @@ def keep_carried(
     made: Made, opened: Opened, *, owner: str, counter: TokenCounter, size_of: Callable[[Message], int]
 ) -> Carried:
     """Keep a record with its edited messages, so that later calls neither make nor count them again."""
-    seen, record = opened.seen, made.record
-    sums = seen.history.sums(max(record.reach, 1), counter, size_of)
-    carried = Carried(record, made.edited, record.saved(sums, size_of, made.edited))
-    put_term(seen.conversation.carried, owner, carried)
+    carried = weighed(made, opened.seen, counter, size_of)
+    put_term(opened.seen.conversation.carried, owner, carried)
     return carried
+
+
+def weighed(made: Made, seen: Recognised, counter: TokenCounter, size_of: Callable[[Message], int]) -> Carried:
+    """Return a record with its edited messages, and the tokens that it saves of a history that stands in one piece."""
+    sums = seen.history.sums(max(made.record.reach, 1), counter, size_of)
+    return Carried(made, made.record.saved(sums, size_of, made.edited))
 
 
 def with_edits(context: Context, carried: Carried, positions: range) -> Context:

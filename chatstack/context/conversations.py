@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
-from chatstack.context.records import Record
+from chatstack.context.records import Made, Record
 from chatstack.tokens.calibration import Anchor
 from chatstack.values.messages import Message
 
@@ -57,11 +57,18 @@ NOTHING_CHOSEN = Chosen(None, 0, 0, -1)
 
 
 class Carried(NamedTuple):
-    """A record as it was carried out last: the edited messages by position, and the counted tokens that it saves."""
+    """A record as it was carried out last, with its edited messages, and the counted tokens that it saves."""
 
-    record: Record
-    edited: Mapping[int, Message]
+    made: Made
     saved: int
+
+    @property
+    def record(self) -> Record:
+        return self.made.record
+
+    @property
+    def edited(self) -> Mapping[int, Message]:
+        return self.made.edited
 
 
 class Wait(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 from opentelemetry.trace import Span
@@ -23,7 +23,7 @@ from chatstack.context.opened import Opened
 from chatstack.context.opening import Opening
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
-from chatstack.context.records import Made, Record, record_of
+from chatstack.context.records import NOTHING_MADE, Made, Record, record_of
 from chatstack.context.reports import Reports
 from chatstack.context.saying import (
     say_edited,
@@ -43,26 +43,17 @@ from chatstack.values.responses import ChatResponse
 
 @dataclass(frozen=True, slots=True)
 class ContextEditing:
-    """The part of a context layer that does not depend on its strategy. ``owner`` names the layer's options, ``place``
-    its version and its place in the recipe: choices are kept under it, independently of the options. ``layer`` is its
-    name in errors. With ``by_original``, edited messages are recognised by their originals, so that decisions made here
-    hold in spite of edits further out."""
+    """The part of a context layer that does not depend on its strategy. ``owner`` names the layer's options."""
 
     memory: ContextMemory
     telemetry: Telemetry
     counter: TokenCounter
-    owner: str
-    layer: str
-    place: str = ""
-    default_reserve: int = 0
-    calibration: Calibration = field(default_factory=Calibration)
-    model: str = ""
-    by_original: bool = False
-    opening: Opening = field(init=False)
-    binding: Binding = field(init=False)
-    reports: Reports = field(init=False)
-    size_of: Callable[[Message], int] = field(init=False)
+    size_of: Callable[[Message], int]
     """The size of a message, counted once."""
+    owner: str
+    opening: Opening
+    binding: Binding
+    reports: Reports
 
     @classmethod
     def around(
@@ -76,31 +67,21 @@ class ContextEditing:
         calibration: Calibration,
         by_original: bool = False,
     ) -> ContextEditing:
-        """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options."""
-        info = provider_info(inner)
-        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
-        layer, owner = type(options).__name__, f"{options_key(options)},{options_key(counter)}"
-        place = f"{versioned(options)}#{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
-        return cls(memory, telemetry, counter, owner, layer, place, reserve, calibration, model, by_original)
+        """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options.
 
-    def __post_init__(self) -> None:
-        counter = self.counter
-        check_counter(self.layer, counter)
-        object.__setattr__(self, "size_of", self.memory.sizes_by(counter))
-        opening = Opening(
-            self.memory,
-            self.telemetry,
-            counter,
-            self.size_of,
-            self.owner,
-            self.model,
-            self.default_reserve,
-            self.by_original,
-        )
-        object.__setattr__(self, "opening", opening)
-        agreement = Agreement(self.memory, self.telemetry)
-        object.__setattr__(self, "binding", Binding(self.memory, agreement, counter, self.owner, self.place))
-        object.__setattr__(self, "reports", Reports(self.memory, self.calibration, counter, self.owner))
+        With ``by_original``, edited messages are recognised by their originals, so that decisions made here hold in
+        spite of edits further out.
+        """
+        layer = type(options).__name__
+        check_counter(layer, counter)
+        info, size_of = provider_info(inner), memory.sizes_by(counter)
+        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
+        owner = f"{options_key(options)},{options_key(counter)}"
+        place = f"{versioned(options)}#{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
+        opening = Opening(memory, telemetry, counter, size_of, owner, model, reserve, by_original)
+        binding = Binding(memory, Agreement(memory, telemetry), owner, place)
+        reports = Reports(memory, calibration, counter, owner)
+        return cls(memory, telemetry, counter, size_of, owner, opening, binding, reports)
 
     async def replay(self, opened: Opened) -> Context:
         """Return the context with the edits decided for its history, or for a beginning of it."""
@@ -215,7 +196,7 @@ class ContextEditing:
             after = context.after(plan)
             left = list(zip(after.messages, after.origins, strict=True))
             carried = opened.seen.conversation.carried.get(self.owner)
-            known = None if carried is None else Made(carried.record, carried.edited)
+            known = NOTHING_MADE if carried is None else carried.made
             made = record_of(opened.seen.positions, opened.context.messages, left, known)
         return self._made(plan, context, opened, made, span)
 

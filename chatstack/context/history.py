@@ -93,14 +93,10 @@ class History:
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
-        pairs, held_bytes = self.pairs, 0
+        add, held_bytes = self.pairs.add, 0
         for position in range(len(self.messages), len(messages)):
             message = messages[position]
-            parts = message.parts
-            if len(parts) == 1 and type(parts[0]) is Text:  # most of them, in some conversations
-                pairs.round_at = -1
-            else:
-                pairs.add(position, message)
+            add(position, message)
             held_bytes += weight_of(message)
             role = message.role
             if role == "assistant":

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 from chatstack.errors import InputError
 from chatstack.values.messages import Message
-from chatstack.values.parts import ProviderItem, ToolCall, ToolResult
+from chatstack.values.parts import ProviderItem, Text, ToolCall, ToolResult
 from chatstack.values.surrogates import without_lone_surrogates
 
 
@@ -67,7 +67,7 @@ class Pairs:
     an id alone says nothing. ``answers``, if given, is filled with all places of answers.
     """
 
-    __slots__ = ("_answers", "displaced", "orphans", "round_at", "waiting")
+    __slots__ = ("_answers", "_round", "displaced", "orphans", "waiting")
 
     def __init__(self, answers: list[_Places] | None = None) -> None:
         self._answers = answers
@@ -76,7 +76,7 @@ class Pairs:
         self.waiting: dict[str, list[tuple[int, int, ToolCall]]] = {}
         self.displaced = 0
         """Number of results that do not directly follow their calls."""
-        self.round_at = -1
+        self._round = -1
         """The position of the message whose results may come next, -1 once something else has come."""
 
     def add(self, position: int, message: Message) -> None:
@@ -86,8 +86,11 @@ class Pairs:
         results after them.
         """
         role, parts = message.role, message.parts
+        if len(parts) == 1 and type(parts[0]) is Text:  # most of them, in some conversations
+            self._round = -1
+            return
         if role in _ENDING or not parts:
-            self.round_at = -1
+            self._round = -1
             if role == "system":
                 return
         has_calls = False
@@ -99,9 +102,9 @@ class Pairs:
                 self.waiting.setdefault(part.id, []).append((position, index, part))  # type: ignore[union-attr, arg-type]
                 has_calls = True
             elif kind is not ProviderItem or role != "tool":
-                self.round_at = -1
+                self._round = -1
         if has_calls:
-            self.round_at = position
+            self._round = position
 
     def _answer(self, position: int, index: int, result: ToolResult) -> None:
         asked = self.waiting.get(result.call_id)
@@ -111,7 +114,7 @@ class Pairs:
         call_position, call_part, _ = asked.pop()
         if not asked:
             del self.waiting[result.call_id]
-        is_displaced = call_position != self.round_at
+        is_displaced = call_position != self._round
         if is_displaced:
             self.displaced += 1
         if self._answers is not None:

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from chatstack.context.carrying import with_edits
+from chatstack.context.carrying import weighed, with_edits
 from chatstack.context.context import Context
 from chatstack.context.conversations import Carried, Wait
 from chatstack.context.history import Recognised
 from chatstack.context.plans import Plan
-from chatstack.context.records import Made, Record, record_of
+from chatstack.context.records import NOTHING_MADE, Made, Record, record_of
 from chatstack.context.units import is_users
 from chatstack.context.verifier import problems
 from chatstack.tokens.counter import TokenCounter
@@ -159,7 +159,7 @@ class Reconstruction:
             return None
         after = context.after(plan)
         left = list(zip(after.messages, after.origins, strict=True))
-        known = None if self._carried is None else Made(self._carried.record, self._carried.edited)
+        known = NOTHING_MADE if self._carried is None else self._carried.made
         made = record_of(self._positions(length), self._messages(length), left, known)
         return Step(length, made, plan, context if length == self._seen.length else None)
 
@@ -197,9 +197,7 @@ class Reconstruction:
             edited = record.edited(self._came.messages, self._seen.positions)
             if edited is None:
                 return None
-            size_of, reach = self._came.size_of, max(record.reach, 1)
-            saved = record.saved(self._seen.history.sums(reach, self._counter, size_of), size_of, edited)
-            self._carried = Carried(record, edited, saved)
+            self._carried = weighed(Made(record, edited), self._seen, self._counter, self._came.size_of)
         return self._carried
 
     def _positions(self, length: int) -> Sequence[int]:

@@ -186,17 +186,20 @@ class Made(NamedTuple):
     edited: Mapping[int, Message]
 
 
+NOTHING_MADE = Made(Record(), {})
+
+
 def record_of(
     positions: Sequence[int],
     before: tuple[Message, ...],
     after: Sequence[tuple[Message, int | None]],
-    known: Made | None = None,
+    known: Made = NOTHING_MADE,
 ) -> Made:
     """Return the record of all edits so far. ``after`` are the resulting messages, each with its place in ``before``;
     ``known`` is the record of an earlier request of the same history."""
     index = {position: number for number, position in enumerate(positions)}
     kept = {origin for _, origin in after if origin is not None}
-    earlier = {} if known is None else {each.position: each for each in known.record.replace}
+    earlier = {each.position: each for each in known.record.replace}
     replace: list[Edit] = []
     insert: list[Insertion] = []
     edited: dict[int, Message] = {}
@@ -209,7 +212,7 @@ def record_of(
         if message is not before[origin]:
             at = index[origin]
             edited[at] = message
-            is_known = at in earlier and known is not None and known.edited.get(at) is message
+            is_known = known.edited.get(at) is message
             replace.append(earlier[at] if is_known else edit_of(at, before[origin], message))
     record = Record(
         tuple(number for position, number in index.items() if position not in kept),

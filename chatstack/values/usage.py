@@ -38,9 +38,7 @@ def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
     gives. Cached tokens are part of the input, reasoning tokens of the output: without a plausible sum they become 0,
     too.
     """
-    if is_modest(usage) or (
-        most is not None and is_modest(usage, LARGEST) and is_modest(usage, most(max(astuple(usage))))
-    ):
+    if is_modest(usage):
         return usage
     figures: tuple[object, ...] = astuple(usage)
     given, said, read, written, reasoned = (_believed(figure, most) for figure in figures)
