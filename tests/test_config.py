@@ -13,6 +13,7 @@ from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, WiringErro
 from chatstack.config import recipes as config
 from chatstack.config.recipes import from_config
 from chatstack.testing import ScriptedClient
+from tests.needed_options import NEEDED
 
 
 class Notebook:
@@ -226,13 +227,7 @@ def test_the_name_of_a_class_is_told_what_it_is_called_here(section: dict[str, o
 def test_every_layer_that_can_be_named_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     others = [{"use": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}]
-    needed: dict[str, dict[str, object]] = {
-        "Budget": {"max_tokens": 10},
-        "ContextWindowGuard": {"max_context_tokens": 10},
-        "Fallback": {"clients": others},
-        "OldestFirst": {"max_tokens": 10, "target_tokens": 5},
-        "Summarizer": {"max_tokens": 10},
-    }
+    needed: dict[str, dict[str, object]] = {**NEEDED, "Fallback": {"clients": others}}
     for name in config.LAYERS:
         built = from_config({"layers": [{"use": name, **needed.get(name, {})}]}, provider=ScriptedClient()).build()
         layer = built.layers[0]

@@ -15,20 +15,15 @@ from chatstack.config.recipes import COUNTERS, LAYERS, STORES
 from chatstack.config.schema import pipeline_schema
 from chatstack.config.spellings import OPTIONS
 from chatstack.testing import ScriptedClient
+from tests.needed_options import NEEDED
 
 pytestmark = pytest.mark.slow
 
 GUARD: dict[str, object] = {"use": "ContextWindowGuard", "max_context_tokens": 900}
 OPENAI = {"use": "openai", "model": "m"}
 STORE = {"use": "sqlite", "path": "a.sqlite"}
+
 XPERT = "ContextEditingMiddleware"
-NEEDED: dict[str, dict[str, object]] = {
-    "ContextWindowGuard": {"max_context_tokens": 900},
-    "Budget": {"max_tokens": 10},
-    "Fallback": {"clients": [{"use": "openai", "model": "m"}]},
-    "OldestFirst": {"max_tokens": 10, "target_tokens": 1},
-    "Summarizer": {"max_tokens": 10},
-}
 UNSAYABLE = ("must be more than mentions=", "must be at most max_tokens=1", "must be less than max_tokens=1")
 """What a schema cannot say: that one value is to be less than another."""
 

@@ -10,6 +10,7 @@ import pytest
 from chatstack import ChatStack, Strategy, WiringError, find, plugins
 from chatstack.config.recipes import LAYERS, from_config
 from chatstack.testing import ScriptedClient
+from tests.needed_options import NEEDED
 from tests.plugin_fixtures import BROKEN, COUNTER, LAYER, PROVIDER, STORE, STRATEGY, Shop
 from tests.plugin_fixtures import shop as shop  # a fixture
 
@@ -123,15 +124,6 @@ def test_a_stack_that_names_no_plugin_is_the_same_with_plugins_installed(shop: S
 
     assert repr(from_config(recipe, provider).build()) == before
     assert not shop.was_imported("acme_broken")
-
-
-NEEDED: dict[str, dict[str, object]] = {
-    "Budget": {"max_tokens": 9},
-    "ContextWindowGuard": {"max_context_tokens": 9},
-    "Fallback": {"clients": [{"use": "openai", "model": "m"}]},
-    "OldestFirst": {"max_tokens": 9, "target_tokens": 5},
-    "Summarizer": {"max_tokens": 9},
-}
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))

@@ -17,20 +17,19 @@ from chatstack.client.hints import hints_of, members
 from chatstack.client.protocol import LAYER_KINDS
 from chatstack.config.recipes import LAYERS
 from chatstack.testing import ScriptedClient
+from tests.needed_options import NEEDED
 
 LAYER_CLASSES: list[Any] = [
     kind for name in LAYERS if isinstance(kind := getattr(chatstack, name, None), type) and hasattr(kind, "send")
 ]
-NEEDED: dict[str, dict[str, object]] = {
-    "Fallback": {"clients": [ScriptedClient(["x"])]},
-    "FunctionInvoker": {"tools": []},
-    "Budget": {"max_tokens": 5},
-    "Summarizer": {"max_tokens": 500},
-    "ContextWindowGuard": {"max_context_tokens": 5},
-}
-"""Options without which a layer cannot be made."""
 NOT_PUBLIC = {"WindowKeeper", "StrategyApplier"}
 """Classes that wrap a client, and are made by others: by a strategy, by a layer."""
+
+
+def options_of(kind: type) -> dict[str, object]:
+    """Return the options without which a layer cannot be made; clients as clients."""
+    needed = NEEDED.get(kind.__name__, {})
+    return {**needed, "clients": [ScriptedClient(["x"])]} if "clients" in needed else needed
 
 
 def test_there_are_layers_to_look_at() -> None:
@@ -57,7 +56,7 @@ def test_a_layer_says_what_it_is(kind: Any) -> None:
 @pytest.mark.parametrize("kind", LAYER_CLASSES)
 def test_a_layer_without_a_client_says_how_it_is_used(kind: Any) -> None:
     with pytest.raises(WiringError, match=r"\.use\("):
-        kind(**NEEDED.get(kind.__name__, {}))
+        kind(**options_of(kind))
 
 
 def bounds(kind: Any) -> Iterator[tuple[str, object]]:
@@ -73,7 +72,7 @@ def bounds(kind: Any) -> Iterator[tuple[str, object]]:
 def test_a_value_beyond_a_bound_is_refused_by_the_constructor_with_the_options_name(kind: Any) -> None:
     for name, value in dict(bounds(kind)).items():
         with pytest.raises(WiringError) as caught:
-            kind(ScriptedClient(["x"]), **{**NEEDED.get(kind.__name__, {}), name: value})
+            kind(ScriptedClient(["x"]), **{**options_of(kind), name: value})
         assert kind.__name__ in str(caught.value)
         assert name in str(caught.value)
 
