@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager
 
 
@@ -25,18 +25,35 @@ class SingleFlight:
     async def alone(self, key: Hashable) -> AsyncGenerator[None]:
         """Wait until no other task holds that key. Afterwards look in the cache first: the holder before may have
         filled it."""
+        leave = await self.enter(key)
+        try:
+            yield
+        finally:
+            leave()
+
+    async def enter(self, key: Hashable) -> Callable[[], None]:
+        """Wait as in ``alone``; return the function that lets the next task in."""
         at = (asyncio.get_running_loop(), key)
         with self._lock:
             place = self._places.setdefault(at, _Place())
             place.tasks += 1
         try:
-            async with place.lock:
-                yield
-        finally:
-            with self._lock:
-                place.tasks -= 1
-                if not place.tasks:
-                    del self._places[at]
+            await place.lock.acquire()
+        except BaseException:
+            self._gone(at, place)
+            raise
+
+        def leave() -> None:
+            place.lock.release()
+            self._gone(at, place)
+
+        return leave
+
+    def _gone(self, at: tuple[asyncio.AbstractEventLoop, Hashable], place: _Place) -> None:
+        with self._lock:
+            place.tasks -= 1
+            if not place.tasks:
+                del self._places[at]
 
 
 class _Place:

@@ -33,14 +33,12 @@ class Agreement:
         seen: Recognised,
         context: Context,
         others: Callable[[], tuple[str, ...]],
-        *,
-        reached: int = 0,
     ) -> Chosen:
         """Return the choice of the newest answer in this history that has one, here or in the store; ``context`` is as
-        it came in. Without a store, only answers to requests of at least ``reached`` messages are looked at."""
+        it came in."""
         shared = self.memory.shared
         if shared is None:
-            return self.memory.chosen(place, seen, others, beyond=reached)
+            return self.memory.chosen(place, seen, others)
         known = self.memory.chosen(place, seen, others)
         asked = seen.conversation.asked
         before = asked.get(place, 0)
@@ -119,6 +117,20 @@ class Agreement:
                 {semconv.COMPACTION_STRATEGY: "replay"},
                 span_name="compact_context replay",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The question which choice is in force for a history. See ``Agreement.recalled``."""
+
+    agreement: Agreement
+    place: str
+    seen: Recognised
+    context: Context
+    others: Callable[[], tuple[str, ...]]
+
+    async def answer(self) -> Chosen:
+        return await self.agreement.recalled(self.place, self.seen, self.context, self.others)
 
 
 def _owner(place: str, who: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from chatstack.client.protocol import ChatClient, chain
@@ -82,9 +82,10 @@ class SummaryAttempts:
         self._owing = 0
         """Number of histories with usage not yet reported."""
 
-    def alone(self, key: Hashable) -> AbstractAsyncContextManager[None]:
-        """Wait until no other call summarizes this subject; look up its result then."""
-        return self._flight.alone(key)
+    async def enter(self, key: Hashable) -> Callable[[], None]:
+        """Wait until no other call summarizes this subject; look up its result then. Call what this returns, to let
+        the next one in."""
+        return await self._flight.enter(key)
 
     def rests(self, client: ChatClient, owner: str, opened: Opened, clock: Callable[[], float]) -> bool:
         """Return True while this history or the client backs off after a failure."""
@@ -173,6 +174,17 @@ class SummaryAttempts:
 
     def __repr__(self) -> str:
         return "SummaryAttempts()"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForTurn:
+    """The wait until no other call summarizes a subject. See ``SummaryAttempts.enter``."""
+
+    attempts: SummaryAttempts
+    subject: Hashable
+
+    async def answer(self) -> Callable[[], None]:
+        return await self.attempts.enter(self.subject)
 
 
 class _Account:

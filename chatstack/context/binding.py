@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from chatstack.client.stream import ChatStream
-from chatstack.context.agreement import Agreement
+from chatstack.context.agreement import Agreement, Recall
+from chatstack.context.asking import Asking, ask
 from chatstack.context.choices import Bound
 from chatstack.context.conversations import Reached, put_term
 from chatstack.context.memory import ContextMemory
@@ -26,16 +27,21 @@ class Binding:
     owner: str
     place: str
 
-    async def in_force(self, opened: Opened) -> Reached:
+    def in_force(self, opened: Opened) -> Asking[Reached]:
         """Return the edits in force for this history, and up to how many messages they are known to be complete."""
         seen, place = opened.seen, self.place_of(opened)
         reached = seen.conversation.reached.get(self.terms(opened))
         if reached is not None and reached.length > seen.length:
             reached = None
         length = 0 if reached is None else reached.length
-        chosen = await self.agreement.recalled(
-            place, seen, opened.context, lambda: self._other_names(opened), reached=length
-        )
+
+        def others() -> tuple[str, ...]:
+            return self._other_names(opened)
+
+        if self.memory.shared is None:
+            chosen = self.memory.chosen(place, seen, others, beyond=length)
+        else:
+            chosen = yield from ask(Recall(self.agreement, place, seen, opened.context, others))
         known = Reached(max(0, chosen.covers - 1), chosen.record)
         if reached is not None:
             # A choice bound by the answer to that very request is no news: then the wait that was kept still holds.

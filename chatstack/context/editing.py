@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -10,17 +9,16 @@ from opentelemetry.trace import Span
 
 from chatstack.client.options import options_key, versioned
 from chatstack.client.protocol import ChatClient, chain, provider_info
-from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement
-from chatstack.context.binding import Binding, ThenShared
+from chatstack.context.asking import Asking
+from chatstack.context.binding import Binding
 from chatstack.context.carrying import carried_out, keep_carried
-from chatstack.context.choices import Bound
 from chatstack.context.context import Context
 from chatstack.context.conversations import NOTHING_KNOWN, Wait
 from chatstack.context.limits import check_counter
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
-from chatstack.context.opening import Opening
+from chatstack.context.opening import Weighing
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
 from chatstack.context.records import NOTHING_MADE, Made, Record, record_of
@@ -29,29 +27,26 @@ from chatstack.context.saying import (
     say_edited,
     say_ineffective,
     say_rejected,
-    say_unstable,
 )
 from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Telemetry
-from chatstack.telemetry.shortening import compacted, is_compacted
-from chatstack.telemetry.turns import attached, ineffective, is_ineffective
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter
-from chatstack.values.messages import Message
-from chatstack.values.responses import ChatResponse
 
 
 @dataclass(frozen=True, slots=True)
 class ContextEditing:
-    """The part of a context layer that does not depend on its strategy. ``owner`` names the layer's options."""
+    """The part of a context layer that does not depend on its strategy. ``owner`` names the layer's options, ``model``
+    is that of its provider. With ``by_original``, messages edited further out are recognised by their originals, so
+    that decisions made here hold in spite of that."""
 
     memory: ContextMemory
     telemetry: Telemetry
     counter: TokenCounter
-    size_of: Callable[[Message], int]
-    """The size of a message, counted once."""
     owner: str
-    opening: Opening
+    model: str
+    by_original: bool
+    weighing: Weighing
     binding: Binding
     reports: Reports
 
@@ -67,31 +62,26 @@ class ContextEditing:
         calibration: Calibration,
         by_original: bool = False,
     ) -> ContextEditing:
-        """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options.
-
-        With ``by_original``, edited messages are recognised by their originals, so that decisions made here hold in
-        spite of edits further out.
-        """
+        """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options."""
         layer = type(options).__name__
         check_counter(layer, counter)
-        info, size_of = provider_info(inner), memory.sizes_by(counter)
+        info = provider_info(inner)
         reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
         owner = f"{options_key(options)},{options_key(counter)}"
         place = f"{versioned(options)}#{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
-        opening = Opening(memory, telemetry, counter, size_of, owner, model, reserve, by_original)
+        weighing = Weighing(memory, counter, memory.sizes_by(counter), reserve)
         binding = Binding(memory, Agreement(memory, telemetry), owner, place)
         reports = Reports(memory, calibration, counter, owner)
-        return cls(memory, telemetry, counter, size_of, owner, opening, binding, reports)
+        return cls(memory, telemetry, counter, owner, model, by_original, weighing, binding, reports)
 
-    async def replay(self, opened: Opened) -> Context:
-        """Return the context with the edits decided for its history, or for a beginning of it."""
-        context, seen = opened.context, opened.seen
-        if seen.is_unstable and not is_compacted():
-            if self.memory.raise_level("prefix_unstable", opened.who, 1):  # shared by all layers: one warns
-                say_unstable(self.telemetry, seen.length)
+    def replay(self, opened: Opened, *, limit: int = 0) -> Asking[Context]:
+        """Return the context with the edits decided for its history, or for a beginning of it. ``limit`` is the size
+        that it has to fit, if there is one: edits are decided for a limit."""
+        opened.limit, context, seen = limit, opened.context, opened.seen
+        if opened.is_unstable:
             context = msgspec.structs.replace(context, is_unstable=True)
         if seen.length:
-            opened.know(await self.binding.in_force(opened))
+            opened.know((yield from self.binding.in_force(opened)))
             # If later messages are gone, an edited one may be the latest user message, which must stay.
             if opened.replayed is not None and seen.history.latest_user in opened.replayed.touched:
                 opened.know(NOTHING_KNOWN)
@@ -103,9 +93,9 @@ class ContextEditing:
                 context = edited
         return self.reports.corrected(opened, context)
 
-    async def decided(self, opened: Opened) -> Record | None:
+    def decided(self, opened: Opened) -> Asking[Record | None]:
         """Return this layer's edits in force for a history that another layer has opened."""
-        return (await self.binding.in_force(Opened(opened.context, opened.seen, opened.model))).record
+        return (yield from self.binding.in_force(Opened(opened.context, opened.seen, opened.model))).record
 
     def edit(self, policy: Policy, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
         """Return the context after a strategy's plan. Before that, the plans for earlier requests of the history that
@@ -206,47 +196,16 @@ class ContextEditing:
         if made is not None:
             opened.replayed = made.record
             if isinstance(seen.positions, range) and not opened.is_by_original:
-                keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.size_of)
+                keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.weighing.size_of)
         say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
             return after
         # With system messages in between, replay the record, so that insertions stand where later calls put them.
         return self._adopted(opened.replayed, context, opened)
 
-    async def send(self, inner: ChatClient, context: Context, opened: Opened) -> ChatStream:
-        """Send the edited request, and learn from the usage reported for it."""
-        request = context.to_send()
-        marked = None
-        if context.is_edited:
-            came = opened.context
-            marked = compacted(came.messages, context.messages, context.fewer_than(came))
-        if opened.is_ineffective:
-            marked = ineffective(marked)
-        if marked is not None:
-            with attached(marked):
-                stream = await inner.send(request)
-        else:
-            stream = await inner.send(request)
-        sent, bound = stream.sent, list[Bound]()
-
-        def answered(answer: ChatResponse) -> None:
-            said = next((message for message in answer.messages if message.role == "assistant"), None)
-            if said is not None:
-                entry = self.memory.past.entry(opened.seen, said)
-                self.reports.learn(opened, context, request, sent, entry, answer.usage)
-                bound.extend(self.binding.bind(opened, said, entry))
-
-        self.binding.reach(opened, context.scale)
-        stream.when_answered(answered)
-        if self.memory.shared is None or opened.replayed is None:
-            return stream
-        shared = ChatStream(ThenShared(stream, lambda: self.binding.share(bound, opened)), owns=stream)
-        shared.sent = sent
-        return shared
-
     def say_ineffective(self, strategy: str, context: Context, opened: Opened, why: str) -> None:
         """Warn that an edit does not help: once per conversation, and by one layer only for each request."""
-        if self.is_news("ineffective", opened) and not is_ineffective():
+        if self.is_news("ineffective", opened) and not opened.is_ineffective:
             opened.is_ineffective = True
             say_ineffective(self.telemetry, strategy, context, why)
 

@@ -42,6 +42,7 @@ class History:
         "_sums",
         "entries",
         "held_bytes",
+        "is_edited",
         "latest_assistant",
         "latest_user",
         "messages",
@@ -59,6 +60,8 @@ class History:
         self.messages: tuple[Message, ...] = ()
         self.pairs = Pairs()
         self.latest_user = self.latest_assistant = -1
+        self.is_edited = False
+        """True if it holds messages that a layer, or a graph with its own context manager, has edited."""
         self.moves = 0
         """Number of times in a row that it came with another beginning than before."""
         self.entries: list[object] = []
@@ -98,6 +101,8 @@ class History:
             message = messages[position]
             add(position, message)
             held_bytes += weight_of(message)
+            if message.original is not message:
+                self.is_edited = True
             role = message.role
             if role == "assistant":
                 self.latest_assistant = position

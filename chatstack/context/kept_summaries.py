@@ -16,6 +16,7 @@ from chatstack.context.context import Context
 from chatstack.context.digests import subject_digest
 from chatstack.context.folding import Cut
 from chatstack.context.history import Recognised
+from chatstack.context.opened import Opened
 from chatstack.context.records import Record
 from chatstack.values.messages import Message
 
@@ -48,15 +49,11 @@ class KeptSummaries:
         return await self.agreement.artifact(subject.name, subject.link, seen)
 
     async def last_cut(self, seen: Recognised, context: Context, model: str) -> Record | None:
-        """Return the last cut of this conversation, with its summary; ``context`` is as it came in."""
-        if context.request.conversation_id is None:
-            return None
+        """Return the last cut of this conversation, which has an id, with its summary; ``context`` is as it came in."""
         return (await self.agreement.recalled(self._place(model), seen, context, tuple)).record
 
     async def keep_cut(self, seen: Recognised, record: Record, context: Context, model: str) -> None:
-        """Keep a cut for this conversation, if it has an id, under the messages that it is about."""
-        if context.request.conversation_id is None:
-            return
+        """Keep a cut for this conversation, which has an id, under the messages that it is about."""
         covers = max(record.drop) + 1
         link, messages = seen.links[covers - 1], seen.history.messages[:covers]
         bound = Bound(self._place(model), seen.who, link, record, messages)
@@ -69,6 +66,56 @@ class KeptSummaries:
     async def keep(self, subject: Subject, summary: Message, seen: Recognised) -> Message:
         """Keep a summary; return the one in force, as another process may have kept one first."""
         return await self.agreement.keep_artifact(subject.name, subject.link, summary, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class FindSummary:
+    """The question whether there is a summary of exactly this subject."""
+
+    kept: KeptSummaries
+    subject: Subject
+    seen: Recognised
+
+    async def answer(self) -> Message | None:
+        return await self.kept.find(self.subject, self.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSummary:
+    """The wish to keep a summary; the answer is the one in force."""
+
+    kept: KeptSummaries
+    subject: Subject
+    summary: Message
+    seen: Recognised
+
+    async def answer(self) -> Message:
+        return await self.kept.keep(self.subject, self.summary, self.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class FindCut:
+    """The question for the last cut of a conversation with an id."""
+
+    kept: KeptSummaries
+    opened: Opened
+    model: str
+
+    async def answer(self) -> Record | None:
+        return await self.kept.last_cut(self.opened.seen, self.opened.context, self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCut:
+    """The wish to keep a cut for a conversation with an id."""
+
+    kept: KeptSummaries
+    opened: Opened
+    record: Record
+    model: str
+
+    async def answer(self) -> None:
+        await self.kept.keep_cut(self.opened.seen, self.record, self.opened.context, self.model)
 
 
 class Due(NamedTuple):

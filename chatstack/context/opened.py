@@ -1,4 +1,4 @@
-"""A request on its way through a context layer."""
+"""A request as one context layer gets it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from chatstack.context.conversations import LastAnswer, Reached, Wait
 from chatstack.context.digests import digest
 from chatstack.context.history import Recognised
 from chatstack.context.records import Record
+from chatstack.values.requests import ChatRequest
 
 
 class Opened(msgspec.Struct):
-    """A request, repaired and sized.
+    """A request as one context layer gets it, repaired and sized.
 
     ``limit`` is the size that it has to fit, 0 if there is none. ``replayed`` are the edits in force, if any; ``since``
     is up to how many messages of the history these are known to be complete; ``saved`` is the tokens that they save.
     ``is_pending``: an edit is due, and was not made; it is due on the next call, too.
     ``is_anchored``: its size is based on the provider's report for its beginning. ``is_by_original``: it came edited
-    by a layer outside, and ``seen`` is about the original messages. ``wait``: the last search that found no edit, if
+    by a layer outside, and ``seen`` is about the original messages. ``is_unstable``: its history keeps coming with
+    another beginning. ``wait``: the last search that found no edit, if
     there was no edit since. ``has_looked``: the strategy was asked to plan for this request.
-    ``is_ineffective``: a warning said that an edit does not help.
+    ``is_ineffective``: this layer, or one outside, has warned that an edit of this request does not help.
     ``last_answer``: the previous answer, if it is known. ``scale``: the scale of this very request when it came before.
     ``reached``: the progress of the strategy after it, and the hash that this is kept under.
     """
@@ -36,6 +38,7 @@ class Opened(msgspec.Struct):
     wait: Wait | None = None
     is_anchored: bool = False
     is_by_original: bool = False
+    is_unstable: bool = False
     has_looked: bool = False
     is_ineffective: bool = False
     last_answer: LastAnswer | None = None
@@ -49,8 +52,12 @@ class Opened(msgspec.Struct):
 
     @property
     def who(self) -> str | Recognised:
-        """The conversation for the memory: its id or, without one, its history or a digest of its messages."""
-        conversation_id = self.context.request.conversation_id
-        if conversation_id is not None:
-            return conversation_id
-        return self.seen if self.seen.length else b"".join(map(digest, self.context.messages)).hex()
+        """The conversation, for what the memory keeps of it."""
+        return who_of(self.context.request, self.seen)
+
+
+def who_of(request: ChatRequest, seen: Recognised) -> str | Recognised:
+    """Return the conversation for the memory: its id or, without one, its history or a digest of its messages."""
+    if request.conversation_id is not None:
+        return request.conversation_id
+    return seen if seen.length else b"".join(map(digest, request.messages)).hex()

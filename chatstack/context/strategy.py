@@ -5,26 +5,28 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import msgspec
 
-from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import short_repr
-from chatstack.client.protocol import ChatClient, LayerKind
+from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
+from chatstack.context.asking import Asking, AskWindow, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.memory import ContextMemory
+from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy
+from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_window_unknown
+from chatstack.context.services import unless_given
 from chatstack.errors import WiringError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
 from chatstack.tokens.windows import Windows, is_asked_for
-from chatstack.values.requests import ChatRequest
 
 
 class Strategy(ABC):
@@ -92,23 +94,24 @@ class AppliesStrategy(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StrategyApplier(ChatFronts):
+class StrategyApplier(ContextLayer):
     """Applies one strategy to every request: repaired first, earlier decisions replayed, its plan verified.
 
     Goes inside the tool loop, outside the guard. ``.use(strategy)`` makes it.
     """
 
-    inner: ChatClient
     _: KW_ONLY
     strategy: Strategy
     counter: TokenCounter | None = None
-    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
-    calibration: Calibration = field(default_factory=Calibration, repr=False)
-    windows: Windows = field(default_factory=Windows, repr=False)
-    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
+    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
+    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
+    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
-    kind: ClassVar[LayerKind] = "context"
+    @property
+    def editing(self) -> ContextEditing:
+        return self._editing
 
     @property
     def needs_window(self) -> bool:
@@ -136,26 +139,25 @@ class StrategyApplier(ChatFronts):
         )
         object.__setattr__(self, "_editing", editing)
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        if self._editing.opening.stands_aside(request):
-            return await self.inner.send(request)
-        await self._editing.counter.prepare()
-        opened = self._editing.opening.open(request)
-        window = await self.windows.of(self.inner, request.options.model) if self.strategy.needs_window else None
+    def passed(self, arrived: Arrived) -> Asking[ChatStream]:
+        editing, strategy, window = self._editing, self.strategy, None
+        opened = arrived.opened(editing)
+        if strategy.needs_window:
+            window = yield from ask(AskWindow(self.windows, self.inner, opened.context.request.options.model))
         if window is not None:
-            opened.limit, opened.context = window, opened.context.against_window(window)
-        context = await self._editing.replay(opened)
-        if self.strategy.needs_window and window is None and self._editing.is_news("window", opened):
-            name = type(self.strategy).__name__
+            opened.context = opened.context.against_window(window)
+        context = yield from editing.replay(opened, limit=window or 0)
+        if strategy.needs_window and window is None and editing.is_news("window", opened):
+            name = type(strategy).__name__
             say_window_unknown(self.telemetry, name, "it edits nothing for want of it")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
-        context = self._editing.edit(Policy(self._plan, self.strategy.is_due), context, opened)
-        excess = self.strategy.excess(context)
+        context = editing.edit(Policy(self._plan, strategy.is_due), context, opened)
+        excess = strategy.excess(context)
         if excess:
             why = f"{self._worded(excess, 'too much is left')}, and nothing more may go"
-            self._editing.say_ineffective(self.strategy.name, context, opened, why)
-        return await self._editing.send(self.inner, context, opened)
+            editing.say_ineffective(strategy.name, context, opened, why)
+        return (yield from arrived.onward(editing, context, opened))
 
     def _plan(self, context: Context) -> Plan | None:
         """Return the strategy's plan, under its own name, with a reason that may be shown."""

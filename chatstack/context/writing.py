@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from chatstack.client.protocol import ChatClient
@@ -48,13 +48,6 @@ class NotWrittenError(Exception):
         self.is_outage = is_outage
 
 
-@dataclass(slots=True)
-class Spent:
-    """The usage of summaries so far, also of failed ones."""
-
-    usage: Usage = field(default_factory=Usage)
-
-
 @dataclass(frozen=True, slots=True)
 class SummaryWriter:
     """Has a client write summaries of at most ``max_tokens``; each of its calls may take ``timeout_seconds``.
@@ -70,101 +63,118 @@ class SummaryWriter:
     windows: Windows
     counter: TokenCounter
 
-    async def write(
+    def writing(
+        self, previous: str, entries: Iterable[Entry], *, model: str | None, conversation_id: str | None
+    ) -> Writing:
+        """Return a new summary of the previous summary and these entries, still to be written."""
+        return Writing(self, previous, entries, model, conversation_id)
+
+
+class Writing:
+    """A summary that is being written. ``usage`` is what was spent on it so far, whatever becomes of it."""
+
+    def __init__(
         self,
+        writer: SummaryWriter,
         previous: str,
         entries: Iterable[Entry],
-        *,
         model: str | None,
         conversation_id: str | None,
-        spent: Spent | None = None,
-    ) -> Written:
-        """Write a summary of the previous summary and these entries; its usage is added to ``spent``.
+    ) -> None:
+        self._writer = writer
+        self._previous = previous
+        self._entries = entries
+        self._model = model
+        self._conversation_id = conversation_id
+        self.usage = Usage()
 
-        Raises ``NotWrittenError``.
-        """
-        spent = spent or Spent()
-        waiting = deque(Entry(who, without_lone_surrogates(text)) for who, text in entries)
-        window, text, wrote, refusals = await self.windows.of(self.client, model), previous, "", 0
+    async def answer(self) -> Written:
+        """Write it. Raises ``NotWrittenError``."""
+        writer, model = self._writer, self._model
+        waiting = deque(Entry(who, without_lone_surrogates(text)) for who, text in self._entries)
+        window, text, wrote, refusals = await writer.windows.of(writer.client, model), self._previous, "", 0
         limit: int | None = None
         told: int | None = None
         while True:
-            piece, rest = self._piece(waiting, self._room(window, limit, text, spent))
+            piece, rest = self._piece(waiting, self._room(window, limit, text))
             request = summary_request(
-                self.prompt, piece, text, max_tokens=self.max_tokens, model=model, conversation_id=conversation_id
+                writer.prompt,
+                piece,
+                text,
+                max_tokens=writer.max_tokens,
+                model=model,
+                conversation_id=self._conversation_id,
             )
             try:
-                text, wrote = await self._written(request, spent)
+                text, wrote = await self._written(request)
             except ContextOverflowError as refusal:
                 refusals, told = refusals + 1, refusal.limit
                 smaller = self._smaller(piece, refusal)
                 if refusals > _REFUSALS or (limit is not None and smaller >= limit):
-                    raise NotWrittenError("the summary client takes no request", "overflow", spent.usage) from refusal
+                    raise NotWrittenError("the summary client takes no request", "overflow", self.usage) from refusal
                 waiting, limit = piece + rest, smaller
-                if told is not None and told >= _LEAST_ROOM + 3 * self.max_tokens:  # less is no plausible window
+                if told is not None and told >= _LEAST_ROOM + 3 * writer.max_tokens:  # less is no plausible window
                     window = told if window is None else min(window, told)
                 continue
             if told is not None:  # the limit in a refusal has proved true
-                self.windows.learn(self.client, model, told)
+                writer.windows.learn(writer.client, model, told)
                 told = None
             waiting = rest
             if not waiting:
-                return Written(text, spent.usage, wrote)
+                return Written(text, self.usage, wrote)
 
-    async def _written(self, request: ChatRequest, spent: Spent) -> tuple[str, str]:
+    async def _written(self, request: ChatRequest) -> tuple[str, str]:
         """Make one call, with a stream of its own; return the summary's text, and the model that wrote it."""
-        limit = asyncio.timeout(self.timeout_seconds)
+        limit = asyncio.timeout(self._writer.timeout_seconds)
         try:
             async with limit:
                 answer = await self._answer(request)
-            spent.usage += answer.usage
+            self.usage += answer.usage
             return summary_in(answer), answer.model
         except (ContextOverflowError, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, ContextOverflowError) or task is None or task.cancelling():
                 raise
-            raise NotWrittenError(
-                "the client cancelled itself", "CancelledError", spent.usage, is_outage=True
-            ) from None
+            raise NotWrittenError("the client cancelled itself", "CancelledError", self.usage, is_outage=True) from None
         except SummaryError as error:
-            raise NotWrittenError(error.reason, error.kind, spent.usage) from error
+            raise NotWrittenError(error.reason, error.kind, self.usage) from error
         except Exception as error:
             if limit.expired() and isinstance(error, TimeoutError):
-                told = f"no answer in {self.timeout_seconds:g} seconds"
-                raise NotWrittenError(told, "timeout", spent.usage, is_outage=True) from error
+                told = f"no answer in {self._writer.timeout_seconds:g} seconds"
+                raise NotWrittenError(told, "timeout", self.usage, is_outage=True) from error
             kind = type(error).__name__
             is_outage = not isinstance(error, RequestRefusedError)
-            raise NotWrittenError(f"the call failed with {kind}", kind, spent.usage, is_outage=is_outage) from error
+            raise NotWrittenError(f"the call failed with {kind}", kind, self.usage, is_outage=is_outage) from error
 
     async def _answer(self, request: ChatRequest) -> ChatResponse:
-        stream = await self.client.send(request)
+        stream = await self._writer.client.send(request)
         try:
             return await stream.response()
         finally:
             # The answer is complete, or has failed: an error while closing the stream changes neither.
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(min(self.timeout_seconds, _CLOSING_SECONDS)):
+                async with asyncio.timeout(min(self._writer.timeout_seconds, _CLOSING_SECONDS)):
                     await stream.aclose()
 
-    def _room(self, window: int | None, limit: int | None, previous: str, spent: Spent) -> int | None:
+    def _room(self, window: int | None, limit: int | None, previous: str) -> int | None:
         """Return the room for entries in one request, in tokens, beside instructions, the summary so far and the
         answer; None if there is no known limit."""
         if window is None:
             return limit
-        instructions = instructions_for(self.prompt, "0" * 16, self.max_tokens)
-        fixed = self.counter.count_options(ChatOptions(instructions=instructions))
-        taken = whole_count(self.counter, "count_options", fixed) + self.max_tokens
-        taken += max(self.max_tokens, self._size(Entry("summary so far", previous)))
+        instructions = instructions_for(self._writer.prompt, "0" * 16, self._writer.max_tokens)
+        fixed = self._writer.counter.count_options(ChatOptions(instructions=instructions))
+        taken = whole_count(self._writer.counter, "count_options", fixed) + self._writer.max_tokens
+        taken += max(self._writer.max_tokens, self._size(Entry("summary so far", previous)))
         room = int((window - taken) * _SURE)
         if room < _LEAST_ROOM:
-            told = f"its window of {window:,} tokens is too small for summaries of {self.max_tokens:,}"
-            raise NotWrittenError(told, "window", spent.usage)
+            told = f"its window of {window:,} tokens is too small for summaries of {self._writer.max_tokens:,}"
+            raise NotWrittenError(told, "window", self.usage)
         return room if limit is None else min(room, limit)
 
     def _smaller(self, piece: deque[Entry], refusal: ContextOverflowError) -> int:
         """Return the room for the next try: half of what was refused, or less if the refusal gives a lower limit."""
         tried = sum(map(self._size, piece))
-        told = refusal.limit - 2 * self.max_tokens if refusal.limit is not None else tried
+        told = refusal.limit - 2 * self._writer.max_tokens if refusal.limit is not None else tried
         return max(_LEAST_ROOM, min(tried // 2, int(told * _SURE)))
 
     def _piece(self, waiting: deque[Entry], room: int | None) -> tuple[deque[Entry], deque[Entry]]:
@@ -199,8 +209,8 @@ class SummaryWriter:
 
     def _size(self, entry: Entry) -> int:
         overhead = len(entry.who) // _CHARS_PER_TOKEN + _DELIMITER_TOKENS
-        size = self.counter.count_message(Message.user(entry.text))
-        return whole_count(self.counter, "count_message", size) + overhead
+        size = self._writer.counter.count_message(Message.user(entry.text))
+        return whole_count(self._writer.counter, "count_message", size) + overhead
 
 
 _GOES_ON = ", continued"

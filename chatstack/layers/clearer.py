@@ -10,11 +10,11 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import NonNegativeInt, OneOf, PositiveInt, Share, ShareOrZero, check_options
-from chatstack.client.protocol import ChatClient, CountsTokens, LayerKind, chain
+from chatstack.client.protocol import ChatClient, CountsTokens, chain
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
+from chatstack.context.asking import Asking, AskWindow, ask
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
@@ -22,8 +22,11 @@ from chatstack.context.handles import PLACEHOLDER
 from chatstack.context.left_out import without_left_out
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
+from chatstack.context.passage import Arrived
 from chatstack.context.reconstructing import Policy
+from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_estimated, say_window_unknown
+from chatstack.context.services import unless_given
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
@@ -41,7 +44,7 @@ ToolNames: TypeAlias = Annotated[Sequence[str], Meta(description="a list of tool
 
 @wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
-class ToolResultClearer(ChatFronts):
+class ToolResultClearer(ContextLayer):
     """Clears old tool results in batches, the same ones again on every later call, so that prompt caches hold.
 
     Goes inside the tool loop, outside the summarizer and the guard. ``trigger`` says when: exactly one of
@@ -58,7 +61,6 @@ class ToolResultClearer(ChatFronts):
     Source: Xpert's context editing.
     """
 
-    inner: ChatClient
     _: KW_ONLY
     trigger: Trigger = field(default_factory=lambda: {"tokens": 100_000})
     keep: Keep = field(default_factory=lambda: {"messages": 3})
@@ -69,14 +71,13 @@ class ToolResultClearer(ChatFronts):
     clear_at_least: NonNegativeInt | Literal["pays"] = 0
     max_context_tokens: PositiveInt | Literal["auto"] = "auto"
     counter: TokenCounter | None = None
-    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
-    calibration: Calibration = field(default_factory=Calibration, repr=False)
-    windows: Windows = field(default_factory=Windows, repr=False)
-    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
+    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
+    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
+    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
     _strategy: ClearToolResults = field(init=False, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
-    kind: ClassVar[LayerKind] = "context"
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -121,56 +122,48 @@ class ToolResultClearer(ChatFronts):
     def _by_shares(self) -> bool:
         return "fraction" in self.trigger or "fraction" in self.keep
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        editing = self._editing
-        if editing.opening.stands_aside(request):
-            return await self.inner.send(request)
-        await editing.counter.prepare()
-        opened = editing.opening.open(request)
-        window = await self._window(request, opened)
-        context = await editing.replay(opened)
+    @property
+    def editing(self) -> ContextEditing:
+        return self._editing
+
+    def passed(self, arrived: Arrived) -> Asking[ChatStream]:
+        editing, strategy = self._editing, self._strategy
+        opened = arrived.opened(editing)
+        window = yield from self._window(opened)
+        context = yield from editing.replay(opened, limit=window or 0 if self._by_shares else 0)
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
         whole = context
-        if self._strategy.is_due(context):
-            context = await without_left_out(self.inner, context, opened)
+        if strategy.is_due(context):
+            context = without_left_out(context, opened, (yield from arrived.folded_behind(opened)))
         if self.token_count_method == "model" and not opened.is_anchored:
-            context = await self._counted(context, whole, opened)
-        if self._strategy.is_due(context):
-            context = await self._cleared(context, opened)
-        return await editing.send(self.inner, context, opened)
+            context = yield from self._counted(context, whole, opened)
+        if strategy.is_due(context):
+            context = self._cleared(context, opened)
+        return (yield from arrived.onward(editing, context, opened))
 
-    async def _window(self, request: ChatRequest, opened: Opened) -> int | None:
-        """The window, where anything depends on it."""
+    def _window(self, opened: Opened) -> Asking[int | None]:
+        """Return the window, where anything depends on it."""
         if self.max_context_tokens != "auto":
             return self.max_context_tokens
         needed = self._by_shares
-        if not needed and self.clear_at_least != "pays" and not opened.seen.is_unstable:
+        if not needed and self.clear_at_least != "pays" and not opened.is_unstable:
             return None
-        window = await self.windows.of(self.inner, request.options.model)
+        window = yield from ask(AskWindow(self.windows, self.inner, opened.context.request.options.model))
         if window is not None:
             opened.context = opened.context.against_window(window)
-        if needed:
-            opened.limit = window or 0
-            if window is None and self._editing.is_news("window", opened):
-                say_window_unknown(self.telemetry, "ToolResultClearer", "nothing is cleared by fractions of it")
+        if needed and window is None and self._editing.is_news("window", opened):
+            say_window_unknown(self.telemetry, "ToolResultClearer", "nothing is cleared by fractions of it")
         return window
 
-    async def _counted(self, context: Context, whole: Context, opened: Opened) -> Context:
-        """The context with its size as the provider counts it, if an estimate comes near the trigger."""
+    def _counted(self, context: Context, whole: Context, opened: Opened) -> Asking[Context]:
+        """Return the context with its size as the provider counts it, if an estimate comes near the trigger."""
         near = msgspec.structs.replace(context, scale=context.scale * _NEAR)
         if self._strategy.trigger[0] == "messages" or not self._strategy.is_due(near) or not context.input_tokens:
             return context
         if self._editing.was_said("count", opened):
             return context  # it was asked, and did not tell
-        counted: int | None = None
-        teller = next((each for each in chain(self.inner) if isinstance(each, CountsTokens)), None)
-        if teller is not None:
-            try:
-                async with asyncio.timeout(_COUNT_SECONDS):
-                    counted = await teller.count_tokens(whole.to_send())
-            except Exception:  # noqa: BLE001 - the call itself will meet the same trouble, and say so
-                counted = None
+        counted = yield from ask(AskCount(self.inner, whole.to_send()))
         if counted is None or counted <= 0:
             if self._editing.is_news("count", opened):
                 say_estimated(self.telemetry, "clear_tool_results")
@@ -178,7 +171,7 @@ class ToolResultClearer(ChatFronts):
         self.calibration.learn(opened.model, self._editing.counter, whole.input_tokens, counted)
         return msgspec.structs.replace(context, scale=counted / whole.input_tokens)
 
-    async def _cleared(self, context: Context, opened: Opened) -> Context:
+    def _cleared(self, context: Context, opened: Opened) -> Context:
         strategy = self._strategy
         after = self._editing.edit(Policy(strategy.plan, strategy.is_due, self._waits_on), context, opened)
         if not opened.has_looked or strategy.trigger[0] == "messages" or not strategy.is_due(after):
@@ -194,6 +187,24 @@ class ToolResultClearer(ChatFronts):
         if strategy.is_forced(context) or (strategy.clear_at_least == "pays" and context.is_cold):
             return None
         return (context.tokens,)
+
+
+@dataclass(frozen=True, slots=True)
+class AskCount:
+    """The question how many tokens a request has as the provider counts it; None if nobody can tell."""
+
+    client: ChatClient
+    request: ChatRequest
+
+    async def answer(self) -> int | None:
+        teller = next((each for each in chain(self.client) if isinstance(each, CountsTokens)), None)
+        if teller is None:
+            return None
+        try:
+            async with asyncio.timeout(_COUNT_SECONDS):
+                return await teller.count_tokens(self.request)
+        except Exception:  # noqa: BLE001 - the call itself will meet the same trouble, and say so
+            return None
 
 
 _COUNT_SECONDS = 5.0

@@ -9,28 +9,29 @@ import msgspec
 from msgspec import Meta
 
 from chatstack import semconv
-from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import PositiveInt, Share, check_options
-from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
+from chatstack.client.protocol import chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
+from chatstack.context.asking import Asking, AskWindow, LoadTables, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
+from chatstack.context.passage import Arrived
 from chatstack.context.pruning import OldestFirst
 from chatstack.context.reconstructing import Policy
+from chatstack.context.run import ContextLayer
 from chatstack.context.saying import fits_at, say_window_unknown, share_of
+from chatstack.context.services import unless_given
 from chatstack.errors import ContextOverflowError, FallbackError
 from chatstack.layers.refusals import input_in, is_size, limit_in, overflow_in, taken_before, tells_nothing
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Value
 from chatstack.tokens.calibration import Calibration, is_plausible
 from chatstack.tokens.counter import TokenCounter, char_counter
-from chatstack.tokens.published import tables_loaded
 from chatstack.tokens.windows import UNTOLD_SHARE, Windows, is_asked_for
-from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse
 
 CharsPerToken: TypeAlias = Annotated[float, Meta(ge=0.1, le=100)]
@@ -41,7 +42,7 @@ _RETRIES = 3
 
 @wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
-class ContextWindowGuard(ChatFronts):
+class ContextWindowGuard(ContextLayer):
     """Warns when a request comes near the model's window, and, if told to, prunes what does not fit.
 
     Goes innermost, where it weighs what is really sent: instructions, every part of every message, tool schemas and
@@ -62,7 +63,6 @@ class ContextWindowGuard(ChatFronts):
     Source: Needlr's context window guard.
     """
 
-    inner: ChatClient
     _: KW_ONLY
     max_context_tokens: PositiveInt | Literal["auto"]
     warning_threshold: Share = 0.8
@@ -72,13 +72,12 @@ class ContextWindowGuard(ChatFronts):
     counter: TokenCounter | None = None
     strict: bool = False
     every_call: bool = False
-    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
-    calibration: Calibration = field(default_factory=Calibration, repr=False)
-    windows: Windows = field(default_factory=Windows, repr=False)
-    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
+    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
+    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
+    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
-    kind: ClassVar[LayerKind] = "context"
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -104,34 +103,35 @@ class ContextWindowGuard(ChatFronts):
         """True where an edit may have to wait: for a store, or for the provider to tell its window."""
         return self.memory.shared is not None or (self.max_context_tokens == "auto" and is_asked_for(self.inner))
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        if self._editing.opening.stands_aside(request):
-            return await self.inner.send(request)
-        await self._editing.counter.prepare()
-        opened = self._editing.opening.open(request)
-        limit = await self._limit(opened)
+    @property
+    def editing(self) -> ContextEditing:
+        return self._editing
+
+    def passed(self, arrived: Arrived) -> Asking[ChatStream]:
+        opened = arrived.opened(self._editing)
+        limit = yield from self._limit(opened)
         if limit is None:
             self._say_unknown(opened)
-            context = await self._editing.replay(opened)
+            context = yield from self._editing.replay(opened)
         else:
-            context = await self._fitted(request, opened, limit)
+            context = yield from self._fitted(opened, limit)
         try:
-            return await self._editing.send(self.inner, context, opened)
+            return (yield from arrived.onward(self._editing, context, opened))
         except (ContextOverflowError, FallbackError) as error:
             refusal = overflow_in(error)
             if refusal is None:
                 raise
-            return await self._recovered(refusal, context, opened)
+            return (yield from self._recovered(refusal, context, opened, arrived))
 
     def _lines(self, limit: int) -> str:
         """Return the key of its warning levels: with another threshold or limit, other lines are crossed."""
         return f"{self._editing.owner}:{limit}:{self.warning_threshold:g}"
 
-    async def _limit(self, opened: Opened) -> int | None:
+    def _limit(self, opened: Opened) -> Asking[int | None]:
         """Return the limit that was asked for, or the model's window; never more than a refusal has told."""
         model = opened.context.request.options.model
         if self.max_context_tokens == "auto":
-            window = await self.windows.of(self.inner, model)
+            window = yield from ask(AskWindow(self.windows, self.inner, model))
         else:
             window = self.windows.learnt(self.inner, model)
         return self._tighter(opened, window)
@@ -147,17 +147,17 @@ class ContextWindowGuard(ChatFronts):
         opened.context = whole
         return window
 
-    async def _fitted(self, request: ChatRequest, opened: Opened, limit: int) -> Context:
-        """The context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
-        if self.prune_on_overflow:
-            opened.limit = limit
-        context = await self._editing.replay(opened)
+    def _fitted(self, opened: Opened, limit: int) -> Asking[Context]:
+        """Return the context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
+        context = yield from self._editing.replay(opened, limit=limit if self.prune_on_overflow else 0)
         expected = context.as_expected()
         self.telemetry.weighed(expected.tokens, limit)
         context = context if self.prune_on_overflow or self.strict else expected  # or nothing is decided here
         size = max(context.tokens, min(expected.tokens, limit))
         reached = level_of(size, limit, self.warning_threshold)
-        was_near = request.conversation_id is not None or context.is_edited or opened.seen.conversation.levels
+        was_near = (
+            opened.context.request.conversation_id is not None or context.is_edited or opened.seen.conversation.levels
+        )
         if reached is Level.FINE and not was_near:  # as far as that is known, so there is nothing to take back
             return context
         lines = self._lines(limit)
@@ -165,14 +165,14 @@ class ContextWindowGuard(ChatFronts):
         level = max(reached, held_level(last, size, limit, self.warning_threshold))
         news = level > last or (self.every_call and reached is not Level.FINE)
         if context.tokens > limit:
-            context, level = await self._over(opened, context, limit, last, news)
+            context, level = self._over(opened, context, limit, last, news)
         elif news:
             self._say_near(max(context, expected, key=lambda each: each.tokens), limit)
         if level != last:
             self.memory.set_level(lines, opened.who, level)
         return context
 
-    async def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
+    def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
         """Above the limit: say so, prune if that is wanted, and say what cannot be helped."""
         action = "prune" if self.prune_on_overflow else "reject" if self.strict else "warn"
         before = context
@@ -181,9 +181,9 @@ class ContextWindowGuard(ChatFronts):
             error = "ContextOverflowError" if action == "reject" else ""
             message = f"{self._outcome(context, limit)} at {share_of(context, limit)}"
             with self.telemetry.warning("context_window_exceeded", message, numbers, error=error):
-                context = await self._pruned(opened, context, limit)
+                context = self._pruned(opened, context, limit)
         else:
-            context = await self._pruned(opened, context, limit)
+            context = self._pruned(opened, context, limit)
         if context.tokens <= limit:
             return context, held_level(Level.EXCEEDED, context.tokens, limit, self.warning_threshold)
         level = Level.IRREDUCIBLE if self.prune_on_overflow else Level.EXCEEDED
@@ -204,7 +204,7 @@ class ContextWindowGuard(ChatFronts):
             f"largest: {largest(context)}",
         )
 
-    async def _pruned(self, opened: Opened, context: Context, limit: int) -> Context:
+    def _pruned(self, opened: Opened, context: Context, limit: int) -> Context:
         if not self.prune_on_overflow:
             return context
         pruner = self._pruner(limit)
@@ -220,12 +220,14 @@ class ContextWindowGuard(ChatFronts):
             return "pruned"
         return "refused" if self.strict else "cannot fit" if self.prune_on_overflow else "sent as it is"
 
-    async def _recovered(self, refusal: ContextOverflowError, context: Context, opened: Opened) -> ChatStream:
+    def _recovered(
+        self, refusal: ContextOverflowError, context: Context, opened: Opened, arrived: Arrived
+    ) -> Asking[ChatStream]:
         """Learn from a refusal; a pruning guard then sends less, and less again, as long as there is anything to
         leave out. Nothing has reached the caller yet: ``send`` is primed."""
         told: int | None = None
         if tells_nothing(refusal):
-            await tables_loaded()  # a published window may contradict what is learnt
+            yield from ask(LoadTables())  # a published window may contradict what is learnt
         context = self._against_window(refusal.limit, context, opened)
         for _ in range(_RETRIES):
             said = limit_in(refusal, context)
@@ -246,7 +248,7 @@ class ContextWindowGuard(ChatFronts):
             if context.input_tokens >= before.input_tokens:
                 self._say_irreducible(context, limit)
                 break
-            answer = [await self._tried(context, opened)]
+            answer = [(yield from self._tried(context, opened, arrived))]
             if isinstance(answer[0], ContextOverflowError):
                 refusal = answer[0]
                 continue
@@ -257,11 +259,11 @@ class ContextWindowGuard(ChatFronts):
             return cast("ChatStream", answer.pop())  # so that a refusal which keeps this frame does not keep the stream
         raise refusal
 
-    async def _tried(self, context: Context, opened: Opened) -> ChatStream | ContextOverflowError:
+    def _tried(self, context: Context, opened: Opened, arrived: Arrived) -> Asking[ChatStream | ContextOverflowError]:
         """The answer or the refusal. Caught in here: a refusal holds on to the frames that it went through, and must
         not keep a later answer alive with them that the caller has dropped."""
         try:
-            return await self._editing.send(self.inner, context, opened)
+            return (yield from arrived.onward(self._editing, context, opened))
         except (ContextOverflowError, FallbackError) as error:
             refusal = overflow_in(error)
             if refusal is None:

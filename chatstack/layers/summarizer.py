@@ -8,32 +8,43 @@ from typing import ClassVar
 from opentelemetry.trace import Span
 
 from chatstack import semconv
-from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
-from chatstack.client.protocol import ChatClient, LayerKind, provider_info
+from chatstack.client.protocol import provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
 from chatstack.context.agreement import Agreement
-from chatstack.context.attempts import Leave, SummaryAttempts
+from chatstack.context.asking import Asking, ask
+from chatstack.context.attempts import Leave, SummaryAttempts, WaitForTurn
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.folding import Cut, OldestIntoSummary, cut_in
-from chatstack.context.kept_summaries import Due, KeptSummaries, Subject, goes_further
+from chatstack.context.kept_summaries import (
+    Due,
+    FindCut,
+    FindSummary,
+    KeepCut,
+    KeepSummary,
+    KeptSummaries,
+    Subject,
+    goes_further,
+)
 from chatstack.context.limits import Limits
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
+from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
 from chatstack.context.records import Record
+from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_shortened
+from chatstack.context.services import unless_given
 from chatstack.context.shortening import never_whole, new_handles
 from chatstack.context.sizes import sized
 from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt, summary_message, version_of
-from chatstack.context.writing import NotWrittenError, Spent, SummaryWriter, Written
+from chatstack.context.writing import NotWrittenError, SummaryWriter, Writing, Written
 from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
 from chatstack.telemetry.emission import Telemetry
-from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached, beside
 from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
@@ -45,7 +56,7 @@ from chatstack.values.responses import Usage
 
 @wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
-class Summarizer(ChatFronts):
+class Summarizer(ContextLayer):
     """Replaces the oldest part of a conversation by one summary when it grows over a limit, and folds that summary into
     the next one.
 
@@ -65,7 +76,6 @@ class Summarizer(ChatFronts):
     Source: VideoSDK's context window.
     """
 
-    inner: ChatClient
     _: KW_ONLY
     max_tokens: PositiveInt | None = None
     max_context_items: PositiveInt | None = None
@@ -76,17 +86,16 @@ class Summarizer(ChatFronts):
     summary_timeout_seconds: PositiveFloat = 60.0
     max_summary_tokens: PositiveInt | None = None
     counter: TokenCounter | None = None
-    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
-    calibration: Calibration = field(default_factory=Calibration, repr=False)
-    windows: Windows = field(default_factory=Windows, repr=False)
-    attempts: SummaryAttempts = field(default_factory=SummaryAttempts, repr=False)
-    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
+    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
+    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
+    attempts: SummaryAttempts = field(default_factory=unless_given(SummaryAttempts), repr=False)
+    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
     _strategy: OldestIntoSummary = field(init=False, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
     _writer: SummaryWriter = field(init=False, repr=False)
     _kept: KeptSummaries = field(init=False, repr=False)
 
-    kind: ClassVar[LayerKind] = "context"
     version: ClassVar[int] = 1
     needs_one_of: ClassVar[tuple[str, ...]] = ("max_tokens", "max_context_items")
 
@@ -115,35 +124,34 @@ class Summarizer(ChatFronts):
         )
         object.__setattr__(self, "_kept", KeptSummaries(Agreement(self.memory, self.telemetry), writes))
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        editing, spent = self._editing, Spent()
-        if editing.opening.stands_aside(request):
-            return await self.inner.send(request)
-        await editing.counter.prepare()
-        opened = editing.opening.open(request)
-        context = await editing.replay(opened)
+    @property
+    def editing(self) -> ContextEditing:
+        return self._editing
+
+    def passed(self, arrived: Arrived) -> Asking[ChatStream]:
+        editing = self._editing
+        opened = arrived.opened(editing)
+        context = yield from editing.replay(opened)
         if self._strategy.is_due(context) and not self._waits(context, opened):
             shaped = self._without_what_cannot_fit(opened)
             if shaped is not None:
-                came = opened.context.messages
-                less = sum(map(editing.size_of, came)) - sum(map(editing.size_of, shaped.messages))
-                # Recognised by its originals, as a request edited by a clearer further out.
-                with attached(compacted(came, shaped.messages, less)):
-                    return await self.send(shaped)
-        try:
-            if self._strategy.is_due(context):
-                context = await self._compressed(context, opened, spent)
-            stream = await editing.send(self.inner, context, opened)
-        except BaseException:
-            self.attempts.owe(editing.owner, opened, spent.usage, self.memory.clock)
-            raise
-        overhead = spent.usage + self.attempts.settle(editing.owner, opened)
-        if overhead == Usage():
-            return stream
+                size_of = editing.weighing.size_of
+                fewer = sum(map(size_of, opened.context.messages)) - sum(map(size_of, shaped.messages))
+                return (yield from self.passed(arrived.shaped(shaped, fewer)))
+        if self._strategy.is_due(context):
+            context = yield from self._compressed(context, opened)
+        overhead = self.attempts.settle(editing.owner, opened)
 
         def owe() -> None:
             self.attempts.owe(editing.owner, opened, overhead, self.memory.clock)
 
+        try:
+            stream = yield from arrived.onward(editing, context, opened)
+        except BaseException:
+            owe()
+            raise
+        if overhead == Usage():
+            return stream
         told = ChatStream(ToldFirst(stream, overhead, owe), owns=stream)
         told.sent = stream.sent
         return told
@@ -162,11 +170,10 @@ class Summarizer(ChatFronts):
             say_shortened(self.telemetry, plan, context)
         return context.after(plan).to_send()
 
-    async def left_out(self, opened: Opened) -> Record | None:
-        """Return the edits in force for this history, so that a layer further out need not count what was folded."""
-        return await self._editing.decided(opened) if opened.seen.length else None
+    def folded(self, opened: Opened) -> Asking[Record | None]:
+        return (yield from self._editing.decided(opened)) if opened.seen.length else None
 
-    async def _compressed(self, context: Context, opened: Opened, spent: Spent) -> Context:
+    def _compressed(self, context: Context, opened: Opened) -> Asking[Context]:
         """Return the context with a new summary, if one is worth its cost and can be written."""
         if context.is_unstable or not opened.seen.length:  # an edit that cannot be kept would be paid for on every call
             return context
@@ -174,20 +181,23 @@ class Summarizer(ChatFronts):
             opened.is_pending = True
             self._say_resting(context, opened)
             return context
-        context, due = await self._folded(context, opened)
+        context, due = yield from self._folded(context, opened)
         if due is None:
             return context
         opened.is_pending = True
-        async with self.attempts.alone(due.subject):
-            if await self._kept.find(due.subject, opened.seen) is not None:  # written while this call waited
-                again = await self._editing.replay(opened)
-                context, due = await self._folded(again, opened)
+        let_next_in = yield from ask(WaitForTurn(self.attempts, due.subject))
+        try:
+            if (yield from ask(FindSummary(self._kept, due.subject, opened.seen))) is not None:  # written meanwhile
+                again = yield from self._editing.replay(opened)
+                context, due = yield from self._folded(again, opened)
             if due is not None:
-                context = await self._summarized(context, due, opened, spent)
+                context = yield from self._summarized(context, due, opened)
             self._editing.binding.reach(opened, context.scale)
+        finally:
+            let_next_in()
         return context
 
-    async def _folded(self, context: Context, opened: Opened) -> tuple[Context, Due | None]:
+    def _folded(self, context: Context, opened: Opened) -> Asking[tuple[Context, Due | None]]:
         """Return the context with the summaries that exist, and what has to be summarized beside them, if anything.
 
         The cuts are computed from the first message whose edits are not known, so that each process, and each branch,
@@ -201,13 +211,13 @@ class Summarizer(ChatFronts):
         came = self._editing.as_it_came(context, opened)
         policy = Policy(self._expected, strategy.is_due, _sizes_of)
         past = self._editing.past_of(came, opened, policy)
-        last = await self._kept.last_cut(seen, opened.context, self._writes_as(opened))
+        last = yield from self._last_cut(opened)
         if last is not None and goes_further(last, opened.replayed, seen):
             opened.replayed, opened.since = last, max(last.reach, opened.since)
             context = self._editing.carried_out(last, came, opened)
             if not strategy.is_due(context):
                 return context, None
-        known, missing = await self._known(past, opened, opened.since, opened.replayed)
+        known, missing = yield from self._known(past, opened, opened.since, opened.replayed)
         if known is not None and known is not opened.replayed:
             why = "there is a summary of these messages"
             context = self._editing.adopt(known, came, opened, strategy=strategy.name, reason=why)
@@ -224,15 +234,15 @@ class Summarizer(ChatFronts):
         seen = opened.seen
         return opened.wait is not None and opened.wait.goes_on(seen.latest_user(seen.length), _sizes_of(context))
 
-    async def _known(
+    def _known(
         self, past: Reconstruction, opened: Opened, since: int, record: Record | None
-    ) -> tuple[Record | None, tuple[Record, Subject] | None]:
+    ) -> Asking[tuple[Record | None, tuple[Record, Subject] | None]]:
         """Return the last edits, of the requests of more than ``since`` messages, whose summaries exist, and the first
         edits after them that lack one, with its subject."""
         known, missing = record, None
         while (step := past.first(since, record)) is not None:
             subject = self._kept.subject(opened.seen, step.record, self._writes_as(opened))
-            summary = await self._kept.find(subject, opened.seen)
+            summary = yield from ask(FindSummary(self._kept, subject, opened.seen))
             if summary is None:
                 record, missing = step.record, (step.record, subject)
             else:
@@ -256,33 +266,40 @@ class Summarizer(ChatFronts):
         info = provider_info(self._writer.client)
         return opened.model if self.summary_client is None or info is None else info.model
 
-    async def _summarized(self, context: Context, due: Due, opened: Opened, spent: Spent) -> Context:
+    def _last_cut(self, opened: Opened) -> Asking[Record | None]:
+        """Return the last cut of this conversation, with its summary, if it has an id."""
+        if opened.context.request.conversation_id is None:
+            return None
+        return (yield from ask(FindCut(self._kept, opened, self._writes_as(opened))))
+
+    def _summarized(self, context: Context, due: Due, opened: Opened) -> Asking[Context]:
         leave = self.attempts.leave(self._writer.client, self._editing.owner, opened, self.memory.clock)
         if leave is None:
             self._say_resting(context, opened)
             return context
-        started = self.memory.clock()
+        request, started = context.request, self.memory.clock()
+        writing = self._writer.writing(
+            self._strategy.previous(context, due.cut),
+            self._strategy.entries(context, due.cut),
+            model=request.options.model if self.summary_client is None else None,
+            conversation_id=request.conversation_id,
+        )
         try:
             with self.telemetry.working(self._strategy.name) as span, attached(beside(span)):
-                return await self._attempt(context, due, opened, leave, span, spent)
+                return (yield from self._attempt(context, due, opened, leave, span, writing))
         except BaseException:
             leave.gave_up(self.memory.clock() - started)
             raise
+        finally:
+            self.attempts.owe(self._editing.owner, opened, writing.usage, self.memory.clock)
 
-    async def _attempt(
-        self, context: Context, due: Due, opened: Opened, leave: Leave, span: Span, spent: Spent
-    ) -> Context:
+    def _attempt(
+        self, context: Context, due: Due, opened: Opened, leave: Leave, span: Span, writing: Writing
+    ) -> Asking[Context]:
         """Try once to write a summary, and apply it; return the context unchanged if that fails."""
-        strategy, request, cut = self._strategy, context.request, due.cut
+        strategy, cut = self._strategy, due.cut
         try:
-            written = await self._writer.write(
-                strategy.previous(context, cut),
-                strategy.entries(context, cut),
-                model=request.options.model if self.summary_client is None else None,
-                conversation_id=request.conversation_id,
-                spent=spent,
-            )
-            summary = self._summary(written, context, cut)
+            summary = self._summary((yield from ask(writing)), context, cut)
             plan = strategy.plan(context, cut, summary)
             if context.after(plan).tokens >= context.tokens:
                 raise NotWrittenError("it is no smaller than what it stands for", "not_smaller", Usage())
@@ -292,17 +309,17 @@ class Summarizer(ChatFronts):
             told = f"{failure.reason}; it is tried again in {rest:g} seconds at the earliest"
             self._say_failed(told, failure.kind, context, span)
             return context
-        kept = await self._kept.keep(due.subject, summary, opened.seen)
+        kept = yield from ask(KeepSummary(self._kept, due.subject, summary, opened.seen))
         if kept is not summary:  # another process was quicker
             plan = strategy.plan(context, cut, kept)
         after = self._editing.apply(plan, context, opened, span=span)
         if after is context:  # the verifier did not let it pass, and has said so
             leave.failed(is_outage=False)
-        else:
-            leave.succeeded()
-            opened.is_pending = False
-            if opened.replayed is not None:
-                await self._kept.keep_cut(opened.seen, opened.replayed, opened.context, self._writes_as(opened))
+            return after
+        leave.succeeded()
+        opened.is_pending = False
+        if opened.replayed is not None and opened.context.request.conversation_id is not None:
+            yield from ask(KeepCut(self._kept, opened, opened.replayed, self._writes_as(opened)))
         return after
 
     def _summary(self, written: Written, context: Context, cut: Cut) -> Message:

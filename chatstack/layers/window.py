@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import Protocol, cast
 
 from chatstack import semconv
-from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import PositiveFloat, PositiveInt, Share
-from chatstack.client.protocol import ChatClient, LayerKind
+from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
+from chatstack.context.asking import Asking
 from chatstack.context.attempts import SummaryAttempts
 from chatstack.context.context import Context
 from chatstack.context.memory import ContextMemory
-from chatstack.context.opened import Opened
+from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
-from chatstack.context.records import Record
+from chatstack.context.run import ContextLayer
+from chatstack.context.services import unless_given
 from chatstack.context.strategy import Strategy, StrategyApplier
 from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt
 from chatstack.context.truncating import Truncate
@@ -103,31 +104,34 @@ class KeepsWindow(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowKeeper(ChatFronts):
+class WindowKeeper(ContextLayer):
     """Keeps every request within a ``ContextWindow``: the layer that ``.use(ContextWindow, ...)`` puts into a stack.
 
     Goes inside the tool loop, so that it sees each round. ``summary_client`` comes from the container, unless the
     window has its own.
     """
 
-    inner: ChatClient
     _: KW_ONLY
     strategy: ContextWindow
     summary_client: SummaryClient | None = None
     counter: TokenCounter | None = None
-    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
-    calibration: Calibration = field(default_factory=Calibration, repr=False)
-    windows: Windows = field(default_factory=Windows, repr=False)
-    attempts: SummaryAttempts = field(default_factory=SummaryAttempts, repr=False)
-    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
-    _compressing: ChatClient = field(init=False, repr=False)
-
-    kind: ClassVar[LayerKind] = "context"
+    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
+    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
+    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
+    attempts: SummaryAttempts = field(default_factory=unless_given(SummaryAttempts), repr=False)
+    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
+    _compressing: Summarizer | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_compressing", self._layers() if self.strategy.has_limits else self.inner)
+        object.__setattr__(self, "_compressing", self._layers() if self.strategy.has_limits else None)
 
-    def _layers(self) -> ChatClient:
+    @property
+    def parts(self) -> tuple[ContextLayer, ...]:
+        """Itself, which forbids further tool calls, and what keeps the limits: compression, then truncation."""
+        within = self._compressing
+        return (self,) if within is None else (self, within, *cast("ContextLayer", within.inner).parts)
+
+    def _layers(self) -> Summarizer:
         """Make the inner layers: compress, then truncate, so that truncated messages are still in the next summary."""
         window = self.strategy
         truncating = StrategyApplier(
@@ -157,17 +161,13 @@ class WindowKeeper(ChatFronts):
             telemetry=self.telemetry,
         )
 
-    async def left_out(self, opened: Opened) -> Record | None:
-        """Return the edits in force for this history, so that a layer further out need not count what was folded."""
-        return await self._compressing.left_out(opened) if isinstance(self._compressing, Summarizer) else None
-
     def tool_calls_left(self, messages: tuple[Message, ...]) -> int:
         """Return the number of tool calls still allowed; the tool loop answers further calls with an error."""
         most = self.strategy.max_tool_calls_per_turn
         return sys.maxsize if most is None else most - _calls_since_the_user_spoke(messages, most)[0]
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        return await self._compressing.send(self._without_more_calls(request))
+    def passed(self, arrived: Arrived) -> Asking[ChatStream]:
+        return arrived.as_is(self._without_more_calls(arrived.request))
 
     def _without_more_calls(self, request: ChatRequest) -> ChatRequest:
         """Return the request, with tools forbidden if the turn has used up its calls."""

@@ -484,16 +484,10 @@ def test_a_store_is_not_asked_twice_for_the_same_messages(tmp_path: Path) -> Non
     assert max(asked) <= 4
 
 
-class Folding(ScriptedClient):
-    """A client that has folded what stands behind the first two messages."""
-
-    async def left_out(self, opened: Opened) -> Record | None:
-        return Record(drop=(2, 3, 4, 5))
-
-
 def test_what_is_folded_further_in_is_not_looked_for_in_a_context_without_it() -> None:
     messages = talk(3)[1:]
     opened = Opened(context_of(messages), ContextMemory().recognise(messages), "m")
     shorter = opened.context.after(Plan(strategy="x", reason="a store said so", drop=(3, 4, 5, 6)))
-    assert asyncio.run(without_left_out(Folding(), shorter, opened)) is shorter
-    assert asyncio.run(without_left_out(Folding(), opened.context, opened)).tokens < opened.context.tokens
+    folded = Record(drop=(2, 3, 4, 5))
+    assert without_left_out(shorter, opened, folded) is shorter
+    assert without_left_out(opened.context, opened, folded).tokens < opened.context.tokens

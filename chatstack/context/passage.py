@@ -1,0 +1,195 @@
+"""The passage of one request through adjacent context layers: opened once, sent once, learnt from once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from opentelemetry import context as otel
+
+from chatstack.client.protocol import ChatClient
+from chatstack.client.stream import ChatStream
+from chatstack.context.asking import Asking, ask
+from chatstack.context.choices import Bound
+from chatstack.context.context import Context
+from chatstack.context.editing import ContextEditing
+from chatstack.context.memory import ContextMemory
+from chatstack.context.opened import Opened
+from chatstack.context.opening import Came, Weighing, recognised
+from chatstack.context.records import Record
+from chatstack.telemetry.shortening import compacted
+from chatstack.telemetry.turns import attached
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatResponse
+
+
+class Passing(Protocol):
+    """A context layer, as one of several adjacent ones."""
+
+    def passed(self, arrived: Arrived) -> Asking[ChatStream]:
+        """Decide what of the request is handed on, and hand it on: ``yield from arrived.onward(...)``."""
+        ...
+
+    def folded(self, opened: Opened) -> Asking[Record | None]:
+        """Return its edits in force for a history, if they fold the beginning of it for good, else None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A request to send; ``mark`` is the trace context that says what was left out of it, if anything was."""
+
+    inner: ChatClient
+    request: ChatRequest
+    mark: otel.Context | None
+
+    async def answer(self) -> ChatStream:
+        if self.mark is None:
+            return await self.inner.send(self.request)
+        with attached(self.mark):
+            return await self.inner.send(self.request)
+
+
+class Step(NamedTuple):
+    """A request as the layer at that place got it, and as it handed it on."""
+
+    place: int
+    editing: ContextEditing
+    opened: Opened
+    context: Context
+    request: ChatRequest
+
+
+class Arrived(NamedTuple):
+    """A request that arrives at one of the layers; ``fewer`` tokens than in the one that came to the first."""
+
+    passage: Passage
+    place: int
+    request: ChatRequest
+    fewer: int = 0
+
+    def opened(self, editing: ContextEditing) -> Opened:
+        """Open it for this layer."""
+        return self.passage.opened(editing, self)
+
+    def shaped(self, request: ChatRequest, fewer: int) -> Arrived:
+        """Return the same arrival with a smaller request, made anew on every call, in its place."""
+        return Arrived(self.passage, self.place, request, self.fewer + fewer)
+
+    def as_is(self, request: ChatRequest) -> Asking[ChatStream]:
+        """Hand on a request with the same messages."""
+        return self.passage.to(self._replace(place=self.place + 1, request=request))
+
+    def onward(self, editing: ContextEditing, context: Context, opened: Opened) -> Asking[ChatStream]:
+        """Hand it on as this context: to the next layer, or to the client behind the last one."""
+        request = context.to_send()
+        passage, here = self.passage, self.place
+        passage.is_ineffective |= opened.is_ineffective
+        passage.handed_on(Step(here, editing, opened, context, request))
+        fewer = self.fewer + context.fewer_than(opened.context) if context.is_edited else self.fewer
+        return (yield from passage.to(Arrived(passage, here + 1, request, fewer)))
+
+    def folded_behind(self, opened: Opened) -> Asking[Record | None]:
+        """Return what a layer behind this one has folded for good, by a summary; None if there is none."""
+        for layer in self.passage.layers[self.place + 1 :]:
+            record = yield from layer.folded(opened)
+            if record is not None:
+                return record
+        return None
+
+
+class Passage:
+    """One request on its way through adjacent context layers, the outermost first."""
+
+    __slots__ = ("_contexts", "_steps", "bound", "came", "inner", "is_ineffective", "layers", "memory")
+
+    def __init__(self, layers: Sequence[Passing], inner: ChatClient, memory: ContextMemory, came: Came) -> None:
+        self.layers = layers
+        self.inner = inner
+        self.memory = memory
+        self.came = came
+        self.is_ineffective = False
+        """True once a layer has warned that an edit does not help."""
+        self.bound: list[tuple[Step, Sequence[Bound]]] = []
+        """The choices that were bound to the answer."""
+        self._contexts: dict[TokenCounter, Context] = {}
+        self._steps: list[Step] = []
+
+    def core(self) -> Asking[ChatStream]:
+        """Pass the request from the first layer on."""
+        return self.to(Arrived(self, 0, self.came.request))
+
+    def to(self, arrived: Arrived) -> Asking[ChatStream]:
+        """Pass a request to its next layer, or send it."""
+        if arrived.place < len(self.layers):
+            return (yield from self.layers[arrived.place].passed(arrived))
+        came, request = self.came.request, arrived.request
+        is_edited = request.messages is not came.messages
+        mark = compacted(came.messages, request.messages, arrived.fewer) if is_edited else None
+        stream = yield from ask(Send(self.inner, request, mark))
+        steps, sent = tuple(self._steps), stream.sent
+        for step in steps:
+            step.editing.binding.reach(step.opened, step.context.scale)
+        stream.when_answered(lambda answer: self._answered(answer, steps, sent))
+        return stream
+
+    def handed_on(self, step: Step) -> None:
+        """Note what a layer hands on; what it handed on before, and was refused, counts no more."""
+        while self._steps and self._steps[-1].place >= step.place:
+            self._steps.pop()
+        self._steps.append(step)
+
+    @property
+    def has_edits(self) -> bool:
+        """True if any edits are in force."""
+        return any(step.opened.replayed is not None for step in self._steps)
+
+    def opened(self, editing: ContextEditing, arrived: Arrived) -> Opened:
+        """Open a request as it arrives at one of the layers."""
+        came, request = self.came, arrived.request
+        seen, last, by_original = came.seen, came.last, False
+        is_as_it_came = request.messages is came.request.messages
+        if is_as_it_came and not (editing.by_original and seen.history.is_edited):
+            context = self._as_it_came(editing.weighing, request)
+        else:
+            by_original = editing.by_original
+            if seen.history.is_edited or not (by_original and self._stands_in_place):
+                originals = tuple([each.original for each in request.messages])
+                seen, last = recognised(self.memory, request, originals if by_original else request.messages)
+            context = editing.weighing.weighed(request, seen, last, by_original=by_original)
+        return Opened(
+            context,
+            seen,
+            request.options.model or editing.model,
+            is_by_original=by_original,
+            is_unstable=came.is_unstable,
+            is_ineffective=self.is_ineffective,
+            last_answer=last,
+        )
+
+    @property
+    def _stands_in_place(self) -> bool:
+        """True if all edits up to here have replaced messages, so that positions are still those of the history."""
+        records = (step.opened.replayed for step in self._steps)
+        return all(record is None or not (record.drop or record.insert) for record in records)
+
+    def _as_it_came(self, weighing: Weighing, request: ChatRequest) -> Context:
+        """Return the context of a request with the messages that came, counted once for layers that count alike."""
+        known = self._contexts.get(weighing.counter)
+        if known is None or known.request is not request:
+            known = self._contexts[weighing.counter] = weighing.weighed(request, self.came.seen, self.came.last)
+        return known
+
+    def _answered(self, answer: ChatResponse, steps: Sequence[Step], sent: ChatRequest | None) -> None:
+        """Learn from an answer, and bind to it the choices that it was given under."""
+        said = next((message for message in answer.messages if message.role == "assistant"), None)
+        if said is None:
+            return
+        for step in steps:
+            entry = self.memory.past.entry(step.opened.seen, said)
+            step.editing.reports.learn(step.opened, step.context, step.request, sent, entry, answer.usage)
+            bound = step.editing.binding.bind(step.opened, said, entry)
+            if bound:
+                self.bound.append((step, bound))

@@ -1,0 +1,132 @@
+"""Runs: context layers that stand side by side are one layer at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ChatClient, LayerKind
+from chatstack.client.stream import ChatStream
+from chatstack.context.asking import Asking, answered
+from chatstack.context.binding import ThenShared
+from chatstack.context.conversations import Conversation
+from chatstack.context.editing import ContextEditing
+from chatstack.context.history import History, Recognised
+from chatstack.context.memory import ContextMemory
+from chatstack.context.opened import Opened
+from chatstack.context.opening import Came, Opening
+from chatstack.context.passage import Arrived, Passage
+from chatstack.context.records import Record
+from chatstack.context.services import in_common, was_given, with_services
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.requests import ChatRequest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextLayer(ChatFronts):
+    """A layer that edits what is sent. With the context layers right inside of it, it is one run: a request is opened
+    once, passed from one to the next, and sent once.
+
+    A subclass decides in ``passed``, which makes no I/O: what only I/O can answer, it asks.
+    """
+
+    inner: ChatClient
+    _run: ContextRun | None = field(init=False, repr=False, default=None)
+
+    kind: ClassVar[LayerKind] = "context"
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        run = self._run
+        if run is None:
+            run = ContextRun.of(self)
+            object.__setattr__(self, "_run", run)
+        return await run.send(request)
+
+    @property
+    def editing(self) -> ContextEditing | None:
+        """What it shares with all context layers; None if it edits only by its parts."""
+        return None
+
+    @property
+    def parts(self) -> tuple[ContextLayer, ...]:
+        """The layers that it is made of, the outermost first: mostly itself alone."""
+        return (self,)
+
+    def passed(self, arrived: Arrived) -> Asking[ChatStream]:
+        """Decide what of a request is handed on, and hand it on: ``yield from arrived.onward(...)``."""
+        raise NotImplementedError
+
+    def folded(self, opened: Opened) -> Asking[Record | None]:
+        """Return its edits in force for a history, if they fold the beginning of it for good, else None."""
+        return None
+        yield  # a generator, like those that ask
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRun:
+    """Adjacent context layers, the outermost first, and the client behind the last one. ``counters`` are those that
+    have to load something first."""
+
+    layers: Sequence[ContextLayer]
+    inner: ChatClient
+    memory: ContextMemory
+    opening: Opening | None
+    counters: Sequence[TokenCounter]
+
+    @classmethod
+    def of(cls, outermost: ContextLayer) -> ContextRun:
+        """Collect the run that begins with this layer. Layers with a memory of their own, or a ``send`` of their own,
+        begin another."""
+        parts, below = [*outermost.parts], outermost.inner
+        while isinstance(below, ContextLayer) and type(below).send is ContextLayer.send:
+            if len({id(each) for each in _memories((*parts, *below.parts)) if was_given(each)}) > 1:
+                break
+            parts += below.parts
+            below = below.inner
+        services = in_common(parts)
+        layers = [with_services(each, services) for each in parts]
+        editings = [each.editing for each in layers if each.editing is not None]
+        counters = {each.counter for each in editings if type(each.counter).prepare is not TokenCounter.prepare}
+        memory = services["memory"]
+        assert isinstance(memory, ContextMemory)
+        opening = None
+        if editings:
+            first = editings[0]
+            opening = Opening(memory, first.telemetry, first.weighing, first.owner)
+        return cls(layers, below, memory, opening, tuple(counters))
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        """Answer a request: pass it through all layers, and send what is left of it."""
+        opening = self.opening
+        if opening is not None and opening.stands_aside(request):
+            return await self.inner.send(request)
+        for counter in self.counters:
+            await counter.prepare()
+        passage = self.passage(request)
+        stream = await answered(passage.core())
+        if self.memory.shared is None or not passage.has_edits:
+            return stream
+        shared = ChatStream(ThenShared(stream, partial(_share, passage)), owns=stream)
+        shared.sent = stream.sent
+        return shared
+
+    def passage(self, request: ChatRequest) -> Passage:
+        """Open a request."""
+        came = _unopened(request) if self.opening is None else self.opening.open(request)
+        return Passage(self.layers, self.inner, self.memory, came)
+
+
+def _unopened(request: ChatRequest) -> Came:
+    return Came(request, Recognised(History(), Conversation(), 0, (), False), None, False)
+
+
+def _memories(layers: Sequence[ContextLayer]) -> list[ContextMemory]:
+    return [memory for each in layers if isinstance(memory := getattr(each, "memory", None), ContextMemory)]
+
+
+async def _share(passage: Passage) -> None:
+    for step, bound in passage.bound:
+        await step.editing.binding.share(bound, step.opened)
