@@ -84,9 +84,8 @@ class Binding:
     def terms(self, opened: Opened) -> int:
         """Return a hash of everything that a plan depends on, beside the history."""
         context = opened.context
-        # A request edited by a layer outside has its sizes after that edit.
         sizes = (opened.limit, context.reserved_tokens, context.fixed_tokens)
-        return hash((self.owner, opened.model, sizes, opened.is_by_original))
+        return hash((self.owner, opened.outer, opened.model, sizes))
 
     def _other_names(self, opened: Opened) -> tuple[str, ...]:
         """Return further names of a conversation that has an id: a branch may go on without one, or with another."""

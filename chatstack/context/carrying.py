@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import msgspec
 
@@ -23,11 +24,10 @@ def carried_out(
         return context
     seen = opened.seen
     positions, messages = seen.positions, context.messages
-    if opened.is_by_original or not isinstance(positions, range):
-        # System messages stand between the others, and stay where they are; or sizes are not those of the history.
+    if not isinstance(positions, range):  # system messages stand between the others, and stay where they are
         edited = record.edited(messages, positions)
         return None if edited is None else context.after(record.plan(positions, len(messages), edited))
-    carried = seen.conversation.carried.get(owner)
+    carried = seen.conversation.carried.get((owner, opened.before))
     if carried is None or carried.record is not record:
         edited = record.edited(messages, positions)
         if edited is None:
@@ -40,8 +40,14 @@ def keep_carried(
     made: Made, opened: Opened, *, owner: str, counter: TokenCounter, size_of: Callable[[Message], int]
 ) -> Carried:
     """Keep a record with its edited messages, so that later calls neither make nor count them again."""
-    carried = weighed(made, opened.seen, counter, size_of)
-    put_term(opened.seen.conversation.carried, owner, carried)
+    seen = opened.seen
+    if opened.is_by_original:  # the sizes are those of the edited messages that came
+        head = seen.positions[0]
+        came = opened.context.messages[head : head + made.record.reach]
+        carried = Carried(made, made.record.saved([0, *accumulate(map(size_of, came))], size_of, made.edited))
+    else:
+        carried = weighed(made, seen, counter, size_of)
+    put_term(seen.conversation.carried, (owner, opened.before), carried)
     return carried
 
 

@@ -120,7 +120,8 @@ class Conversation:
         self.choices: dict[str, Chosen] = {}
         self.bound: dict[str, Record] = {}
         """The edits last bound to an answer, by layer."""
-        self.carried: dict[str, Carried] = {}
+        self.carried: dict[tuple[str, int], Carried] = {}
+        """The records carried out last, by layer and by the edits of layers outside."""
         self.reached: dict[int, Reached] = {}
         self.reports: dict[int, LastReport] = {}
         self.reports_before: dict[int, LastReport] = {}

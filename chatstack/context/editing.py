@@ -71,7 +71,7 @@ class ContextEditing:
         place = f"{versioned(options)}#{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
         weighing = Weighing(memory, counter, memory.sizes_by(counter), reserve)
         binding = Binding(memory, Agreement(memory, telemetry), owner, place)
-        reports = Reports(memory, calibration, counter, owner)
+        reports = Reports(memory, calibration, counter)
         return cls(memory, telemetry, counter, owner, model, by_original, weighing, binding, reports)
 
     def replay(self, opened: Opened, *, limit: int = 0) -> Asking[Context]:
@@ -92,10 +92,6 @@ class ContextEditing:
                 opened.saved = context.messages_tokens - edited.messages_tokens
                 context = edited
         return self.reports.corrected(opened, context)
-
-    def decided(self, opened: Opened) -> Asking[Record | None]:
-        """Return this layer's edits in force for a history that another layer has opened."""
-        return (yield from self.binding.in_force(Opened(opened.context, opened.seen, opened.model))).record
 
     def edit(self, policy: Policy, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
         """Return the context after a strategy's plan. Before that, the plans for earlier requests of the history that
@@ -160,7 +156,7 @@ class ContextEditing:
 
     def past_of(self, came: Context, opened: Opened, policy: Policy) -> Reconstruction:
         """Return the reconstruction of a history's earlier requests."""
-        carried = opened.seen.conversation.carried.get(self.owner)
+        carried = opened.seen.conversation.carried.get((self.owner, opened.before))
         return Reconstruction(
             came, opened.seen, self.counter, policy, by_original=opened.is_by_original, carried=carried
         )
@@ -185,7 +181,7 @@ class ContextEditing:
         if opened.seen.length:
             after = context.after(plan)
             left = list(zip(after.messages, after.origins, strict=True))
-            carried = opened.seen.conversation.carried.get(self.owner)
+            carried = opened.seen.conversation.carried.get((self.owner, opened.before))
             known = NOTHING_MADE if carried is None else carried.made
             made = record_of(opened.seen.positions, opened.context.messages, left, known)
         return self._made(plan, context, opened, made, span)
@@ -195,7 +191,7 @@ class ContextEditing:
         after, seen = context.after(plan), opened.seen
         if made is not None:
             opened.replayed = made.record
-            if isinstance(seen.positions, range) and not opened.is_by_original:
+            if isinstance(seen.positions, range):
                 keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.weighing.size_of)
         say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:

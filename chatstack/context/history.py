@@ -41,6 +41,7 @@ class History:
         "_lock",
         "_sums",
         "entries",
+        "forms",
         "held_bytes",
         "is_edited",
         "latest_assistant",
@@ -48,10 +49,13 @@ class History:
         "messages",
         "moves",
         "pairs",
+        "root",
     )
 
     def __init__(self, key: bytes = b"") -> None:
         self._key = key
+        self.root = self
+        """The history that this one was derived from by edits; itself if it was not. It holds the entries of both."""
         self._lock = threading.Lock()
         self._chain: list[bytes] = []
         self._hashes: list[int] = []
@@ -64,10 +68,18 @@ class History:
         """True if it holds messages that a layer, or a graph with its own context manager, has edited."""
         self.moves = 0
         """Number of times in a row that it came with another beginning than before."""
+        self.forms: dict[tuple[str, int], tuple[History, Conversation]] = {}
+        """Its edited forms, by conversation and edits. See ``Derived``."""
         self.entries: list[object] = []
         """The keys of the memory's entries for it, which are evicted with it."""
         self.held_bytes = _HISTORY_BYTES
         """Estimated size in bytes, its messages and entries included."""
+
+    def derived(self) -> History:
+        """Return a new history for an edited form of this one."""
+        made = History(self._key)
+        made.root, made.entries = self.root, self.root.entries
+        return made
 
     def conversation(self, who: str) -> Conversation:
         """Return the state of that conversation, a new one if there is none."""
@@ -86,8 +98,11 @@ class History:
         """Forget the state of one conversation, or of all; True if there is none left."""
         if who is None:
             self._conversations.clear()
+            self.forms.clear()
         else:
             self._conversations.pop(who, None)
+            for form in [each for each in self.forms if each[0] == who]:
+                del self.forms[form]
         return not self._conversations
 
     def levels(self) -> dict[str, dict[str, int]]:

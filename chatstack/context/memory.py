@@ -11,6 +11,7 @@ from typing import ClassVar, cast
 from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments
 from chatstack.context.choices import Bound, Choice, lengths_before_answer
 from chatstack.context.conversations import NOTHING_CHOSEN, Chosen, put_term
+from chatstack.context.derived import Derived
 from chatstack.context.digests import next_link
 from chatstack.context.history import History, Recognised
 from chatstack.context.names import Names
@@ -108,6 +109,7 @@ class ContextMemory:
             lock=self._lock,
             on_evicted=self._let_go,
         )
+        self.derived = Derived(self._recogniser.weigh, self._lock)
 
     # Conversations
 

@@ -23,7 +23,10 @@ class Opened(msgspec.Struct):
     another beginning. ``wait``: the last search that found no edit, if
     there was no edit since. ``has_looked``: the strategy was asked to plan for this request.
     ``is_ineffective``: this layer, or one outside, has warned that an edit of this request does not help.
-    ``last_answer``: the previous answer, if it is known. ``scale``: the scale of this very request when it came before.
+    ``outer``: a hash of the layers that have edited it, or may have. ``above``: a hash of what stands above its
+    history: system messages, instructions, tools, output schema. ``before``: the fingerprint of the edits by layers
+    outside. ``last_answer``: the previous answer, if it is known. ``scale``: the scale of this very request when it
+    came before.
     ``reached``: the progress of the strategy after it, and the hash that this is kept under.
     """
 
@@ -41,6 +44,9 @@ class Opened(msgspec.Struct):
     is_unstable: bool = False
     has_looked: bool = False
     is_ineffective: bool = False
+    outer: int = 0
+    above: int = 0
+    before: int = 0
     last_answer: LastAnswer | None = None
     scale: float | None = None
     reached: tuple[int, Reached] | None = None
@@ -49,6 +55,11 @@ class Opened(msgspec.Struct):
         """Take over the known progress of the strategy over its history."""
         self.since, self.replayed, self.wait, scale = reached
         self.scale = scale if reached.length == self.seen.length else None
+
+    @property
+    def edits(self) -> int:
+        """The fingerprint of all edits in force up to this layer's; 0 if there are none."""
+        return after_edits(self.before, self.replayed)
 
     @property
     def who(self) -> str | Recognised:
@@ -61,3 +72,8 @@ def who_of(request: ChatRequest, seen: Recognised) -> str | Recognised:
     if request.conversation_id is not None:
         return request.conversation_id
     return seen if seen.length else b"".join(map(digest, request.messages)).hex()
+
+
+def after_edits(before: int, record: Record | None) -> int:
+    """Return the fingerprint of edits with those of one more layer, valid in this process only."""
+    return before if record is None else hash((before, record.fingerprint))

@@ -42,13 +42,12 @@ class Weighing:
     default_reserve: int
 
     def weighed(
-        self, request: ChatRequest, seen: Recognised, last: LastAnswer | None, *, by_original: bool = False
+        self, request: ChatRequest, seen: Recognised, last: LastAnswer | None, *, tokens: int | None = None
     ) -> Context:
-        """Return the context of a request as it came in; only the new messages of the conversation are counted."""
+        """Return the context of a request as it came in. ``tokens`` is the size of its messages, if they are not those
+        of the history; else only the new messages of the conversation are counted."""
         messages = request.messages
-        if by_original:  # sizes are cached, but the history's sums are those of the originals
-            tokens = sum(map(self.size_of, messages))
-        else:
+        if tokens is None:
             tokens = seen.history.sums(seen.length, self.counter, self.size_of)[seen.length]
             if seen.length < len(messages):
                 tokens += sum(map(self.size_of, seen.systems_in(messages)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -15,9 +16,10 @@ from chatstack.context.choices import Bound
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.memory import ContextMemory
-from chatstack.context.opened import Opened
-from chatstack.context.opening import Came, Weighing, recognised
+from chatstack.context.opened import Opened, after_edits
+from chatstack.context.opening import Came, Weighing
 from chatstack.context.records import Record
+from chatstack.context.reports import keep_answer
 from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached
 from chatstack.tokens.counter import TokenCounter
@@ -32,8 +34,8 @@ class Passing(Protocol):
         """Decide what of the request is handed on, and hand it on: ``yield from arrived.onward(...)``."""
         ...
 
-    def folded(self, opened: Opened) -> Asking[Record | None]:
-        """Return its edits in force for a history, if they fold the beginning of it for good, else None."""
+    def folded(self, arrived: Arrived) -> Asking[Record | None]:
+        """Return its edits in force for a request, if they fold the beginning of it for good, else None."""
         ...
 
 
@@ -91,10 +93,10 @@ class Arrived(NamedTuple):
         fewer = self.fewer + context.fewer_than(opened.context) if context.is_edited else self.fewer
         return (yield from passage.to(Arrived(passage, here + 1, request, fewer)))
 
-    def folded_behind(self, opened: Opened) -> Asking[Record | None]:
+    def folded_behind(self) -> Asking[Record | None]:
         """Return what a layer behind this one has folded for good, by a summary; None if there is none."""
         for layer in self.passage.layers[self.place + 1 :]:
-            record = yield from layer.folded(opened)
+            record = yield from layer.folded(self)
             if record is not None:
                 return record
         return None
@@ -103,9 +105,22 @@ class Arrived(NamedTuple):
 class Passage:
     """One request on its way through adjacent context layers, the outermost first."""
 
-    __slots__ = ("_contexts", "_steps", "bound", "came", "inner", "is_ineffective", "layers", "memory")
+    __slots__ = (
+        "_above",
+        "_contexts",
+        "_outer",
+        "_steps",
+        "bound",
+        "came",
+        "inner",
+        "is_ineffective",
+        "layers",
+        "memory",
+    )
 
-    def __init__(self, layers: Sequence[Passing], inner: ChatClient, memory: ContextMemory, came: Came) -> None:
+    def __init__(
+        self, layers: Sequence[Passing], outer: Sequence[int], inner: ChatClient, memory: ContextMemory, came: Came
+    ) -> None:
         self.layers = layers
         self.inner = inner
         self.memory = memory
@@ -114,8 +129,12 @@ class Passage:
         """True once a layer has warned that an edit does not help."""
         self.bound: list[tuple[Step, Sequence[Bound]]] = []
         """The choices that were bound to the answer."""
+        self._outer = outer
         self._contexts: dict[TokenCounter, Context] = {}
         self._steps: list[Step] = []
+        options = came.request.options
+        systems = came.seen.systems_in(came.request.messages)
+        self._above = hash((systems, options.instructions, options.tools, options.output_schema))
 
     def core(self) -> Asking[ChatStream]:
         """Pass the request from the first layer on."""
@@ -149,16 +168,19 @@ class Passage:
     def opened(self, editing: ContextEditing, arrived: Arrived) -> Opened:
         """Open a request as it arrives at one of the layers."""
         came, request = self.came, arrived.request
-        seen, last, by_original = came.seen, came.last, False
+        seen, last, by_original, before = came.seen, came.last, False, 0
         is_as_it_came = request.messages is came.request.messages
         if is_as_it_came and not (editing.by_original and seen.history.is_edited):
             context = self._as_it_came(editing.weighing, request)
         else:
-            by_original = editing.by_original
+            by_original, before = editing.by_original, self._edits
             if seen.history.is_edited or not (by_original and self._stands_in_place):
-                originals = tuple([each.original for each in request.messages])
-                seen, last = recognised(self.memory, request, originals if by_original else request.messages)
-            context = editing.weighing.weighed(request, seen, last, by_original=by_original)
+                messages = tuple([each.original for each in request.messages]) if by_original else request.messages
+                seen = self.memory.derived.recognised(seen, before, messages)
+                self.memory.past.recall(seen)
+                last = seen.conversation.last_answer(seen.length)
+            tokens = self._weight_of(request, editing.weighing)
+            context = editing.weighing.weighed(request, seen, last, tokens=tokens)
         return Opened(
             context,
             seen,
@@ -166,14 +188,29 @@ class Passage:
             is_by_original=by_original,
             is_unstable=came.is_unstable,
             is_ineffective=self.is_ineffective,
+            outer=hash((self._outer[arrived.place], seen.history.is_edited)),
+            above=self._above,
+            before=before,
             last_answer=last,
         )
+
+    @property
+    def _edits(self) -> int:
+        """The fingerprint of all edits up to here."""
+        return functools.reduce(after_edits, (step.opened.replayed for step in self._steps), 0)
 
     @property
     def _stands_in_place(self) -> bool:
         """True if all edits up to here have replaced messages, so that positions are still those of the history."""
         records = (step.opened.replayed for step in self._steps)
         return all(record is None or not (record.drop or record.insert) for record in records)
+
+    def _weight_of(self, request: ChatRequest, weighing: Weighing) -> int:
+        """Return the size of edited messages, as the layer before counted them, if it counts alike."""
+        step = self._steps[-1] if self._steps else None
+        if step is not None and step.request.messages is request.messages and step.editing.counter is weighing.counter:
+            return step.context.messages_tokens + step.context.left_out_tokens
+        return sum(map(weighing.size_of, request.messages))
 
     def _as_it_came(self, weighing: Weighing, request: ChatRequest) -> Context:
         """Return the context of a request with the messages that came, counted once for layers that count alike."""
@@ -187,9 +224,25 @@ class Passage:
         said = next((message for message in answer.messages if message.role == "assistant"), None)
         if said is None:
             return
-        for step in steps:
-            entry = self.memory.past.entry(step.opened.seen, said)
-            step.editing.reports.learn(step.opened, step.context, step.request, sent, entry, answer.usage)
-            bound = step.editing.binding.bind(step.opened, said, entry)
+        behind: Step | None = None
+        for step in reversed(steps):
+            opened = step.opened
+            entry = self.memory.past.entry(opened.seen, said)
+            is_alike = behind is not None and behind.opened.seen is opened.seen
+            if not is_alike:
+                keep_answer(opened, entry, answer.usage, self.memory.clock())
+            is_sent = (
+                sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
+            )
+            # Of layers that got the same history, and count it alike, one learns.
+            if is_sent and not (is_alike and behind is not None and behind.editing.counter is step.editing.counter):
+                step.editing.reports.learn(opened, step.context, entry, answer.usage)
+            bound = step.editing.binding.bind(opened, said, entry)
             if bound:
                 self.bound.append((step, bound))
+            behind = step
+
+
+def _is_same(sent: ChatRequest | None, asked: ChatRequest) -> bool:
+    """Return True if what was sent is what was asked: a report about anything else tells nothing of its size."""
+    return sent is not None and sent.messages is asked.messages and sent.options is asked.options

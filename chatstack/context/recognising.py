@@ -102,6 +102,7 @@ class Recogniser:
 
     def weigh(self, history: History, added_bytes: int) -> bool:
         """Count bytes that the memory keeps for a history; return False if that history is not known any more."""
+        history = history.root
         with self._lock:
             if history not in self._used:
                 return False

@@ -11,11 +11,9 @@ from chatstack.context.conversations import LastAnswer, LastReport
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry
-from chatstack.context.records import Record
 from chatstack.tokens.caching import CACHED_FROM
 from chatstack.tokens.calibration import Anchor, Calibration, is_plausible
 from chatstack.tokens.counter import TokenCounter
-from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import Usage
 
 _COLD_SHARE = 0.05
@@ -23,7 +21,8 @@ _COLD_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Sizes as providers reported them, for one context layer: an anchor within a conversation, a factor across all.
+    """Sizes as providers reported them, for context layers with one counter: an anchor within a conversation, a factor
+    across all.
 
     The factor comes from other conversations: it is shown in warnings and metrics, and decides nothing.
     """
@@ -31,7 +30,6 @@ class Reports:
     memory: ContextMemory
     calibration: Calibration
     counter: TokenCounter
-    owner: str
 
     def corrected(self, opened: Opened, context: Context) -> Context:
         """Return the context with the scale from the last report of this history, and with the expected scale from the
@@ -61,48 +59,31 @@ class Reports:
             return context
         return msgspec.structs.replace(context, scale=scale, expected_scale=expected)
 
-    def learn(
-        self,
-        opened: Opened,
-        context: Context,
-        request: ChatRequest,
-        sent: ChatRequest | None,
-        entry: Entry,
-        usage: Usage,
-    ) -> None:
-        """Learn from a report. It is taken as the size of the context only if no inner layer has changed the request
-        that was sized here."""
-        seen = opened.seen
-        cached = usage.cache_read_tokens
-        record = _fingerprint_of(opened.replayed)
-        before = opened.last_answer
-        expected = before.input_tokens if before is not None and before.record == record else 0
-        missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
-        entry.answered = LastAnswer(self.memory.clock(), usage.input_tokens, missed, record, seen.length)
-        seen.conversation.keep_answer(entry.answered)
-        if sent is None or usage.input_tokens <= 0 or sent.messages is not request.messages:
+    def learn(self, opened: Opened, context: Context, entry: Entry, usage: Usage) -> None:
+        """Learn the size of a context that was sent as it is."""
+        counted, reported = context.input_tokens, usage.input_tokens
+        if reported <= 0:
             return
-        if sent.options is not request.options:
-            return
-        self.calibration.learn(opened.model, self.counter, context.input_tokens, usage.input_tokens)
-        if is_plausible(context.input_tokens, usage.input_tokens):
+        self.calibration.learn(opened.model, self.counter, counted, reported)
+        if is_plausible(counted, reported):
             terms = self._terms(opened)
-            report = entry.reports[terms] = LastReport(seen.length, Anchor(context.input_tokens, usage.input_tokens))
-            seen.conversation.keep_report(terms, report)
+            report = entry.reports[terms] = LastReport(opened.seen.length, Anchor(counted, reported))
+            opened.seen.conversation.keep_report(terms, report)
 
     def _terms(self, opened: Opened) -> int:
-        """Return a hash of what a report depends on, beside the history: the layer, the edits, system messages, tools
-        and schema, and the model."""
-        request = opened.context.request
-        systems = opened.seen.systems_in(request.messages)
-        options = request.options
-        along = (systems, options.instructions, options.tools, options.output_schema)
-        return hash((self.owner, opened.model, _fingerprint_of(opened.replayed), along))
+        """Return a hash of what a report depends on, beside the history: the edits, system messages, tools and schema,
+        the counter and the model."""
+        return hash((self.counter, opened.model, opened.edits, opened.above))
+
+
+def keep_answer(opened: Opened, entry: Entry, usage: Usage, now: float) -> None:
+    """Keep the time of an answer, with what was reported of the cache: for all layers that got this history."""
+    before, edits, cached = opened.last_answer, opened.edits, usage.cache_read_tokens
+    expected = before.input_tokens if before is not None and before.record == edits else 0
+    missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
+    entry.answered = LastAnswer(now, usage.input_tokens, missed, edits, opened.seen.length)
+    opened.seen.conversation.keep_answer(entry.answered)
 
 
 def _scale(anchor: Anchor, counted: int) -> float:
     return anchor.corrected(counted, anchor.factor) / counted
-
-
-def _fingerprint_of(record: Record | None) -> int:
-    return 0 if record is None else record.fingerprint

@@ -16,7 +16,6 @@ from chatstack.context.conversations import Conversation
 from chatstack.context.editing import ContextEditing
 from chatstack.context.history import History, Recognised
 from chatstack.context.memory import ContextMemory
-from chatstack.context.opened import Opened
 from chatstack.context.opening import Came, Opening
 from chatstack.context.passage import Arrived, Passage
 from chatstack.context.records import Record
@@ -59,18 +58,19 @@ class ContextLayer(ChatFronts):
         """Decide what of a request is handed on, and hand it on: ``yield from arrived.onward(...)``."""
         raise NotImplementedError
 
-    def folded(self, opened: Opened) -> Asking[Record | None]:
-        """Return its edits in force for a history, if they fold the beginning of it for good, else None."""
+    def folded(self, arrived: Arrived) -> Asking[Record | None]:
+        """Return its edits in force for a request, if they fold the beginning of it for good, else None."""
         return None
         yield  # a generator, like those that ask
 
 
 @dataclass(frozen=True, slots=True)
 class ContextRun:
-    """Adjacent context layers, the outermost first, and the client behind the last one. ``counters`` are those that
-    have to load something first."""
+    """Adjacent context layers, the outermost first, and the client behind the last one. ``outer`` are hashes
+    of the layers outside of each; ``counters`` are those that have to load something first."""
 
     layers: Sequence[ContextLayer]
+    outer: Sequence[int]
     inner: ChatClient
     memory: ContextMemory
     opening: Opening | None
@@ -96,7 +96,9 @@ class ContextRun:
         if editings:
             first = editings[0]
             opening = Opening(memory, first.telemetry, first.weighing, first.owner)
-        return cls(layers, below, memory, opening, tuple(counters))
+        owners = ["" if each.editing is None else each.editing.owner for each in layers]
+        outer = [hash(tuple(owners[:place])) for place in range(len(layers))]
+        return cls(layers, outer, below, memory, opening, tuple(counters))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         """Answer a request: pass it through all layers, and send what is left of it."""
@@ -116,7 +118,7 @@ class ContextRun:
     def passage(self, request: ChatRequest) -> Passage:
         """Open a request."""
         came = _unopened(request) if self.opening is None else self.opening.open(request)
-        return Passage(self.layers, self.inner, self.memory, came)
+        return Passage(self.layers, self.outer, self.inner, self.memory, came)
 
 
 def _unopened(request: ChatRequest) -> Came:

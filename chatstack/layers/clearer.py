@@ -135,7 +135,7 @@ class ToolResultClearer(ContextLayer):
             context = msgspec.structs.replace(context, window_tokens=window)
         whole = context
         if strategy.is_due(context):
-            context = without_left_out(context, opened, (yield from arrived.folded_behind(opened)))
+            context = without_left_out(context, opened, (yield from arrived.folded_behind()))
         if self.token_count_method == "model" and not opened.is_anchored:
             context = yield from self._counted(context, whole, opened)
         if strategy.is_due(context):
@@ -175,6 +175,8 @@ class ToolResultClearer(ContextLayer):
         strategy = self._strategy
         after = self._editing.edit(Policy(strategy.plan, strategy.is_due, self._waits_on), context, opened)
         if not opened.has_looked or strategy.trigger[0] == "messages" or not strategy.is_due(after):
+            return after
+        if self._editing.was_said("ineffective", opened):
             return after
         nothing = not strategy.batch(after)
         if nothing or after is not context:

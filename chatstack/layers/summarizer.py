@@ -170,8 +170,9 @@ class Summarizer(ContextLayer):
             say_shortened(self.telemetry, plan, context)
         return context.after(plan).to_send()
 
-    def folded(self, opened: Opened) -> Asking[Record | None]:
-        return (yield from self._editing.decided(opened)) if opened.seen.length else None
+    def folded(self, arrived: Arrived) -> Asking[Record | None]:
+        opened = arrived.opened(self._editing)
+        return (yield from self._editing.binding.in_force(opened)).record if opened.seen.length else None
 
     def _compressed(self, context: Context, opened: Opened) -> Asking[Context]:
         """Return the context with a new summary, if one is worth its cost and can be written."""

@@ -83,12 +83,6 @@ def _marked(came: Messages, sent: Messages, tokens: int, *, by_plan: bool) -> ot
     return otel.set_value(_SHORTENED, _Shortened(first, sent, fewer, tokens, by_plan))
 
 
-def is_compacted() -> bool:
-    """Return True if a context layer has edited the request on its way down."""
-    mark = cast("_Shortened | None", otel.get_value(_SHORTENED))
-    return mark is not None and mark.by_plan
-
-
 def unmarked(context: otel.Context) -> otel.Context:
     """Return the context without the mark, for a request that is complete."""
     return otel.set_value(_SHORTENED, None, context)

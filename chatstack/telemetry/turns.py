@@ -18,7 +18,6 @@ from chatstack.telemetry.spans import Attributes
 
 _TURN = otel.create_key("chatstack-turn")
 _BESIDE = otel.create_key("chatstack-beside")
-_INEFFECTIVE = otel.create_key("chatstack-ineffective")
 _NOTHING: Mapping[str, int | float] = {}
 _WEIGHT = {"context_irreducible": 0, "context_window_exceeded": 1, "context_window_near_limit": 3}
 """Sort order of warnings on a root; all others are in between."""
@@ -168,8 +167,7 @@ def inside(turn: Turn) -> otel.Context:
 
 def beside(span: Span) -> otel.Context:
     """Return the current context under that span, for work beside the turn's own request: a summary's, or a tool's."""
-    context = otel.set_value(_INEFFECTIVE, False, unmarked(set_span_in_context(span)))
-    return otel.set_value(_BESIDE, current_turn(), context)
+    return otel.set_value(_BESIDE, current_turn(), unmarked(set_span_in_context(span)))
 
 
 def asked_of(turn: Turn | None) -> Messages:
@@ -185,13 +183,3 @@ def of_conversation(conversation_id: str | None, attributes: Attributes) -> Attr
 def within(turn: Turn | None, attributes: Attributes) -> Attributes:
     """Return the attributes with the id of the turn's conversation added, if there is one."""
     return attributes if turn is None else of_conversation(turn.conversation_id, attributes)
-
-
-def ineffective(context: otel.Context | None = None) -> otel.Context:
-    """Return a context with the mark that a warning was given: an edit of the request on its way down does not help."""
-    return otel.set_value(_INEFFECTIVE, True, context)
-
-
-def is_ineffective() -> bool:
-    """Return True if a warning was given that an edit of the request on its way down does not help."""
-    return otel.get_value(_INEFFECTIVE) is True

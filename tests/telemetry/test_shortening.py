@@ -34,7 +34,7 @@ from chatstack import (
 )
 from chatstack.context.truncating import Truncate
 from chatstack.loop.workspace import MemoryWorkspace
-from chatstack.telemetry.shortening import compacted, is_compacted
+from chatstack.telemetry.shortening import compacted, left_out_of
 from chatstack.telemetry.turns import attached
 from chatstack.testing import CapturedSpan, ScriptedClient, TelemetryCapture
 from tests.telemetry.scenarios import FRONTS, WORDS, Front, read, said, user
@@ -442,10 +442,12 @@ def test_an_iterative_loop_tells_it_on_its_root() -> None:
 
 def test_a_request_that_was_edited_is_marked_on_its_way_down() -> None:
     came = tuple(talk(3))
-    assert not is_compacted()
+    assert left_out_of(came[2:], ()) is None
     with attached(compacted(came, came[2:], 10)):
-        assert is_compacted()
-    assert not is_compacted()
+        told = left_out_of(came[2:], ())
+        assert told is not None
+        assert (told.messages_came, told.messages_sent, told.tokens) == (len(came), len(came) - 2, 10)
+    assert left_out_of(came[2:], ()) is None
 
 
 def test_nothing_of_a_mark_is_left_in_the_context_of_the_caller() -> None:
