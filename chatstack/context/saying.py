@@ -172,3 +172,21 @@ def say_estimated(telemetry: Telemetry, strategy: str) -> None:
         {semconv.COMPACTION_STRATEGY: strategy},
         span_name=f"compact_context {strategy}",
     )
+
+
+def say_not_summarized(
+    telemetry: Telemetry, strategy: str, context: Context, why: str, kind: str, span: Span | None
+) -> None:
+    """Warn that there is no summary; ``kind`` is the error on the span of the attempt, if there was one."""
+    telemetry.warn(
+        "summarizer_failed",
+        f"no summary: {why}; the history stays as it is",
+        {
+            semconv.COMPACTION_STRATEGY: strategy,
+            semconv.COMPACTION_MESSAGES_BEFORE: len(context.messages),
+            semconv.COMPACTION_TOKENS_BEFORE: context.tokens,
+        },
+        span_name=f"compact_context {strategy}",
+        error=kind,
+        span=span,
+    )

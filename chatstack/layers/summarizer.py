@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from opentelemetry.trace import Span
 
-from chatstack import semconv
 from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
 from chatstack.client.protocol import provider_info
 from chatstack.client.stream import ChatStream
@@ -17,30 +16,26 @@ from chatstack.context.asking import Asking, ask
 from chatstack.context.attempts import Leave, SummaryAttempts, WaitForTurn
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
-from chatstack.context.folding import Cut, OldestIntoSummary, cut_in
+from chatstack.context.folding import Cut, OldestIntoSummary
 from chatstack.context.kept_summaries import (
     Due,
-    FindCut,
     FindSummary,
     KeepCut,
     KeepSummary,
     KeptSummaries,
-    Subject,
-    goes_further,
 )
 from chatstack.context.limits import Limits
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
-from chatstack.context.reconstructing import Policy, Reconstruction
 from chatstack.context.records import Record
 from chatstack.context.run import ContextLayer
-from chatstack.context.saying import say_shortened
+from chatstack.context.saying import say_not_summarized, say_shortened
 from chatstack.context.services import unless_given
 from chatstack.context.shortening import never_whole, new_handles
-from chatstack.context.sizes import sized
 from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt, summary_message, version_of
+from chatstack.context.summary_search import SummarySearch
 from chatstack.context.writing import NotWrittenError, SummaryWriter, Writing, Written
 from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
@@ -94,7 +89,7 @@ class Summarizer(ContextLayer):
     _strategy: OldestIntoSummary = field(init=False, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
     _writer: SummaryWriter = field(init=False, repr=False)
-    _kept: KeptSummaries = field(init=False, repr=False)
+    _search: SummarySearch = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
     needs_one_of: ClassVar[tuple[str, ...]] = ("max_tokens", "max_context_items")
@@ -122,7 +117,8 @@ class Summarizer(ContextLayer):
         object.__setattr__(
             self, "_writer", SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
         )
-        object.__setattr__(self, "_kept", KeptSummaries(Agreement(self.memory, self.telemetry), writes))
+        kept = KeptSummaries(Agreement(self.memory, self.telemetry), writes)
+        object.__setattr__(self, "_search", SummarySearch(strategy, editing, kept))
 
     @property
     def editing(self) -> ContextEditing:
@@ -132,7 +128,7 @@ class Summarizer(ContextLayer):
         editing = self._editing
         opened = arrived.opened(editing)
         context = yield from editing.replay(opened)
-        if self._strategy.is_due(context) and not self._waits(context, opened):
+        if self._strategy.is_due(context) and not self._search.waits(context, opened):
             shaped = self._without_what_cannot_fit(opened)
             if shaped is not None:
                 size_of = editing.weighing.size_of
@@ -182,15 +178,18 @@ class Summarizer(ContextLayer):
             opened.is_pending = True
             self._say_resting(context, opened)
             return context
-        context, due = yield from self._folded(context, opened)
+        model = self._writes_as(opened)
+        context, due = yield from self._search.found(context, opened, model)
         if due is None:
             return context
         opened.is_pending = True
         let_next_in = yield from ask(WaitForTurn(self.attempts, due.subject))
         try:
-            if (yield from ask(FindSummary(self._kept, due.subject, opened.seen))) is not None:  # written meanwhile
+            if (
+                yield from ask(FindSummary(self._search.kept, due.subject, opened.seen))
+            ) is not None:  # written meanwhile
                 again = yield from self._editing.replay(opened)
-                context, due = yield from self._folded(again, opened)
+                context, due = yield from self._search.found(again, opened, model)
             if due is not None:
                 context = yield from self._summarized(context, due, opened)
             self._editing.binding.reach(opened, context.scale)
@@ -198,80 +197,10 @@ class Summarizer(ContextLayer):
             let_next_in()
         return context
 
-    def _folded(self, context: Context, opened: Opened) -> Asking[tuple[Context, Due | None]]:
-        """Return the context with the summaries that exist, and what has to be summarized beside them, if anything.
-
-        The cuts are computed from the first message whose edits are not known, so that each process, and each branch,
-        comes to the same cuts and finds the summaries that were written for them. If nothing can be summarized, a
-        warning says so, and the search is not repeated for every message.
-        """
-        seen, strategy = opened.seen, self._strategy
-        opened.is_pending = False
-        if not strategy.is_due(context) or self._waits(context, opened):
-            return context, None
-        came = self._editing.as_it_came(context, opened)
-        policy = Policy(self._expected, strategy.is_due, _sizes_of)
-        past = self._editing.past_of(came, opened, policy)
-        last = yield from self._last_cut(opened)
-        if last is not None and goes_further(last, opened.replayed, seen):
-            opened.replayed, opened.since = last, max(last.reach, opened.since)
-            context = self._editing.carried_out(last, came, opened)
-            if not strategy.is_due(context):
-                return context, None
-        known, missing = yield from self._known(past, opened, opened.since, opened.replayed)
-        if known is not None and known is not opened.replayed:
-            why = "there is a summary of these messages"
-            context = self._editing.adopt(known, came, opened, strategy=strategy.name, reason=why)
-        if missing is not None:
-            return context, Due(cut_in(context, opened, missing[0]), missing[1])
-        if strategy.is_due(context):
-            opened.wait = past.wait
-            why = f"{strategy.limits.excess(context)}, and too little of it may be summarized now"
-            self._editing.say_ineffective(strategy.name, context, opened, why)
-        return context, None
-
-    def _waits(self, context: Context, opened: Opened) -> bool:
-        """Return True if nothing could be summarized on an earlier call, and nothing has changed since."""
-        seen = opened.seen
-        return opened.wait is not None and opened.wait.goes_on(seen.latest_user(seen.length), _sizes_of(context))
-
-    def _known(
-        self, past: Reconstruction, opened: Opened, since: int, record: Record | None
-    ) -> Asking[tuple[Record | None, tuple[Record, Subject] | None]]:
-        """Return the last edits, of the requests of more than ``since`` messages, whose summaries exist, and the first
-        edits after them that lack one, with its subject."""
-        known, missing = record, None
-        while (step := past.first(since, record)) is not None:
-            subject = self._kept.subject(opened.seen, step.record, self._writes_as(opened))
-            summary = yield from ask(FindSummary(self._kept, subject, opened.seen))
-            if summary is None:
-                record, missing = step.record, (step.record, subject)
-            else:
-                record = known = step.record.with_summary(summary)
-                missing = None
-            since = step.length
-        return known, missing
-
-    def _expected(self, context: Context) -> Plan | None:
-        """Return the plan for a context, with a placeholder of the expected size for the summary."""
-        cut = self._strategy.cut(context)
-        if cut is None:
-            return None
-        folded = sum(context.sizes[at] for at in cut.folded)
-        summary = summary_message("", Annotation(self._strategy.name))
-        tokens = min(self._strategy.expected_tokens(context, cut), max(0, folded - 1))
-        return self._strategy.plan(context, cut, sized(summary, tokens, self._editing.counter))
-
     def _writes_as(self, opened: Opened) -> str:
         """Return the model that writes the summaries."""
         info = provider_info(self._writer.client)
         return opened.model if self.summary_client is None or info is None else info.model
-
-    def _last_cut(self, opened: Opened) -> Asking[Record | None]:
-        """Return the last cut of this conversation, with its summary, if it has an id."""
-        if opened.context.request.conversation_id is None:
-            return None
-        return (yield from ask(FindCut(self._kept, opened, self._writes_as(opened))))
 
     def _summarized(self, context: Context, due: Due, opened: Opened) -> Asking[Context]:
         leave = self.attempts.leave(self._writer.client, self._editing.owner, opened, self.memory.clock)
@@ -308,9 +237,9 @@ class Summarizer(ContextLayer):
             rest = leave.failed(is_outage=failure.is_outage)
             self.attempts.is_news(self._editing.owner, opened, self.memory.clock)
             told = f"{failure.reason}; it is tried again in {rest:g} seconds at the earliest"
-            self._say_failed(told, failure.kind, context, span)
+            say_not_summarized(self.telemetry, strategy.name, context, told, failure.kind, span)
             return context
-        kept = yield from ask(KeepSummary(self._kept, due.subject, summary, opened.seen))
+        kept = yield from ask(KeepSummary(self._search.kept, due.subject, summary, opened.seen))
         if kept is not summary:  # another process was quicker
             plan = strategy.plan(context, cut, kept)
         after = self._editing.apply(plan, context, opened, span=span)
@@ -320,7 +249,7 @@ class Summarizer(ContextLayer):
         leave.succeeded()
         opened.is_pending = False
         if opened.replayed is not None and opened.context.request.conversation_id is not None:
-            yield from ask(KeepCut(self._kept, opened, opened.replayed, self._writes_as(opened)))
+            yield from ask(KeepCut(self._search.kept, opened, opened.replayed, self._writes_as(opened)))
         return after
 
     def _summary(self, written: Written, context: Context, cut: Cut) -> Message:
@@ -337,27 +266,10 @@ class Summarizer(ContextLayer):
             ),
         )
 
-    def _say_failed(self, why: str, kind: str, context: Context, span: Span | None) -> None:
-        self.telemetry.warn(
-            "summarizer_failed",
-            f"no summary: {why}; the history stays as it is",
-            {
-                semconv.COMPACTION_STRATEGY: self._strategy.name,
-                semconv.COMPACTION_MESSAGES_BEFORE: len(context.messages),
-                semconv.COMPACTION_TOKENS_BEFORE: context.tokens,
-            },
-            span_name=f"compact_context {self._strategy.name}",
-            error=kind,
-            span=span,
-        )
-
     def _say_resting(self, context: Context, opened: Opened) -> None:
         owner, clock = self._editing.owner, self.memory.clock
         if self.attempts.was_told(owner, opened) or self._strategy.cut(context) is None:
             return
         if self.attempts.is_news(owner, opened, clock):
-            self._say_failed("one went wrong a moment ago, and none is tried yet", "resting", context, None)
-
-
-def _sizes_of(context: Context) -> tuple[int, int]:
-    return context.tokens, context.items
+            why = "one went wrong a moment ago, and none is tried yet"
+            say_not_summarized(self.telemetry, self._strategy.name, context, why, "resting", None)
