@@ -46,7 +46,7 @@ class ContextLayer(ChatFronts):
 
     @property
     def editing(self) -> ContextEditing | None:
-        """What it shares with all context layers; None if it edits only by its parts."""
+        """The part of it that all context layers have; None if it edits only by its parts."""
         return None
 
     @property
