@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from chatstack.context.memory import ContextMemory as ContextMemory
     from chatstack.context.plans import Plan as Plan
     from chatstack.context.pruning import OldestFirst as OldestFirst
+    from chatstack.context.services import ContextServices as ContextServices
     from chatstack.context.sharing import DecisionStore as DecisionStore
     from chatstack.context.strategy import Strategy as Strategy
     from chatstack.context.truncating import Truncate as Truncate
@@ -151,6 +152,7 @@ _HOMES = {
     "chatstack.context.plans": ("Plan",),
     "chatstack.context.context": ("Context",),
     "chatstack.context.memory": ("ContextMemory",),
+    "chatstack.context.services": ("ContextServices",),
     "chatstack.layers.clearer": ("ToolResultClearer",),
     "chatstack.tokens.calibration": ("Calibration",),
     "chatstack.tokens.windows": ("Windows",),

@@ -28,9 +28,9 @@ from chatstack.context.saying import (
     say_ineffective,
     say_rejected,
 )
+from chatstack.context.services import ContextServices
 from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Telemetry
-from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter
 
 
@@ -55,15 +55,13 @@ class ContextEditing:
         cls,
         inner: ChatClient,
         options: object,
-        *,
-        memory: ContextMemory,
-        telemetry: Telemetry,
+        services: ContextServices,
         counter: TokenCounter,
-        calibration: Calibration,
+        *,
         by_original: bool = False,
     ) -> ContextEditing:
         """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options."""
-        layer = type(options).__name__
+        layer, memory, telemetry = type(options).__name__, services.memory, services.telemetry
         check_counter(layer, counter)
         info = provider_info(inner)
         reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
@@ -71,7 +69,7 @@ class ContextEditing:
         place = f"{versioned(options)}#{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
         weighing = Weighing(memory, counter, memory.sizes_by(counter), reserve)
         binding = Binding(memory, Agreement(memory, telemetry), owner, place)
-        reports = Reports(memory, calibration, counter)
+        reports = Reports(memory, services.calibration, counter)
         return cls(memory, telemetry, counter, owner, model, by_original, weighing, binding, reports)
 
     def replay(self, opened: Opened, *, limit: int = 0) -> Asking[Context]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -19,13 +21,15 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.opening import Came, Opening
 from chatstack.context.passage import Arrived, Passage
 from chatstack.context.records import Record
-from chatstack.context.services import in_common, was_given, with_services
+from chatstack.context.services import ContextServices, in_common, memories_given
+from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.windows import Windows
 from chatstack.values.requests import ChatRequest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ContextLayer(ChatFronts):
+class ContextLayer(ChatFronts, ABC):
     """A layer that edits what is sent. With the context layers right inside of it, it is one run: a request is opened
     once, passed from one to the next, and sent once.
 
@@ -33,6 +37,8 @@ class ContextLayer(ChatFronts):
     """
 
     inner: ChatClient
+    _: KW_ONLY
+    services: ContextServices = field(default_factory=ContextServices, repr=False)
     _run: ContextRun | None = field(init=False, repr=False, default=None)
 
     kind: ClassVar[LayerKind] = "context"
@@ -45,6 +51,21 @@ class ContextLayer(ChatFronts):
         return await run.send(request)
 
     @property
+    def memory(self) -> ContextMemory:
+        """The decisions and sizes of conversations."""
+        return self.services.memory
+
+    @property
+    def windows(self) -> Windows:
+        """The windows of models."""
+        return self.services.windows
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """The one emission point of the stack."""
+        return self.services.telemetry
+
+    @property
     def editing(self) -> ContextEditing | None:
         """The part of it that all context layers have; None if it edits only by its parts."""
         return None
@@ -54,9 +75,9 @@ class ContextLayer(ChatFronts):
         """The layers that it is made of, the outermost first: mostly itself alone."""
         return (self,)
 
+    @abstractmethod
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         """Decide what of a request is handed on, and hand it on: ``yield from arrived.onward(...)``."""
-        raise NotImplementedError
 
     def folded(self, arrived: Arrived) -> Asking[Record | None]:
         """Return its edits in force for a request, if they fold the beginning of it for good, else None."""
@@ -71,7 +92,7 @@ class ContextRun:
 
     layers: Sequence[ContextLayer]
     outer: Sequence[int]
-    inner: ChatClient
+    below: ChatClient
     memory: ContextMemory
     opening: Opening | None
     counters: Sequence[TokenCounter]
@@ -82,17 +103,18 @@ class ContextRun:
         begin another."""
         parts, below = [*outermost.parts], outermost.inner
         while isinstance(below, ContextLayer) and type(below).send is ContextLayer.send:
-            if len({id(each) for each in _memories((*parts, *below.parts)) if was_given(each)}) > 1:
+            if memories_given([each.services for each in (*parts, *below.parts)]) > 1:
                 break
             parts += below.parts
             below = below.inner
-        services = in_common(parts)
-        layers = [with_services(each, services) for each in parts]
+        shared = in_common([each.services for each in parts])
+        layers = [
+            each if services is each.services else dataclasses.replace(each, services=services)
+            for each, services in zip(parts, shared, strict=True)
+        ]
         editings = [each.editing for each in layers if each.editing is not None]
         counters = {each.counter for each in editings if type(each.counter).prepare is not TokenCounter.prepare}
-        memory = services["memory"]
-        assert isinstance(memory, ContextMemory)
-        opening = None
+        memory, opening = layers[0].memory, None
         if editings:
             first = editings[0]
             opening = Opening(memory, first.telemetry, first.weighing, first.owner)
@@ -104,7 +126,7 @@ class ContextRun:
         """Answer a request: pass it through all layers, and send what is left of it."""
         opening = self.opening
         if opening is not None and opening.stands_aside(request):
-            return await self.inner.send(request)
+            return await self.below.send(request)
         for counter in self.counters:
             await counter.prepare()
         passage = self.passage(request)
@@ -118,15 +140,11 @@ class ContextRun:
     def passage(self, request: ChatRequest) -> Passage:
         """Open a request."""
         came = _unopened(request) if self.opening is None else self.opening.open(request)
-        return Passage(self.layers, self.outer, self.inner, self.memory, came)
+        return Passage(self.layers, self.outer, self.below, self.memory, came)
 
 
 def _unopened(request: ChatRequest) -> Came:
     return Came(request, Recognised(History(), Conversation(), 0, (), False), None, False)
-
-
-def _memories(layers: Sequence[ContextLayer]) -> list[ContextMemory]:
-    return [memory for each in layers if isinstance(memory := getattr(each, "memory", None), ContextMemory)]
 
 
 async def _share(passage: Passage) -> None:

@@ -1,26 +1,26 @@
-"""Services that the layers of a stack share: the ones that were given, or those of the outermost layer."""
+"""Services that the context layers of a stack share."""
 
 from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar, TypeVar
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from chatstack.context.attempts import SummaryAttempts
+from chatstack.context.memory import ContextMemory
+from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.calibration import Calibration
+from chatstack.tokens.windows import Windows
 
 T = TypeVar("T")
-L = TypeVar("L", bound="DataclassInstance")
-
-SERVICES = ("memory", "calibration", "windows", "attempts", "telemetry")
-"""The fields of context layers that hold them."""
 
 _not_given: weakref.WeakSet[object] = weakref.WeakSet()
 
 
-def unless_given(service: type[T]) -> Callable[[], T]:
-    """Return the default factory of a layer's service: if it was not given, that of a neighbour may take its place."""
+def _unless_given(service: type[T]) -> Callable[[], T]:
+    """Return the default factory of a service: if it was not given, that of a neighbour may take its place."""
 
     def made() -> T:
         own = service()
@@ -30,26 +30,59 @@ def unless_given(service: type[T]) -> Callable[[], T]:
     return made
 
 
-def was_given(service: object) -> bool:
-    """Return True unless a layer made this service for want of one."""
-    return service not in _not_given
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextServices:
+    """What the context layers of a stack share: decisions, corrections of sizes, windows, attempts at summaries, and
+    telemetry.
+
+    A stack makes one, of what its container has bound: this type, or the types of its parts. Layers made by hand share
+    what one of them was given.
+    """
+
+    _: KW_ONLY
+    memory: ContextMemory = field(default_factory=_unless_given(ContextMemory))
+    calibration: Calibration = field(default_factory=_unless_given(Calibration))
+    windows: Windows = field(default_factory=_unless_given(Windows))
+    attempts: SummaryAttempts = field(default_factory=_unless_given(SummaryAttempts))
+    telemetry: Telemetry = field(default_factory=_unless_given(Telemetry))
+
+    shared_by_stack: ClassVar[bool] = True
+
+    @classmethod
+    def from_parts(cls, part: Callable[[type[Any]], Any]) -> ContextServices:
+        """Make them of a container's parts; ``part`` returns the instance of a type."""
+        return cls(
+            memory=part(ContextMemory),
+            calibration=part(Calibration),
+            windows=part(Windows),
+            attempts=part(SummaryAttempts),
+            telemetry=part(Telemetry),
+        )
 
 
-def in_common(layers: Sequence[object]) -> Mapping[str, object]:
-    """Return the services of adjacent layers, by field: the first that was given, else that of the outermost layer."""
-    found: dict[str, object] = {}
-    for name in SERVICES:
-        services = [each for layer in layers if (each := getattr(layer, name, None)) is not None]
-        if services:
-            found[name] = next(filter(was_given, services), services[0])
-    return found
+_PARTS = tuple(each.name for each in dataclasses.fields(ContextServices))
 
 
-def with_services(layer: L, services: Mapping[str, object]) -> L:
-    """Return the layer with these services in the place of those that it was not given; itself if there are none."""
+def in_common(services: Sequence[ContextServices]) -> list[ContextServices]:
+    """Return the services of adjacent layers, each with those of its neighbours in the place of what it was not given:
+    the first that was given, else that of the outermost layer."""
+    shared = {name: _first_given([getattr(each, name) for each in services]) for name in _PARTS}
+    return [_with_shared(each, shared) for each in services]
+
+
+def memories_given(services: Sequence[ContextServices]) -> int:
+    """Return how many different memories these layers were given."""
+    return len({id(each.memory) for each in services if each.memory not in _not_given})
+
+
+def _first_given(services: Sequence[object]) -> object:
+    return next((each for each in services if each not in _not_given), services[0])
+
+
+def _with_shared(own: ContextServices, shared: dict[str, object]) -> ContextServices:
     changes: dict[str, Any] = {
-        name: services[name]
-        for name in SERVICES
-        if (own := getattr(layer, name, None)) is not None and own is not services[name] and not was_given(own)
+        name: shared[name]
+        for name in _PARTS
+        if getattr(own, name) is not shared[name] and getattr(own, name) in _not_given
     }
-    return dataclasses.replace(layer, **changes) if changes else layer
+    return dataclasses.replace(own, **changes) if changes else own

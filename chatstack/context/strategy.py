@@ -15,18 +15,15 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking, AskWindow, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
-from chatstack.context.memory import ContextMemory
 from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy
 from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_window_unknown
-from chatstack.context.services import unless_given
+from chatstack.context.services import ContextServices
 from chatstack.errors import WiringError
-from chatstack.telemetry.emission import Telemetry
-from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
-from chatstack.tokens.windows import Windows, is_asked_for
+from chatstack.tokens.windows import is_asked_for
 
 
 class Strategy(ABC):
@@ -100,13 +97,11 @@ class StrategyApplier(ContextLayer):
     Goes inside the tool loop, outside the guard. ``.use(strategy)`` makes it.
     """
 
+    inner: ChatClient
     _: KW_ONLY
     strategy: Strategy
     counter: TokenCounter | None = None
-    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
-    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
-    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
-    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
+    services: ContextServices = field(default_factory=ContextServices, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
     @property
@@ -129,14 +124,7 @@ class StrategyApplier(ContextLayer):
             told = "has no options that can be read, and decisions are kept under them"
             raise WiringError(f"{name}: {told}: make the strategy a dataclass, or write __repr__", layer=name)
         counter = self.counter or char_counter(4)
-        editing = ContextEditing.around(
-            self.inner,
-            self.strategy,
-            memory=self.memory,
-            telemetry=self.telemetry,
-            counter=counter,
-            calibration=self.calibration,
-        )
+        editing = ContextEditing.around(self.inner, self.strategy, self.services, counter)
         object.__setattr__(self, "_editing", editing)
 
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:

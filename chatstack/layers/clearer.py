@@ -20,17 +20,14 @@ from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.handles import PLACEHOLDER
 from chatstack.context.left_out import without_left_out
-from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
 from chatstack.context.reconstructing import Policy
 from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_estimated, say_window_unknown
-from chatstack.context.services import unless_given
-from chatstack.telemetry.emission import Telemetry
-from chatstack.tokens.calibration import Calibration
+from chatstack.context.services import ContextServices
 from chatstack.tokens.counter import TokenCounter, char_counter
-from chatstack.tokens.windows import Windows, is_asked_for
+from chatstack.tokens.windows import is_asked_for
 from chatstack.values.requests import ChatRequest
 
 Trigger: TypeAlias = Annotated[
@@ -61,6 +58,7 @@ class ToolResultClearer(ContextLayer):
     Source: Xpert's context editing.
     """
 
+    inner: ChatClient
     _: KW_ONLY
     trigger: Trigger = field(default_factory=lambda: {"tokens": 100_000})
     keep: Keep = field(default_factory=lambda: {"messages": 3})
@@ -71,10 +69,7 @@ class ToolResultClearer(ContextLayer):
     clear_at_least: NonNegativeInt | Literal["pays"] = 0
     max_context_tokens: PositiveInt | Literal["auto"] = "auto"
     counter: TokenCounter | None = None
-    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
-    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
-    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
-    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
+    services: ContextServices = field(default_factory=ContextServices, repr=False)
     _strategy: ClearToolResults = field(init=False, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
@@ -95,14 +90,7 @@ class ToolResultClearer(ContextLayer):
             object.__setattr__(self, name, dict([getattr(strategy, name)]))
         for name in ("exclude_tools", "clear_tool_inputs"):
             object.__setattr__(self, name, getattr(strategy, name))
-        editing = ContextEditing.around(
-            self.inner,
-            self,
-            memory=self.memory,
-            telemetry=self.telemetry,
-            counter=self.counter or char_counter(4),
-            calibration=self.calibration,
-        )
+        editing = ContextEditing.around(self.inner, self, self.services, self.counter or char_counter(4))
         object.__setattr__(self, "_strategy", strategy)
         object.__setattr__(self, "_editing", editing)
 
@@ -168,7 +156,7 @@ class ToolResultClearer(ContextLayer):
             if self._editing.is_news("count", opened):
                 say_estimated(self.telemetry, "clear_tool_results")
             return context
-        self.calibration.learn(opened.model, self._editing.counter, whole.input_tokens, counted)
+        self.services.calibration.learn(opened.model, self._editing.counter, whole.input_tokens, counted)
         return msgspec.structs.replace(context, scale=counted / whole.input_tokens)
 
     def _cleared(self, context: Context, opened: Opened) -> Context:

@@ -10,14 +10,11 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind, chain, is_client
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client, wrong
-from chatstack.context.memory import ContextMemory
+from chatstack.context.services import ContextServices
 from chatstack.errors import ChatStackError, FallbackError, InputError, ProviderError
 from chatstack.layers.guard import ContextWindowGuard
-from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import traced
-from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter
-from chatstack.tokens.windows import Windows
 from chatstack.values.requests import ChatRequest
 
 
@@ -40,10 +37,7 @@ class Fallback(ChatFronts):
     _: KW_ONLY
     clients: Sequence[ChatClient]
     counter: TokenCounter | None = None
-    memory: ContextMemory = field(default_factory=ContextMemory, repr=False)
-    calibration: Calibration = field(default_factory=Calibration, repr=False)
-    windows: Windows = field(default_factory=Windows, repr=False)
-    telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    services: ContextServices = field(default_factory=ContextServices, repr=False)
     _others: tuple[ChatClient, ...] = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "fallback"
@@ -86,12 +80,9 @@ class Fallback(ChatFronts):
                 client,
                 inner=self._fitted(client.inner),
                 counter=client.counter or self.counter,
-                memory=self.memory,
-                calibration=self.calibration,
-                windows=self.windows,
-                telemetry=self.telemetry,
+                services=self.services,
             )
-        client = traced(client, self.telemetry)
+        client = traced(client, self.services.telemetry)
         if any(isinstance(layer, ContextWindowGuard) for layer in chain(client)):
             return client
         return ContextWindowGuard(
@@ -99,10 +90,7 @@ class Fallback(ChatFronts):
             max_context_tokens="auto",
             prune_on_overflow=True,
             counter=self.counter,
-            memory=self.memory,
-            calibration=self.calibration,
-            windows=self.windows,
-            telemetry=self.telemetry,
+            services=self.services,
         )
 
 

@@ -10,28 +10,26 @@ from msgspec import Meta
 
 from chatstack import semconv
 from chatstack.client.options import PositiveInt, Share, check_options
-from chatstack.client.protocol import chain, layer_kind
+from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
 from chatstack.context.asking import Asking, AskWindow, LoadTables, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
-from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
 from chatstack.context.pruning import OldestFirst
 from chatstack.context.reconstructing import Policy
 from chatstack.context.run import ContextLayer
 from chatstack.context.saying import fits_at, say_window_unknown, share_of
-from chatstack.context.services import unless_given
+from chatstack.context.services import ContextServices
 from chatstack.errors import ContextOverflowError, FallbackError
 from chatstack.layers.refusals import input_in, is_size, limit_in, overflow_in, taken_before, tells_nothing
-from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Value
-from chatstack.tokens.calibration import Calibration, is_plausible
+from chatstack.tokens.calibration import is_plausible
 from chatstack.tokens.counter import TokenCounter, char_counter
-from chatstack.tokens.windows import UNTOLD_SHARE, Windows, is_asked_for
+from chatstack.tokens.windows import UNTOLD_SHARE, is_asked_for
 from chatstack.values.responses import ChatResponse
 
 CharsPerToken: TypeAlias = Annotated[float, Meta(ge=0.1, le=100)]
@@ -63,6 +61,7 @@ class ContextWindowGuard(ContextLayer):
     Source: Needlr's context window guard.
     """
 
+    inner: ChatClient
     _: KW_ONLY
     max_context_tokens: PositiveInt | Literal["auto"]
     warning_threshold: Share = 0.8
@@ -72,10 +71,7 @@ class ContextWindowGuard(ContextLayer):
     counter: TokenCounter | None = None
     strict: bool = False
     every_call: bool = False
-    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
-    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
-    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
-    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
+    services: ContextServices = field(default_factory=ContextServices, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
@@ -83,14 +79,7 @@ class ContextWindowGuard(ContextLayer):
     def __post_init__(self) -> None:
         check_options(self)
         counter = self.counter or char_counter(self.chars_per_token)
-        editing = ContextEditing.around(
-            self.inner,
-            self,
-            memory=self.memory,
-            telemetry=self.telemetry,
-            counter=counter,
-            calibration=self.calibration,
-        )
+        editing = ContextEditing.around(self.inner, self, self.services, counter)
         object.__setattr__(self, "_editing", editing)
 
     @property
@@ -305,7 +294,7 @@ class ContextWindowGuard(ContextLayer):
             opened.limit = min(said, opened.limit or said)
         if actual is not None and is_size(actual, said, context) and self._is_last:
             if not context.reserved_tokens:  # else nobody knows whether they are in it
-                self.calibration.learn(opened.model, self._editing.counter, context.input_tokens, actual)
+                self.services.calibration.learn(opened.model, self._editing.counter, context.input_tokens, actual)
             context = msgspec.structs.replace(context, scale=input_in(actual, context) / context.input_tokens)
         limit = opened.limit or context.tokens
         if context.tokens <= limit:

@@ -8,12 +8,12 @@ from typing import ClassVar
 from opentelemetry.trace import Span
 
 from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
-from chatstack.client.protocol import provider_info
+from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
 from chatstack.context.agreement import Agreement
 from chatstack.context.asking import Asking, ask
-from chatstack.context.attempts import Leave, SummaryAttempts, WaitForTurn
+from chatstack.context.attempts import Leave, WaitForTurn
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.folding import Cut, OldestIntoSummary
@@ -25,25 +25,21 @@ from chatstack.context.kept_summaries import (
     KeptSummaries,
 )
 from chatstack.context.limits import Limits
-from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
 from chatstack.context.records import Record
 from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_not_summarized, say_shortened
-from chatstack.context.services import unless_given
+from chatstack.context.services import ContextServices
 from chatstack.context.shortening import never_whole, new_handles
 from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt, summary_message, version_of
 from chatstack.context.summary_search import SummarySearch
 from chatstack.context.writing import NotWrittenError, SummaryWriter, Writing, Written
 from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
-from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import attached, beside
-from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter, char_counter
-from chatstack.tokens.windows import Windows
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import Usage
@@ -71,6 +67,7 @@ class Summarizer(ContextLayer):
     Source: VideoSDK's context window.
     """
 
+    inner: ChatClient
     _: KW_ONLY
     max_tokens: PositiveInt | None = None
     max_context_items: PositiveInt | None = None
@@ -81,11 +78,7 @@ class Summarizer(ContextLayer):
     summary_timeout_seconds: PositiveFloat = 60.0
     max_summary_tokens: PositiveInt | None = None
     counter: TokenCounter | None = None
-    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
-    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
-    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
-    attempts: SummaryAttempts = field(default_factory=unless_given(SummaryAttempts), repr=False)
-    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
+    services: ContextServices = field(default_factory=ContextServices, repr=False)
     _strategy: OldestIntoSummary = field(init=False, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
     _writer: SummaryWriter = field(init=False, repr=False)
@@ -100,15 +93,7 @@ class Summarizer(ContextLayer):
         limits = Limits(self.max_tokens, self.max_context_items)
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
         counter = self.counter or char_counter(4)
-        editing = ContextEditing.around(
-            self.inner,
-            self,
-            memory=self.memory,
-            telemetry=self.telemetry,
-            counter=counter,
-            calibration=self.calibration,
-            by_original=True,
-        )
+        editing = ContextEditing.around(self.inner, self, self.services, counter, by_original=True)
         writes = f"{versioned(self)}:{version_of(self.summary_prompt)}"
         client = client_that_writes(self.summary_client, self.inner, self.telemetry)
         seconds = self.summary_timeout_seconds
@@ -136,10 +121,10 @@ class Summarizer(ContextLayer):
                 return (yield from self.passed(arrived.shaped(shaped, fewer)))
         if self._strategy.is_due(context):
             context = yield from self._compressed(context, opened)
-        overhead = self.attempts.settle(editing.owner, opened)
+        overhead = self.services.attempts.settle(editing.owner, opened)
 
         def owe() -> None:
-            self.attempts.owe(editing.owner, opened, overhead, self.memory.clock)
+            self.services.attempts.owe(editing.owner, opened, overhead, self.memory.clock)
 
         try:
             stream = yield from arrived.onward(editing, context, opened)
@@ -174,7 +159,7 @@ class Summarizer(ContextLayer):
         """Return the context with a new summary, if one is worth its cost and can be written."""
         if context.is_unstable or not opened.seen.length:  # an edit that cannot be kept would be paid for on every call
             return context
-        if self.attempts.rests(self._writer.client, self._editing.owner, opened, self.memory.clock):
+        if self.services.attempts.rests(self._writer.client, self._editing.owner, opened, self.memory.clock):
             opened.is_pending = True
             self._say_resting(context, opened)
             return context
@@ -183,7 +168,7 @@ class Summarizer(ContextLayer):
         if due is None:
             return context
         opened.is_pending = True
-        let_next_in = yield from ask(WaitForTurn(self.attempts, due.subject))
+        let_next_in = yield from ask(WaitForTurn(self.services.attempts, due.subject))
         try:
             if (
                 yield from ask(FindSummary(self._search.kept, due.subject, opened.seen))
@@ -203,7 +188,7 @@ class Summarizer(ContextLayer):
         return opened.model if self.summary_client is None or info is None else info.model
 
     def _summarized(self, context: Context, due: Due, opened: Opened) -> Asking[Context]:
-        leave = self.attempts.leave(self._writer.client, self._editing.owner, opened, self.memory.clock)
+        leave = self.services.attempts.leave(self._writer.client, self._editing.owner, opened, self.memory.clock)
         if leave is None:
             self._say_resting(context, opened)
             return context
@@ -221,7 +206,7 @@ class Summarizer(ContextLayer):
             leave.gave_up(self.memory.clock() - started)
             raise
         finally:
-            self.attempts.owe(self._editing.owner, opened, writing.usage, self.memory.clock)
+            self.services.attempts.owe(self._editing.owner, opened, writing.usage, self.memory.clock)
 
     def _attempt(
         self, context: Context, due: Due, opened: Opened, leave: Leave, span: Span, writing: Writing
@@ -235,7 +220,7 @@ class Summarizer(ContextLayer):
                 raise NotWrittenError("it is no smaller than what it stands for", "not_smaller", Usage())
         except NotWrittenError as failure:
             rest = leave.failed(is_outage=failure.is_outage)
-            self.attempts.is_news(self._editing.owner, opened, self.memory.clock)
+            self.services.attempts.is_news(self._editing.owner, opened, self.memory.clock)
             told = f"{failure.reason}; it is tried again in {rest:g} seconds at the earliest"
             say_not_summarized(self.telemetry, strategy.name, context, told, failure.kind, span)
             return context
@@ -268,8 +253,8 @@ class Summarizer(ContextLayer):
 
     def _say_resting(self, context: Context, opened: Opened) -> None:
         owner, clock = self._editing.owner, self.memory.clock
-        if self.attempts.was_told(owner, opened) or self._strategy.cut(context) is None:
+        if self.services.attempts.was_told(owner, opened) or self._strategy.cut(context) is None:
             return
-        if self.attempts.is_news(owner, opened, clock):
+        if self.services.attempts.is_news(owner, opened, clock):
             why = "one went wrong a moment ago, and none is tried yet"
             say_not_summarized(self.telemetry, self._strategy.name, context, why, "resting", None)

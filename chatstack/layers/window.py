@@ -12,23 +12,18 @@ from chatstack.client.options import PositiveFloat, PositiveInt, Share
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking
-from chatstack.context.attempts import SummaryAttempts
 from chatstack.context.context import Context
-from chatstack.context.memory import ContextMemory
 from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
 from chatstack.context.run import ContextLayer
-from chatstack.context.services import unless_given
+from chatstack.context.services import ContextServices
 from chatstack.context.strategy import Strategy, StrategyApplier
 from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt
 from chatstack.context.truncating import Truncate
 from chatstack.context.units import is_users
 from chatstack.layers.summarizer import Summarizer
 from chatstack.layers.summarizing import SummaryClient, check_summarizing
-from chatstack.telemetry.emission import Telemetry
-from chatstack.tokens.calibration import Calibration
 from chatstack.tokens.counter import TokenCounter
-from chatstack.tokens.windows import Windows
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 
@@ -111,15 +106,12 @@ class WindowKeeper(ContextLayer):
     window has its own.
     """
 
+    inner: ChatClient
     _: KW_ONLY
     strategy: ContextWindow
     summary_client: SummaryClient | None = None
     counter: TokenCounter | None = None
-    memory: ContextMemory = field(default_factory=unless_given(ContextMemory), repr=False)
-    calibration: Calibration = field(default_factory=unless_given(Calibration), repr=False)
-    windows: Windows = field(default_factory=unless_given(Windows), repr=False)
-    attempts: SummaryAttempts = field(default_factory=unless_given(SummaryAttempts), repr=False)
-    telemetry: Telemetry = field(default_factory=unless_given(Telemetry), repr=False)
+    services: ContextServices = field(default_factory=ContextServices, repr=False)
     _compressing: Summarizer | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -138,10 +130,7 @@ class WindowKeeper(ContextLayer):
             self.inner,
             strategy=window.truncation,
             counter=self.counter,
-            memory=self.memory,
-            calibration=self.calibration,
-            windows=self.windows,
-            telemetry=self.telemetry,
+            services=self.services,
         )
         return Summarizer(
             truncating,
@@ -154,11 +143,7 @@ class WindowKeeper(ContextLayer):
             summary_timeout_seconds=window.summary_timeout_seconds,
             max_summary_tokens=window.max_summary_tokens,
             counter=self.counter,
-            memory=self.memory,
-            calibration=self.calibration,
-            windows=self.windows,
-            attempts=self.attempts,
-            telemetry=self.telemetry,
+            services=self.services,
         )
 
     def tool_calls_left(self, messages: tuple[Message, ...]) -> int:

@@ -35,13 +35,20 @@ class SharedServices:
             self._made[kind] = service
 
     def behind(self, resolve: Resolver | None) -> Resolver:
-        """Return a resolver that asks the container first, then returns the services of the stack."""
+        """Return a resolver that asks the container first, then returns the services of the stack.
+
+        Services that have ``from_parts`` are made of others, each of which the container may have.
+        """
+        made_of_parts: dict[type, object] = {}
 
         def resolved(kind: type) -> object:
             if resolve is not None and is_bound(found := ask(resolve, kind)):
                 return found
             if kind in self._made:
                 return self._made[kind]
+            from_parts = getattr(kind, "from_parts", None)
+            if from_parts is not None:
+                return made_of_parts.get(kind) or made_of_parts.setdefault(kind, from_parts(resolved))
             if getattr(kind, "shared_by_stack", False):
                 return self._made.setdefault(kind, cast("type[object]", kind)())
             raise LookupError(kind)

@@ -38,6 +38,7 @@ from chatstack import (
     Usage,
     named,
 )
+from chatstack.context.services import ContextServices
 from chatstack.telemetry.tracer import ModelTracer
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.tokens.calibration import Calibration
@@ -323,7 +324,11 @@ def test_the_sum_of_several_rounds_is_no_report_of_the_first() -> None:
     provider, capture = ScriptedClient([Message.assistant(ToolCall("c", "look")), "fine"]), TelemetryCapture()
     loop = FunctionInvoker(ModelTracer(provider), tools=[look], telemetry=capture.telemetry)
     guard = ContextWindowGuard(
-        loop, max_context_tokens=10**6, warning_threshold=1e-9, every_call=True, telemetry=capture.telemetry
+        loop,
+        max_context_tokens=10**6,
+        warning_threshold=1e-9,
+        every_call=True,
+        services=ContextServices(telemetry=capture.telemetry),
     )
     for _ in range(2):
         provider.requests.clear()
@@ -340,7 +345,7 @@ def test_where_nobody_tells_what_reached_the_provider_nothing_is_learnt() -> Non
         max_context_tokens=10**6,
         warning_threshold=1e-9,
         every_call=True,
-        telemetry=capture.telemetry,
+        services=ContextServices(telemetry=capture.telemetry),
     )
     for _ in range(2):
         asyncio.run(guard.get_response(talk()))

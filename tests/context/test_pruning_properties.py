@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from chatstack import CharCounter, ContextMemory, ContextWindowGuard, Message, ToolCall
 from chatstack.context.repairing import repair_plan
+from chatstack.context.services import ContextServices
 from chatstack.context.units import units_of
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import is_new, is_subsequence, leftovers, refusals, size
@@ -49,8 +50,7 @@ class Guarded:
             max_context_tokens=self.limit,
             prune_on_overflow=True,
             counter=self.counter,
-            memory=self.memory,
-            telemetry=self.capture.telemetry,
+            services=ContextServices(memory=self.memory, telemetry=self.capture.telemetry),
         )
 
     def send(self, messages: Sequence[Message], conversation_id: str | None = None) -> list[Message]:

@@ -20,6 +20,7 @@ from chatstack import (
     ToolResult,
 )
 from chatstack.context.repairing import NO_RESULT, repair_plan
+from chatstack.context.services import ContextServices
 from chatstack.context.units import units_of
 from chatstack.context.verifier import problems
 from chatstack.testing import ScriptedClient, TelemetryCapture
@@ -115,7 +116,9 @@ def test_a_pinned_orphan_goes_too_for_no_provider_would_take_it() -> None:
 
 def test_a_repair_is_said_once_for_a_conversation_and_again_when_there_is_more_of_it() -> None:
     capture = TelemetryCapture()
-    guard = ContextWindowGuard(ScriptedClient(), max_context_tokens=1000, telemetry=capture.telemetry)
+    guard = ContextWindowGuard(
+        ScriptedClient(), max_context_tokens=1000, services=ContextServices(telemetry=capture.telemetry)
+    )
     history = [Message.user("hi"), calls("a"), Message.user("so?")]
     for _ in range(2):
         asyncio.run(guard.get_response(history, conversation_id="c"))
@@ -229,7 +232,7 @@ def test_the_plan_says_how_many_results_stood_elsewhere() -> None:
 
 def test_a_result_that_arrives_for_a_call_that_was_answered_by_us_takes_that_place_and_is_said() -> None:
     model, capture = ScriptedClient(), TelemetryCapture()
-    guard = ContextWindowGuard(model, max_context_tokens=1000, telemetry=capture.telemetry)
+    guard = ContextWindowGuard(model, max_context_tokens=1000, services=ContextServices(telemetry=capture.telemetry))
     begun = [Message.user("hi"), calls("a", "b"), Message.user("wait")]
     late = [*begun, Message.assistant("fine"), Message("tool", (ToolResult("a", "look"), ToolResult("b", "look")))]
     for history in (begun, late, [*late, Message.user("so?")]):
@@ -243,7 +246,7 @@ def test_a_result_that_arrives_for_a_call_that_was_answered_by_us_takes_that_pla
 
 def test_a_result_that_comes_where_it_belongs_after_it_was_answered_by_us_is_said_too() -> None:
     model, capture = ScriptedClient(), TelemetryCapture()
-    guard = ContextWindowGuard(model, max_context_tokens=1000, telemetry=capture.telemetry)
+    guard = ContextWindowGuard(model, max_context_tokens=1000, services=ContextServices(telemetry=capture.telemetry))
     begun = [Message.user("hi"), calls("a", "b"), Message.tool("a", "1")]
     for history in (begun, [*begun, Message.tool("b", "2")], [*begun, Message.tool("b", "2"), Message.user("so?")]):
         asyncio.run(guard.get_response(history))
@@ -326,7 +329,7 @@ def test_whenever_a_longer_history_begins_otherwise_than_it_was_sent_that_is_sai
     messages: list[Message], data: st.DataObject
 ) -> None:
     model, capture = ScriptedClient(), TelemetryCapture()
-    guard = ContextWindowGuard(model, max_context_tokens=100_000, telemetry=capture.telemetry)
+    guard = ContextWindowGuard(model, max_context_tokens=100_000, services=ContextServices(telemetry=capture.telemetry))
     sent: tuple[Message, ...] = ()
     for length in sorted({*data.draw(st.lists(st.integers(1, len(messages)), max_size=4)), len(messages)}):
         if not repaired(messages[:length]):

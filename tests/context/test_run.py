@@ -15,6 +15,7 @@ from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
 from chatstack.context.recognising import Recogniser
 from chatstack.context.run import ContextLayer, ContextRun
+from chatstack.context.services import ContextServices
 from chatstack.stack.recipe import ChatStack
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.testing import ScriptedClient
@@ -42,7 +43,9 @@ class Louder(ContextWindowGuard):
 
 def guarded(inner: ChatClient | None = None, **services: Any) -> ContextWindowGuard:
     inner = inner or ScriptedClient(["fine"])
-    return ContextWindowGuard(inner, max_context_tokens=1_000, prune_on_overflow=True, **services)
+    return ContextWindowGuard(
+        inner, max_context_tokens=1_000, prune_on_overflow=True, services=ContextServices(**services)
+    )
 
 
 def names(run: ContextRun) -> list[str]:
@@ -57,7 +60,7 @@ def test_adjacent_context_layers_are_one_run_and_the_rest_is_not() -> None:
     stack = ChatStack(ScriptedClient()).use(ToolResultClearer).use(Summarizer, max_tokens=900)
     run = ContextRun.of(layer_in(stack.use(ContextWindowGuard, max_context_tokens=1_000).build()))
     assert names(run) == ["ToolResultClearer", "Summarizer", "ContextWindowGuard"]
-    assert type(run.inner).__name__ == "ModelTracer"
+    assert type(run.below).__name__ == "ModelTracer"
 
 
 def test_a_window_is_its_parts() -> None:
@@ -74,18 +77,24 @@ def test_a_layer_with_a_send_of_its_own_is_sent_to() -> None:
     louder = Louder(ScriptedClient(), max_context_tokens=1_000)
     run = ContextRun.of(ToolResultClearer(louder))
     assert names(run) == ["ToolResultClearer"]
-    assert run.inner is louder
+    assert run.below is louder
 
 
 def test_two_memories_that_were_given_are_two_runs() -> None:
-    run = ContextRun.of(ToolResultClearer(guarded(memory=ContextMemory()), memory=ContextMemory()))
+    run = ContextRun.of(
+        ToolResultClearer(guarded(memory=ContextMemory()), services=ContextServices(memory=ContextMemory()))
+    )
     assert names(run) == ["ToolResultClearer"]
 
 
 @pytest.mark.parametrize("is_outer", [True, False])
 def test_a_memory_that_one_layer_was_given_is_that_of_its_neighbours(is_outer: bool) -> None:
     memory = ContextMemory()
-    client = ToolResultClearer(guarded(), memory=memory) if is_outer else ToolResultClearer(guarded(memory=memory))
+    client = (
+        ToolResultClearer(guarded(), services=ContextServices(memory=memory))
+        if is_outer
+        else ToolResultClearer(guarded(memory=memory))
+    )
     run = ContextRun.of(client)
     assert len(run.layers) == 2
     assert run.memory is memory
@@ -94,19 +103,21 @@ def test_a_memory_that_one_layer_was_given_is_that_of_its_neighbours(is_outer: b
 
 def test_other_services_that_were_given_stay_where_they_were_given() -> None:
     mine, theirs = Windows(), Windows()
-    outer, inner = ContextRun.of(ToolResultClearer(guarded(windows=theirs), windows=mine)).layers
+    outer, inner = ContextRun.of(
+        ToolResultClearer(guarded(windows=theirs), services=ContextServices(windows=mine))
+    ).layers
     assert isinstance(outer, ToolResultClearer)
     assert isinstance(inner, ContextWindowGuard)
     assert outer.windows is mine
     assert inner.windows is theirs
-    assert inner.calibration is outer.calibration
+    assert inner.services.calibration is outer.services.calibration
 
 
 def test_what_a_neighbour_decides_reaches_the_store_of_the_layer_that_was_given_one(tmp_path: Path) -> None:
     async def calls(history: Sequence[Message]) -> list[ChatRequest]:
         model = ScriptedClient(["fine"])
         memory = ContextMemory(store=SQLiteStore(tmp_path / "decisions"), scope="mine")
-        client = ToolResultClearer(guarded(model), memory=memory)
+        client = ToolResultClearer(guarded(model), services=ContextServices(memory=memory))
         await client.get_response(list(history))
         await memory.aclose()
         return model.requests

@@ -49,7 +49,7 @@ CHANGED = (
 )
 CLIENT = ScriptedClient()
 
-KEYS = {
+KEYS: dict[object, str] = {
     ClearThenDrop(8_000, target=0.5): 'ClearThenDrop/1:{"max_tokens":8000,"target":0.5}',
     ClearToolResults(keep=("fraction", 0.5)): 'ClearToolResults/1:{"keep":["fraction",0.5]}',
     ContextWindow(4_000): 'ContextWindow/1:{"max_tokens":4000}',

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import importlib
+import inspect
 import pkgutil
 import typing
 from collections.abc import Iterable
@@ -32,6 +33,7 @@ from chatstack import (
     ToolLoopError,
     ToolResultClearer,
 )
+from chatstack.context.services import ContextServices
 from chatstack.context.strategy import StrategyApplier
 from chatstack.layers.window import WindowKeeper
 from chatstack.nodes.overheard import Overheard
@@ -87,7 +89,7 @@ class TestContextWindowGuardThatWarns(LayerContract):
     edits = True  # it repairs
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
-        return ContextWindowGuard(inner, max_context_tokens=LIMIT, telemetry=telemetry)
+        return ContextWindowGuard(inner, max_context_tokens=LIMIT, services=ContextServices(telemetry=telemetry))
 
 
 class TestContextWindowGuardThatPrunes(LayerContract):
@@ -95,7 +97,9 @@ class TestContextWindowGuardThatPrunes(LayerContract):
     edits = True
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
-        return ContextWindowGuard(inner, max_context_tokens=LIMIT, prune_on_overflow=True, telemetry=telemetry)
+        return ContextWindowGuard(
+            inner, max_context_tokens=LIMIT, prune_on_overflow=True, services=ContextServices(telemetry=telemetry)
+        )
 
 
 class TestToolResultClearer(LayerContract):
@@ -104,7 +108,11 @@ class TestToolResultClearer(LayerContract):
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
         return ToolResultClearer(
-            inner, trigger={"tokens": LIMIT // 4}, keep={"messages": 0}, clear_tool_inputs=True, telemetry=telemetry
+            inner,
+            trigger={"tokens": LIMIT // 4},
+            keep={"messages": 0},
+            clear_tool_inputs=True,
+            services=ContextServices(telemetry=telemetry),
         )
 
 
@@ -114,7 +122,13 @@ class TestSummarizer(LayerContract):
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
         writer = ScriptedClient([f"they spoke of the weather {CANARY}"])
-        return Summarizer(inner, max_tokens=LIMIT, keep_recent_turns=1, summary_client=writer, telemetry=telemetry)
+        return Summarizer(
+            inner,
+            max_tokens=LIMIT,
+            keep_recent_turns=1,
+            summary_client=writer,
+            services=ContextServices(telemetry=telemetry),
+        )
 
 
 class TestSummarizerWhoseClientFails(LayerContract):
@@ -123,7 +137,13 @@ class TestSummarizerWhoseClientFails(LayerContract):
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
         writer = ScriptedClient([ServerError(f"not now {CANARY}")])
-        return Summarizer(inner, max_context_items=3, keep_recent_turns=1, summary_client=writer, telemetry=telemetry)
+        return Summarizer(
+            inner,
+            max_context_items=3,
+            keep_recent_turns=1,
+            summary_client=writer,
+            services=ContextServices(telemetry=telemetry),
+        )
 
 
 class TestWindowKeeper(LayerContract):
@@ -133,7 +153,7 @@ class TestWindowKeeper(LayerContract):
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
         writer = ScriptedClient([f"they spoke of the weather {CANARY}"])
         window = ContextWindow(LIMIT, 6, keep_recent_turns=1, max_tool_calls_per_turn=2, summary_client=writer)
-        return WindowKeeper(inner, strategy=window, telemetry=telemetry)
+        return WindowKeeper(inner, strategy=window, services=ContextServices(telemetry=telemetry))
 
 
 class TestStrategyApplier(LayerContract):
@@ -141,7 +161,9 @@ class TestStrategyApplier(LayerContract):
     edits = True
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
-        return StrategyApplier(inner, strategy=OldestFirst(LIMIT, LIMIT // 2), telemetry=telemetry)
+        return StrategyApplier(
+            inner, strategy=OldestFirst(LIMIT, LIMIT // 2), services=ContextServices(telemetry=telemetry)
+        )
 
 
 class TestBudget(LayerContract):
@@ -156,7 +178,7 @@ class TestFallback(LayerContract):
     recovers = True
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
-        return Fallback(inner, clients=[ScriptedClient(["never asked"])], telemetry=telemetry)
+        return Fallback(inner, clients=[ScriptedClient(["never asked"])], services=ContextServices(telemetry=telemetry))
 
 
 class TestOverheard(LayerContract):
@@ -219,6 +241,7 @@ def layers_in(modules: Iterable[object]) -> set[type]:
         if isinstance(found, type)
         and found.__module__ == getattr(module, "__name__", None)
         and dataclasses.is_dataclass(found)
+        and not inspect.isabstract(found)
         and "inner" in {field.name for field in dataclasses.fields(found)}
         and callable(getattr(found, "send", None))
     }

@@ -119,7 +119,7 @@ def test_the_ends_of_the_allowed_values_are_allowed(options: dict[str, Any]) -> 
 
 def test_options_are_keyword_only_behind_inner() -> None:
     with pytest.raises(TypeError):
-        ContextWindowGuard(ScriptedClient(), 100)  # type: ignore[call-arg]
+        ContextWindowGuard(ScriptedClient(), 100)  # type: ignore[arg-type,call-arg]
 
 
 def test_it_wraps_any_client_by_hand_too() -> None:

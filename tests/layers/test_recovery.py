@@ -28,7 +28,9 @@ from chatstack import (
     Windows,
     named,
 )
+from chatstack.context.services import ContextServices
 from chatstack.context.strategy import StrategyApplier
+from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
 from chatstack.testing.capture import SpanTree
@@ -95,10 +97,8 @@ class Guarded:
         self.provider = provider
         self.capture, self.windows = TelemetryCapture(), Windows()
         options = {"prune_on_overflow": True, **options}
-        self.stack = ChatStack(provider).use(
-            ContextWindowGuard, max_context_tokens=limit, windows=self.windows, **options
-        )
-        self.client: BuiltClient = self.stack.build(self.capture.resolve)
+        self.stack = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=limit, **options)
+        self.client: BuiltClient = self.stack.build({Windows: self.windows, Telemetry: self.capture.telemetry}.get)
 
     def ask(self, messages: Sequence[Message], *, stream: bool = False, **options: Any) -> list[list[Message]]:
         """What reached the provider, attempt by attempt."""
@@ -480,7 +480,10 @@ def test_the_size_of_what_somebody_further_in_has_left_is_not_taken_for_that_of_
     provider, capture = Picky(2_000), TelemetryCapture()
     strategy = StrategyApplier(ModelTracer(provider), strategy=OldestFirst(max_tokens=4_000, target_tokens=2_800))
     guard = ContextWindowGuard(
-        strategy, max_context_tokens=1_000_000, prune_on_overflow=True, telemetry=capture.telemetry
+        strategy,
+        max_context_tokens=1_000_000,
+        prune_on_overflow=True,
+        services=ContextServices(telemetry=capture.telemetry),
     )
     asyncio.run(guard.get_response(talk(61)))
     assert provider.sizes == [3_400, 1_400]

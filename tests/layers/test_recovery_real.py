@@ -20,6 +20,7 @@ from chatstack import (
 )
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import TelemetryCapture
 from tests.model_server import MODEL, WINDOW_TOKENS, ModelServer, missing_part, model_server
 from tests.servers import MockServer, mock_server
@@ -86,9 +87,8 @@ class Guarded:
             max_context_tokens=1_000_000,
             prune_on_overflow=True,
             prune_to=prune_to,
-            windows=self.windows,
         )
-        self.client = stack.build(self.capture.resolve)
+        self.client = stack.build({Windows: self.windows, Telemetry: self.capture.telemetry}.get)
 
     def converse(self, *turns: Sequence[Message], stream: bool) -> list[ChatResponse]:
         async def used() -> list[ChatResponse]:

@@ -33,6 +33,7 @@ from chatstack import (
     tool,
 )
 from chatstack.context.context import Context
+from chatstack.context.services import ContextServices
 from chatstack.nodes.chat_node import ChatNode
 from chatstack.nodes.managers import AwaitedContextManager, BaseContextManager, MessageContextManager
 from chatstack.nodes.state import AgentState
@@ -379,7 +380,9 @@ def test_the_calls_of_a_bare_provider_are_traced_and_measured_once(manager: Any,
 def test_what_a_fallback_asks_is_not_traced_twice() -> None:
     capture = TelemetryCapture()
     second = ScriptedClient(info=ProviderInfo(name="scripted", model="second"))
-    client = Fallback(ScriptedClient([RateLimitError("no")]), clients=[second], telemetry=capture.telemetry)
+    client = Fallback(
+        ScriptedClient([RateLimitError("no")]), clients=[second], services=ContextServices(telemetry=capture.telemetry)
+    )
     run(ChatNode(client, resolve=capture.resolve), AgentState(turns(1)))
     assert [span.name for span in capture.spans if span.name.startswith("chat ")] == ["chat second"]
 

@@ -9,6 +9,7 @@ import pytest
 from opentelemetry.trace import INVALID_SPAN
 
 from chatstack import ContextMemory, ContextWindowGuard, Message, ProgressEvent, Telemetry, semconv
+from chatstack.context.services import ContextServices
 from chatstack.errors import ServerError
 from chatstack.semconv import WarningCode
 from chatstack.telemetry.spans import error_type
@@ -259,8 +260,7 @@ def test_conversations_that_a_full_memory_lets_go_of_are_counted() -> None:
     guard = ContextWindowGuard(
         ScriptedClient(),
         max_context_tokens=1_000,
-        memory=ContextMemory(max_messages=2),
-        telemetry=capture.telemetry,
+        services=ContextServices(memory=ContextMemory(max_messages=2), telemetry=capture.telemetry),
     )
 
     async def all_of_them() -> None:
