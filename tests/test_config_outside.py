@@ -278,7 +278,7 @@ def test_what_readers_take_quadratic_time_for_is_refused(name: str, text: str, t
 @pytest.mark.parametrize(
     ("layer", "told"),
     [
-        ({"use": "Truncate", "max_tokens": 5, "telemetry": None}, r"layers\[0\].telemetry: wants an object"),
+        ({"use": "Truncate", "max_tokens": 5, "services": None}, r"layers\[0\].services: wants an object"),
         ({"use": "Truncate", "max_tokens": "\ud800"}, r"layers\[0\].max_tokens: holds half a character"),
         ({"use": "Truncate", "max_tokens": 10**400}, r"layers\[0\].max_tokens: a number of 1,329 bits is too large"),
         (

@@ -142,7 +142,11 @@ def test_functions_and_services_cannot_be_written_in_a_config_and_it_says_where_
     assert wrong({"layers": [{"use": "ProgressReporter", "on_progress": "print"}]}).startswith(
         "config: layers[0].on_progress: wants an object that no config can hold, got a str; "
     )
-    assert wrong({"layers": [{**GUARD, "telemetry": {}}]}).startswith("config: layers[0].telemetry: wants an object ")
+    assert wrong({"layers": [{**GUARD, "services": {}}]}).startswith("config: layers[0].services: wants an object ")
+    assert wrong({"layers": [{**GUARD, "telemetry": {}}]}) == (
+        "config: layers[0].telemetry: all layers of a stack share one telemetry; build the stack with a container that "
+        "has it"
+    )
     assert wrong({"layers": [{**GUARD, "memory": {"max_entries": 3}}]}) == (
         "config: layers[0].memory: all layers of a stack share one memory; put it at the top of the config, beside "
         "'layers'"

@@ -72,8 +72,13 @@ STACK = ChatStack(ScriptedClient())
             "ContextWindowGuard: counter is the class CharCounter itself; pass an instance",
         ),
         (
-            lambda: STACK.use(ContextWindowGuard, max_context_tokens=5, telemetry=Telemetry).build(),  # type: ignore[call-overload]
+            lambda: STACK.use(ProgressReporter, telemetry=Telemetry).build(),  # type: ignore[call-overload]
             "telemetry is the class Telemetry itself; pass an instance: Telemetry(...)",
+        ),
+        (
+            lambda: STACK.use(ContextWindowGuard, max_context_tokens=5, memory=ContextMemory()).build(),  # type: ignore[call-overload]
+            "all layers of a stack share one ContextMemory: bind it in the container that builds the stack, or give "
+            "services=ContextServices(memory=...)",
         ),
         (lambda: ChatStack(ScriptedClient(), memory=ContextMemory), "memory is the class ContextMemory; pass a"),  # type: ignore[arg-type]
         (

@@ -120,7 +120,7 @@ def wire(
     """Make one layer: ``inner``, then options by name, then services by type hint, then defaults."""
     blueprint = _blueprint(factory)
     if not blueprint.open_ended:
-        check_options(options, option_names(factory), name)
+        check_options(options, option_names(factory), name, factory=factory)
     given = dict(options)
     for parameter in blueprint.parameters:
         kind = parameter.kind
@@ -213,12 +213,29 @@ def option_names(factory: Layer) -> list[str]:
     return [parameter.name for parameter in _blueprint(factory).parameters]
 
 
-def check_options(options: Iterable[str], known: list[str], name: str, *, also: Iterable[str] = ()) -> None:
+def check_options(
+    options: Iterable[str], known: list[str], name: str, *, also: Iterable[str] = (), factory: Layer | None = None
+) -> None:
     """Refuse an unknown option, with the nearest name that the layer, or its strategy, knows."""
     for option in options:
         if option not in known:
-            hint = nearest(option, [*known, *also])
+            part = None if factory is None else part_of_services(factory, option)
+            hint = nearest(option, [*known, *also]) if part is None else part
             raise WiringError(f"layer {name!r}: unknown option {option!r}; {hint}", layer=name, parameter=option)
+
+
+def part_of_services(factory: Layer, option: str) -> str | None:
+    """Return the remedy for an option that is a part of a layer's services; None if it is not."""
+    for parameter in _blueprint(factory).parameters:
+        services = parameter.kind
+        if services is not None and hasattr(services, "from_parts"):
+            part = service_type(hints_of(services).get(option))
+            if part is not None:
+                return (
+                    f"all layers of a stack share one {part.__name__}: bind it in the container that builds the stack, "
+                    f"or give {parameter.name}={services.__name__}({option}=...)"
+                )
+    return None
 
 
 def _nothing_for(name: str, parameter: _Parameter, has_resolver: bool) -> WiringError:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from chatstack import plugins
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import name_of, service_type
+from chatstack.client.wiring import name_of
 from chatstack.config.imported import with_tools_imported
 from chatstack.config.making import arguments, by, check_made, hidden_texts, made_of, taken, told_at
 from chatstack.config.options import PROVIDER_OPTIONS, Option, provider_options, takes_tools
@@ -218,12 +218,6 @@ class Services:
         if option.form == "clients" and isinstance(value, list | tuple):
             each_at = [(f"{here}[{number}]", each) for number, each in enumerate(cast("Sequence[object]", value))]
             value = [self.provider(each, place) if _is_spelt(each) else each for place, each in each_at]
-        if is_spelt and service_type(option.hint) is ContextMemory:
-            raise WiringError(
-                f"{here}: all layers of a stack share one memory; put it at the top of the config, beside 'layers'",
-                layer=layer,
-                parameter=option.name,
-            )
         return taken(option, value, here, layer=layer)
 
 

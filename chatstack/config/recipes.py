@@ -213,6 +213,7 @@ class _Builder:
             if name not in known and not is_open:
                 names = [*known, *OPTIONS.get(name_of(source), ())]
                 told = f"unknown option of {key_shown(layer)}; {nearest_to(name, names)}"
+                told = _SHARED.get(name, told) if "services" in known else told
                 raise WiringError(f"{entry.place(name)}: {told}", layer=layer, parameter=name)
             option = known.get(name, unhinted(name))
             checked[name] = self._services.option(option, entry.options[name], entry.place(name), layer=layer)
@@ -230,6 +231,13 @@ class _Builder:
                     f"{here}: two {AT_MOST_ONE[kind]} in one stack: {both}; leave one out", layer=spec.name
                 )
             self._once[kind] = spec.name
+
+
+_SHARED = {
+    "memory": "all layers of a stack share one memory; put it at the top of the config, beside 'layers'",
+    "telemetry": "all layers of a stack share one telemetry; build the stack with a container that has it",
+}
+"""What an option that is a part of the layers' services is told, as far as people look for it there."""
 
 
 def _try(

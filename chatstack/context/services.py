@@ -32,8 +32,8 @@ def _unless_given(service: type[T]) -> Callable[[], T]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextServices:
-    """What the context layers of a stack share: decisions, corrections of sizes, windows, attempts at summaries, and
-    telemetry.
+    """All that the context layers of a stack share: decisions, corrections of sizes, windows, attempts at summaries,
+    and telemetry.
 
     A stack makes one, of what its container has bound: this type, or the types of its parts. Layers made by hand share
     what one of them was given.

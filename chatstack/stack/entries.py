@@ -98,7 +98,7 @@ class LayerSpec:
                 raise
             check_options(left, [], self.name, also=known)  # what is missing may have been misspelt
             raise WiringError(f"layer {self.name!r}: {error}", layer=self.name) from error
-        check_options(left, option_names(layer), self.name, also=known)
+        check_options(left, option_names(layer), self.name, also=known, factory=layer)
         return layer, left
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ from chatstack import (
     named,
 )
 from chatstack.context.services import ContextServices
+from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.tokens.calibration import Calibration
@@ -90,7 +92,11 @@ class Weighed:
     """A guard that tells the size of every request, and does nothing about it."""
 
     def __init__(
-        self, report: Callable[[ChatRequest], Usage], *layers: Callable[[ChatClient], ChatClient], **options: Any
+        self,
+        report: Callable[[ChatRequest], Usage],
+        *layers: Callable[[ChatClient], ChatClient],
+        services: Mapping[type, object] = MappingProxyType({}),
+        **options: Any,
     ) -> None:
         self.provider = Reporting(report)
         self.capture = TelemetryCapture()
@@ -98,7 +104,7 @@ class Weighed:
         stack = ChatStack(self.provider).use(ContextWindowGuard, **options)
         for layer in layers:
             stack = stack.use(layer)
-        self.client = stack.build(self.capture.resolve)
+        self.client = stack.build({Telemetry: self.capture.telemetry, **services}.get)
 
     @property
     def sizes(self) -> list[int]:
@@ -500,7 +506,7 @@ def test_whatever_is_reported_a_size_is_never_negative_nor_below_what_is_reserve
 
 def test_what_is_learnt_is_bounded_however_many_terms_and_conversations_there_are() -> None:
     memory, calibration = ContextMemory(max_messages=100), Calibration()
-    weighed = Weighed(times(1.5), memory=memory, calibration=calibration)
+    weighed = Weighed(times(1.5), services={ContextMemory: memory, Calibration: calibration})
 
     async def ask() -> None:
         for reserve in range(300):

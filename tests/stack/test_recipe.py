@@ -487,7 +487,8 @@ def test_the_class_of_a_strategy_takes_its_own_options_and_those_of_its_layer() 
     ("options", "told"),
     [
         ({"max_tokens": 50, "target_token": 40}, "unknown option 'target_token'; did you mean 'target_tokens'?"),
-        ({"max_tokens": 50, "target_tokens": 40, "memry": 1}, "unknown option 'memry'; did you mean 'memory'?"),
+        ({"max_tokens": 50, "target_tokens": 40, "servces": 1}, "unknown option 'servces'; did you mean 'services'?"),
+        ({"max_tokens": 50, "target_tokens": 40, "memory": 1}, "unknown option 'memory'; all layers of a stack share"),
         ({"max_tokens": 50}, "missing 1 required positional argument: 'target_tokens'"),
         ({"max_tokens": "5", "target_tokens": 4}, "max_tokens='5' must be a whole number, at least 1"),
     ],
