@@ -237,7 +237,7 @@ _SHARED = {
     "memory": "all layers of a stack share one memory; put it at the top of the config, beside 'layers'",
     "telemetry": "all layers of a stack share one telemetry; build the stack with a container that has it",
 }
-"""What an option that is a part of the layers' services is told, as far as people look for it there."""
+"""Remedies for options that are parts of the layers' services, as far as people look for them in a layer."""
 
 
 def _try(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -28,14 +27,12 @@ from chatstack import (
     ServerError,
     Strategy,
     ToolDeclaration,
-    Windows,
     semconv,
 )
-from chatstack.context.attempts import SummaryAttempts
+from chatstack.context.services import ContextServices
 from chatstack.context.summaries import SUMMARY_PROMPT
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient
-from chatstack.tokens.calibration import Calibration
 from tests.context.conversing import Model, Process, Talk, Writer, size_of
 
 Layers: TypeAlias = Sequence[tuple[Any, Mapping[str, object]]]
@@ -139,16 +136,13 @@ class Open(Stranger):
 
 def by_hand(client: Any, layers: Layers, *, shares: bool, between: Between | None = None) -> ChatFronts:
     """Stack the layers by their constructors, all with one set of services, or with none given."""
-    kinds = (ContextMemory, Calibration, Windows, SummaryAttempts, Telemetry)
-    names = ("memory", "calibration", "windows", "attempts", "telemetry")
-    services = {name: kind() for name, kind in zip(names, kinds, strict=True)} if shares else {}
+    services = {"services": ContextServices()} if shares else {}
     for number, (source, options) in enumerate(reversed(layers)):
         if number and between is not None:
             client = between(client)
         is_strategy = issubclass(source, Strategy)
         factory = source(**options).as_layer() if is_strategy else functools.partial(source, **options)
-        takes = inspect.signature(factory).parameters
-        client = factory(client, **{name: each for name, each in services.items() if name in takes})
+        client = factory(client, **services)
     made: ChatFronts = client
     return made
 

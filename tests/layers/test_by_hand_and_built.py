@@ -211,12 +211,12 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "one memory": Way(True, None, SOME[:2]),
+    "one set of services": Way(True, None, SOME[:2]),
     "nothing given": Way(False, None, tuple(COURSES)),
-    "a stranger between": Way(False, Stranger, SOME),
-    "a stranger between, one memory": Way(True, Stranger, SOME[1:2]),
-    "an open stranger between": Way(False, Open, SOME[2:]),
+    "a stranger between, one set of services": Way(True, Stranger, SOME),
+    "an open stranger between, one set of services": Way(True, Open, SOME[2:]),
 }
+"""Where a stranger stands between, the layers on its two sides share only what they were given."""
 
 
 @pytest.mark.parametrize(("stack", "course"), pairs_of(tuple(COURSES)))
@@ -236,37 +236,7 @@ def test_a_course_has_every_layer_edit(stack: str, course: str) -> None:
     assert "prefix_unstable" in warnings or course != "loses its head"
 
 
-OWN = ("nothing given", "a stranger between", "an open stranger between")
-REFUSED = ("refused, with sizes", "refused, without sizes")
-WINDOWS = "the limit that a refusal told is known to the guard that met it alone: each layer has windows of its own"
-GROWS = "in one memory, what a guard has recognised grows on with the layer around it: equal conversations part earlier"
-LEVELS = "in one memory, an edited history is taken for that of the layer around, and has its levels of warnings"
-LOOKS = "a guard that sees nothing to warn of lowers its level only where a layer of its memory has kept one, too"
-UNSTABLE = "of layers with one memory, one warns that the beginning changes; else each does"
-
-DIFFERS: Sequence[tuple[str, Sequence[str], Sequence[str], Sequence[str]]] = [
-    (WINDOWS, OWN[:1], ("clearer by shares, guard", "clearer, own summarizer, guard", "two guards"), REFUSED),
-    (WINDOWS, OWN[:2], ("clearer, summarizer, guard", "summarizer, guard", "window, guard"), REFUSED),
-    (GROWS, OWN[:2], ("summarizer, guard", "window, guard", "a strategy, guard"), ("two at once",)),
-    (GROWS, OWN[:2], ("clear then drop, guard", "two guards"), ("two at once",)),
-    (LEVELS, OWN, ("two guards",), ("plain", "new objects", "goes back", "huge results", "loses its head")),
-    (LEVELS, OWN[1:2], ("two guards",), REFUSED),
-    (LOOKS, OWN[1:2], ("clearer by shares, guard",), ("two at once",)),
-    (UNSTABLE, OWN, ("summarizer, guard",), ("loses its head",)),
-]
-"""Cases in which layers by hand are not as built: why, and the ways, stacks and courses."""
-
-
-def marks_of(*case: str) -> list[pytest.MarkDecorator]:
-    found = [why for why, *wheres in DIFFERS if all(each in where for each, where in zip(case, wheres, strict=True))]
-    return [pytest.mark.xfail(strict=False, reason=why) for why in found]
-
-
-CASES = [
-    pytest.param(way, stack, course, marks=marks_of(way, stack, course))
-    for way, how in WAYS.items()
-    for stack, course in pairs_of(how.courses)
-]
+CASES = [(way, stack, course) for way, how in WAYS.items() for stack, course in pairs_of(how.courses)]
 
 
 @pytest.mark.parametrize(("way", "stack", "course"), CASES)
