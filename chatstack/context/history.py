@@ -21,6 +21,7 @@ _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
 _HISTORY_BYTES = 4_000
 _PART_BYTES = 100
+_CALL_BYTES = 3 * _PART_BYTES
 _MESSAGE_BYTES = 600
 """Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
 
@@ -93,17 +94,14 @@ class History:
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
-        add, held_bytes = self.pairs.add, 0
-        for position in range(len(self.messages), len(messages)):
-            message = messages[position]
-            add(position, message)
-            held_bytes += weight_of(message)
-            role = message.role
-            if role == "assistant":
-                self.latest_assistant = position
-            elif role == "user" and is_users(message):
-                self.latest_user = position
-        self.held_bytes += held_bytes
+        known = len(self.messages)
+        new = messages[known:]
+        self.pairs.extend(messages, known)
+        self.held_bytes += sum(map(weight_of, new))
+        new_ones = range(len(messages) - 1, known - 1, -1)
+        latest = (at for at in new_ones if messages[at].role == "assistant")
+        self.latest_assistant = next(latest, self.latest_assistant)
+        self.latest_user = next((at for at in new_ones if is_users(messages[at])), self.latest_user)
         self.messages = messages
 
     def prefix_hash(self, length: int) -> int:
@@ -188,15 +186,14 @@ def weight_of(message: Message) -> int:
     """Estimate the size of a message in bytes: its text, and what is kept beside it."""
     weight = _MESSAGE_BYTES + len(message.extra_json)
     for part in message.parts:
-        weight += _PART_BYTES
         if type(part) is Text:  # nearly all of them are texts, calls and results
-            weight += part.text.__sizeof__()
+            weight += _PART_BYTES + part.text.__sizeof__()
         elif type(part) is ToolCall:
-            weight += 2 * _PART_BYTES + part.arguments.__sizeof__()
+            weight += _CALL_BYTES + part.arguments.__sizeof__()
         elif type(part) is ToolResult and type(part.output) is str:
-            weight += 2 * _PART_BYTES + part.output.__sizeof__()
+            weight += _CALL_BYTES + part.output.__sizeof__()
         else:
-            weight += _weight_of_fields(part)
+            weight += _PART_BYTES + _weight_of_fields(part)
     return weight
 
 

@@ -79,6 +79,19 @@ class Pairs:
         self._round = -1
         """The position of the message whose results may come next, -1 once something else has come."""
 
+    def extend(self, messages: Sequence[Message], start: int = 0) -> None:
+        """Add the messages from that position on."""
+        for position in range(start, len(messages)):
+            message = messages[position]
+            parts = message.parts
+            kind = type(parts[0]) if len(parts) == 1 else None
+            if kind is Text:  # nearly all messages with one part are a text or a result
+                self._round = -1
+            elif kind is ToolResult and message.role == "tool":
+                self._answer(position, 0, parts[0])  # type: ignore[arg-type]
+            else:
+                self.add(position, message)
+
     def add(self, position: int, message: Message) -> None:
         """Add the next message.
 
@@ -86,9 +99,6 @@ class Pairs:
         results after them.
         """
         role, parts = message.role, message.parts
-        if len(parts) == 1 and type(parts[0]) is Text:  # most of them, in some conversations
-            self._round = -1
-            return
         if role in _ENDING or not parts:
             self._round = -1
             if role == "system":
@@ -166,8 +176,7 @@ def pairs_and_answers(messages: Sequence[Message]) -> tuple[Pairs, list[Answered
 def _paired(messages: Sequence[Message]) -> tuple[Pairs, list[_Places]]:
     places: list[_Places] = []
     pairs = Pairs(places)
-    for position, message in enumerate(messages):
-        pairs.add(position, message)
+    pairs.extend(messages)
     return pairs, places
 
 
