@@ -127,13 +127,17 @@ class ClearToolResults(Strategy):
         open_calls = _of_open_units(context, results)
         batch: list[Clearable] = []
         for number in range(first, end - kept):
-            each = answered_at(messages, found[number])
-            if each.position > context.latest_assistant or each.position in open_calls:
+            place = found[number]
+            position = place[0]
+            if position > context.latest_assistant or position in open_calls:
                 continue
-            if messages[each.position].role == "user" and each.position == context.latest_user:
+            if messages[position].role == "user" and position == context.latest_user:
                 continue
-            clearable = self._clearable(context, each, found[number + kept][0])
+            since = found[number + kept][0]
+            clearable = results.clearable(place, messages) or self._clearable(context, place, since)
             if clearable is not None:
+                clearable = clearable if clearable.since == since else clearable._replace(since=since)
+                results.known[place] = clearable
                 batch.append(clearable)
             elif number == results.settled and not left_out:
                 results.settled += 1
@@ -162,8 +166,9 @@ class ClearToolResults(Strategy):
             kept += 1
         return kept
 
-    def _clearable(self, context: Context, each: Answered, since: int) -> Clearable | None:
-        """What may be cleared of a result and its call; None if nothing ever may, however long the context grows."""
+    def _clearable(self, context: Context, place: Place, since: int) -> Clearable | None:
+        """Return what may be cleared of a result and its call; None if nothing ever may, however long it grows."""
+        each = answered_at(context.messages, place)
         if context.messages[each.position].pinned or each.result.is_error:
             return None
         result, saves = self._cleared_result(context, each)
@@ -277,9 +282,10 @@ class ClearToolResults(Strategy):
 class _Results:
     """The results in messages, in order, without those of excluded tools: their places.
 
-    The first ``settled`` ones are never cleared any more, in this context or a longer one."""
+    The first ``settled`` ones are never cleared any more, in this context or a longer one. ``known`` is what may be
+    cleared of others."""
 
-    __slots__ = ("_answers", "_calls", "places", "settled")
+    __slots__ = ("_answers", "_calls", "known", "places", "settled")
 
     def __init__(self, messages: Sequence[Message], exclude_tools: Sequence[str]) -> None:
         pairs, places = places_of(messages)
@@ -291,6 +297,14 @@ class _Results:
             names = [each.result.name or each.call.name for each in answered]
             self.places = [place for place, name in zip(places, names, strict=True) if name not in exclude_tools]
         self.settled = 0
+        self.known: dict[Place, Clearable] = {}
+
+    def clearable(self, place: Place, messages: Sequence[Message]) -> Clearable | None:
+        """Return what is known to be clearable in that place, unless it has been edited since."""
+        known = self.known.get(place)
+        if known is None or known.answered.result is not messages[place[0]].parts[place[1]]:
+            return None
+        return known if known.answered.call is messages[place[2]].parts[place[3]] else None
 
     def has_open_calls(self, length: int) -> bool:
         """Return True if a call among that many messages has no result among them."""

@@ -7,6 +7,7 @@ messages before it. So the strategy, which is a pure function, is run over these
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, cast
@@ -185,18 +186,17 @@ class Reconstruction:
                 return found
         return None
 
-    def _lengths(self, since: int) -> list[int]:
-        """Return the lengths of the requests in the history that contain a user message."""
+    def _lengths(self, since: int) -> Sequence[int]:
+        """Return the lengths of the requests in the history that contain a user message, from ``since`` on."""
+        return self._requests[bisect_right(self._requests, since) :]
+
+    @cached_property
+    def _requests(self) -> list[int]:
+        """The lengths of all requests in the history that contain a user message."""
         seen = self._seen
         messages, length = seen.history.messages, seen.length
-        if since >= length:
-            return []
         user = next((at for at in range(length) if is_users(messages[at])), length)
-        answers = (
-            at
-            for at in range(max(since, user) + 1, length)
-            if messages[at].role == "assistant" and not messages[at].mark
-        )
+        answers = (at for at in range(user + 1, length) if messages[at].role == "assistant" and not messages[at].mark)
         return [*answers, length]
 
     def _first_due(self, lengths: Sequence[int], course: _Course) -> int:
