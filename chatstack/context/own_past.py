@@ -15,6 +15,7 @@ from chatstack.context.history import Prefix, Recognised
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
 
+_SAMPLE = 4
 _LOOKS_BACK = 64
 """Maximum number of messages since the answer that an entry is kept under."""
 
@@ -32,7 +33,9 @@ class _Key:
         self._who = seen.who
         self._said = said
         self.prefix = Prefix(seen.history, length)
-        self._hash = hash((seen.who, length, seen.history.messages[length - 1]))
+        messages = seen.history.messages
+        # A few of them: the layers of a stack get the same last message, and edit others.
+        self._hash = hash((seen.who, length, messages[length - 1], *messages[2 : length : length // _SAMPLE + 1]))
 
     def __hash__(self) -> int:
         return self._hash
