@@ -146,9 +146,10 @@ class ClearToolResults(Strategy):
     def _results(self, context: Context) -> _Results:
         """The results of a context, and of the longer ones that it is the beginning of."""
         growth = Growth.of(context)
-        if not isinstance(growth.kept, _Results):
-            growth.kept = _Results(growth.messages, self.exclude_tools)
-        return growth.kept
+        known = growth.kept
+        if not isinstance(known, _Results) or known.strategy is not self:
+            known = growth.kept = _Results(self, growth.messages)
+        return known
 
     def _kept(self, context: Context, found: Sequence[Place], end: int) -> int:
         """Return how many of the newest results stay."""
@@ -280,22 +281,25 @@ class ClearToolResults(Strategy):
 
 
 class _Results:
-    """The results in messages, in order, without those of excluded tools: their places.
+    """The results in messages, in order, without those of tools that a strategy excludes: their places.
 
     The first ``settled`` ones are never cleared any more, in this context or a longer one. ``known`` is what may be
     cleared of others."""
 
-    __slots__ = ("_answers", "_calls", "known", "places", "settled")
+    __slots__ = ("_answers", "_calls", "known", "places", "settled", "strategy")
 
-    def __init__(self, messages: Sequence[Message], exclude_tools: Sequence[str]) -> None:
+    def __init__(self, strategy: ClearToolResults, messages: Sequence[Message]) -> None:
         pairs, places = places_of(messages)
         self._answers = [place[0] for place in places]
         self._calls = sorted([*[place[2] for place in places], *[position for position, _, _ in pairs.open_calls()]])
         self.places = places
-        if exclude_tools:
+        if strategy.exclude_tools:
             answered = [answered_at(messages, place) for place in places]
             names = [each.result.name or each.call.name for each in answered]
-            self.places = [place for place, name in zip(places, names, strict=True) if name not in exclude_tools]
+            self.places = [
+                place for place, name in zip(places, names, strict=True) if name not in strategy.exclude_tools
+            ]
+        self.strategy = strategy
         self.settled = 0
         self.known: dict[Place, Clearable] = {}
 
