@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 import pytest
@@ -43,6 +44,24 @@ def test_what_requests_share_changes_no_edit(strategy: Strategy, messages: list[
     shared, alone = steps_of(strategy, messages), steps_of(strategy, messages, shares=False)
     assert [(step.length, step.plan) for step in shared] == [(step.length, step.plan) for step in alone]
     assert [step.record for step in shared] == [step.record for step in alone]
+
+
+@pytest.mark.parametrize("keep", [("messages", 1), ("tokens", 60)])
+@pytest.mark.parametrize("least", [0, 200, "pays"])
+def test_results_that_stay_among_others_change_no_edit(keep: tuple[str, float], least: Literal["pays"] | int) -> None:
+    history = [Message.user("task"), *rounds(0, 60), Message.assistant("done")]
+    history = [_failed(message) if at % 10 == 2 else message for at, message in enumerate(history)]
+    strategy = ClearToolResults(trigger=("tokens", 1), keep=keep, clear_at_least=least)
+    shared, alone = steps_of(strategy, history), steps_of(strategy, history, shares=False)
+    assert shared
+    assert [(step.length, step.plan, step.record) for step in shared] == [
+        (step.length, step.plan, step.record) for step in alone
+    ]
+
+
+def _failed(message: Message) -> Message:
+    result = message.results[0]
+    return Message.tool(result.call_id, "no", name=result.name, is_error=True)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
