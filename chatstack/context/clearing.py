@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, NamedTuple
@@ -12,8 +13,9 @@ from msgspec.structs import replace
 from chatstack.client.options import NonNegativeInt, check_options
 from chatstack.context.context import Context
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of
-from chatstack.context.pairing import Answered, alone, answered_calls, as_it_came
+from chatstack.context.pairing import Answered, Place, alone, answered_at, as_it_came, places_of
 from chatstack.context.plans import Plan
+from chatstack.context.reconstructing import Growth
 from chatstack.context.strategy import Strategy
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE
 from chatstack.values.messages import Annotation, Message
@@ -115,43 +117,64 @@ class ClearToolResults(Strategy):
 
     def batch(self, context: Context) -> list[Clearable]:
         """Return what may go now, oldest first: all results but the newest, which are kept."""
-        answered = answered_calls(context.messages)
-        found = [
-            each
-            for each in answered
-            if each.position not in context.left_out and (each.result.name or each.call.name) not in self.exclude_tools
-        ]
-        old = found[: len(found) - self._kept(context, found)]
-        open_calls = _of_open_units(context, answered)
+        results = self._results(context)
+        messages, left_out, found = context.messages, context.left_out, results.places
+        first, end = results.settled, bisect_left(found, (len(messages),))
+        if left_out:
+            found = [place for place in found[:end] if place[0] not in left_out]
+            first, end = 0, len(found)
+        kept = self._kept(context, found, end)
+        open_calls = _of_open_units(context, results)
         batch: list[Clearable] = []
-        kept = len(found) - len(old)
-        for number, each in enumerate(old):
-            message = context.messages[each.position]
-            if each.position > context.latest_assistant or each.position in open_calls:
+        for number in range(first, end - kept):
+            place = found[number]
+            position = place[0]
+            if position > context.latest_assistant or position in open_calls:
                 continue
-            if message.pinned or each.position == context.latest_user or each.result.is_error:
+            if messages[position].role == "user" and position == context.latest_user:
                 continue
-            result, saves = self._cleared_result(context, each)
-            call, saves_too = self._cleared_call(context, each)
-            if saves + saves_too > 0:
-                batch.append(Clearable(each, result, call, saves + saves_too, found[number + kept].position))
+            since = found[number + kept][0]
+            clearable = results.clearable(place, messages) or self._clearable(context, place, since)
+            if clearable is not None:
+                clearable = clearable if clearable.since == since else clearable._replace(since=since)
+                results.known[place] = clearable
+                batch.append(clearable)
+            elif number == results.settled and not left_out:
+                results.settled += 1
         return batch
 
-    def _kept(self, context: Context, found: Sequence[Answered]) -> int:
+    def _results(self, context: Context) -> _Results:
+        """The results of a context, and of the longer ones that it is the beginning of."""
+        growth = Growth.of(context)
+        known = growth.kept
+        if not isinstance(known, _Results) or known.strategy is not self:
+            known = growth.kept = _Results(self, growth.messages)
+        return known
+
+    def _kept(self, context: Context, found: Sequence[Place], end: int) -> int:
         """Return how many of the newest results stay."""
         kind, value = self.keep
         if kind == "messages":
-            return min(int(value), len(found))
+            return min(int(value), end)
         budget = self._tokens(context, kind, value)
         if budget is None:  # nobody knows the window, so nothing is known to be too much
-            return len(found)
+            return end
         kept = 0
-        for each in reversed(found):
-            budget -= _size(context, each) * context.scale
+        for number in range(end - 1, -1, -1):
+            budget -= _size(context, answered_at(context.messages, found[number])) * context.scale
             if budget < 0:
                 break
             kept += 1
         return kept
+
+    def _clearable(self, context: Context, place: Place, since: int) -> Clearable | None:
+        """Return what may be cleared of a result and its call; None if nothing ever may, however long it grows."""
+        each = answered_at(context.messages, place)
+        if context.messages[each.position].pinned or each.result.is_error:
+            return None
+        result, saves = self._cleared_result(context, each)
+        call, saves_too = self._cleared_call(context, each)
+        return Clearable(each, result, call, saves + saves_too, since) if saves + saves_too > 0 else None
 
     def _cleared_result(self, context: Context, each: Answered) -> tuple[ToolResult, int]:
         """The result without its content, if that makes it smaller, and by how much it does."""
@@ -228,7 +251,7 @@ class ClearToolResults(Strategy):
     def _behind(self, context: Context, batch: Sequence[Clearable], saves: int) -> int:
         """Return the tokens that the provider has in its cache, and reads anew once the batch is cleared."""
         first = min(each.first_position for each in batch)
-        return sum(context.sizes[first : context.latest_assistant]) - saves
+        return sum(map(context.size_of, context.messages[first : context.latest_assistant])) - saves
 
     def _edits(self, context: Context, batch: Sequence[Clearable]) -> list[tuple[int, Message]]:
         """The messages without what is cleared, each with its place."""
@@ -257,10 +280,44 @@ class ClearToolResults(Strategy):
         )
 
 
-def _of_open_units(context: Context, answered: Sequence[Answered]) -> frozenset[int]:
+class _Results:
+    """The results in messages, in order, without those of tools that a strategy excludes: their places.
+
+    The first ``settled`` ones are never cleared any more, in this context or a longer one. ``known`` is what may be
+    cleared of others."""
+
+    __slots__ = ("_answers", "_calls", "known", "places", "settled", "strategy")
+
+    def __init__(self, strategy: ClearToolResults, messages: Sequence[Message]) -> None:
+        pairs, places = places_of(messages)
+        self._answers = [place[0] for place in places]
+        self._calls = sorted([*[place[2] for place in places], *[position for position, _, _ in pairs.open_calls()]])
+        self.places = places
+        if strategy.exclude_tools:
+            answered = [answered_at(messages, place) for place in places]
+            names = [each.result.name or each.call.name for each in answered]
+            self.places = [
+                place for place, name in zip(places, names, strict=True) if name not in strategy.exclude_tools
+            ]
+        self.strategy = strategy
+        self.settled = 0
+        self.known: dict[Place, Clearable] = {}
+
+    def clearable(self, place: Place, messages: Sequence[Message]) -> Clearable | None:
+        """Return what is known to be clearable in that place, unless it has been edited since."""
+        known = self.known.get(place)
+        if known is None or known.answered.result is not messages[place[0]].parts[place[1]]:
+            return None
+        return known if known.answered.call is messages[place[2]].parts[place[3]] else None
+
+    def has_open_calls(self, length: int) -> bool:
+        """Return True if a call among that many messages has no result among them."""
+        return bisect_left(self._calls, length) != bisect_left(self._answers, length)
+
+
+def _of_open_units(context: Context, results: _Results) -> frozenset[int]:
     """The positions of messages in units with a call that waits."""
-    calls = sum(type(part) is ToolCall for message in context.messages for part in message.parts)
-    if calls == len(answered):
+    if not results.has_open_calls(len(context.messages)):
         return frozenset()
     return frozenset(position for unit in context.units if unit.is_open for position in unit.positions)
 

@@ -21,8 +21,27 @@ _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
 _HISTORY_BYTES = 4_000
 _PART_BYTES = 100
+_CALL_BYTES = 3 * _PART_BYTES
 _MESSAGE_BYTES = 600
 """Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
+
+
+class Prefix:
+    """The first messages of a history, told by their hash, which is made when it is first asked for."""
+
+    __slots__ = ("_hash", "_history", "length")
+
+    def __init__(self, history: History, length: int) -> None:
+        self.length = length
+        self._history: History | None = history
+        self._hash = 0
+
+    def hash(self) -> int:
+        """Return the hash, valid in this process only; from then on, the history is not held any more."""
+        history = self._history
+        if history is not None:
+            self._hash, self._history = history.prefix_hash(self.length), None
+        return self._hash
 
 
 class History:
@@ -37,13 +56,16 @@ class History:
         "_chain",
         "_conversations",
         "_hashes",
+        "_hashing",
         "_key",
         "_lock",
+        "_prefixes",
         "_sums",
         "entries",
         "forms",
         "held_bytes",
         "is_edited",
+        "is_over",
         "latest_assistant",
         "latest_user",
         "messages",
@@ -59,6 +81,9 @@ class History:
         self._lock = threading.Lock()
         self._chain: list[bytes] = []
         self._hashes: list[int] = []
+        self._hashing = threading.Lock()
+        """A lock of its own: hashes are made while others are held."""
+        self._prefixes: list[Prefix] = []
         self._sums: dict[TokenCounter, list[int]] = {}
         self._conversations: dict[str, Conversation] = {}
         self.messages: tuple[Message, ...] = ()
@@ -70,6 +95,8 @@ class History:
         """Number of times in a row that it came with another beginning than before."""
         self.forms: dict[tuple[str, int], tuple[History, Conversation]] = {}
         """Its edited forms, by conversation and edits. See ``Derived``."""
+        self.is_over = False
+        """True once the memory has let it go."""
         self.entries: list[object] = []
         """The keys of the memory's entries for it, which are evicted with it."""
         self.held_bytes = _HISTORY_BYTES
@@ -111,31 +138,39 @@ class History:
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
-        add, held_bytes = self.pairs.add, 0
-        for position in range(len(self.messages), len(messages)):
-            message = messages[position]
-            add(position, message)
-            held_bytes += weight_of(message)
-            if message.original is not message:
-                self.is_edited = True
-            role = message.role
-            if role == "assistant":
-                self.latest_assistant = position
-            elif role == "user" and is_users(message):
-                self.latest_user = position
-        self.held_bytes += held_bytes
+        known = len(self.messages)
+        new = messages[known:]
+        self.pairs.extend(messages, known)
+        self.held_bytes += sum(map(weight_of, new))
+        self.is_edited = self.is_edited or any(message.original is not message for message in new)
+        new_ones = range(len(messages) - 1, known - 1, -1)
+        latest = (at for at in new_ones if messages[at].role == "assistant")
+        self.latest_assistant = next(latest, self.latest_assistant)
+        self.latest_user = next((at for at in new_ones if is_users(messages[at])), self.latest_user)
         self.messages = messages
 
     def prefix_hash(self, length: int) -> int:
         """Return a hash of the first ``length`` messages, valid in this process only."""
         hashes = self._hashes
         if len(hashes) < length:
-            with self._lock:
+            with self._hashing:
                 prefix = hashes[-1] if hashes else 0
                 for message in self.messages[len(hashes) : length]:
                     prefix = hash((prefix, message))
                     hashes.append(prefix)
         return hashes[length - 1]
+
+    def keep(self, prefix: Prefix) -> None:
+        """Keep a prefix that outlives the history: it is hashed before that ends."""
+        self._prefixes.append(prefix)
+        if self.is_over:
+            self.end()
+
+    def end(self) -> None:
+        """Hash what is kept of it: the memory lets it go."""
+        self.is_over = True
+        while self._prefixes:
+            self._prefixes.pop().hash()
 
     def links(self, length: int) -> Sequence[bytes]:
         """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than
@@ -208,15 +243,14 @@ def weight_of(message: Message) -> int:
     """Estimate the size of a message in bytes: its text, and what is kept beside it."""
     weight = _MESSAGE_BYTES + len(message.extra_json)
     for part in message.parts:
-        weight += _PART_BYTES
         if type(part) is Text:  # nearly all of them are texts, calls and results
-            weight += part.text.__sizeof__()
+            weight += _PART_BYTES + part.text.__sizeof__()
         elif type(part) is ToolCall:
-            weight += 2 * _PART_BYTES + part.arguments.__sizeof__()
+            weight += _CALL_BYTES + part.arguments.__sizeof__()
         elif type(part) is ToolResult and type(part.output) is str:
-            weight += 2 * _PART_BYTES + part.output.__sizeof__()
+            weight += _CALL_BYTES + part.output.__sizeof__()
         else:
-            weight += _weight_of_fields(part)
+            weight += _PART_BYTES + _weight_of_fields(part)
     return weight
 
 

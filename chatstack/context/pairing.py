@@ -53,7 +53,7 @@ class Answered(NamedTuple):
     is_displaced: bool
 
 
-_Places = tuple[int, int, int, int, bool]
+Place = tuple[int, int, int, int, bool]
 """A result's position and its part's, those of its call, and whether it is displaced: plain values, cheap for the
 garbage collector."""
 _ENDING = ("assistant", "system")
@@ -69,7 +69,7 @@ class Pairs:
 
     __slots__ = ("_answers", "_round", "displaced", "orphans", "waiting")
 
-    def __init__(self, answers: list[_Places] | None = None) -> None:
+    def __init__(self, answers: list[Place] | None = None) -> None:
         self._answers = answers
         self.orphans: list[tuple[int, int, ToolResult]] = []
         """Results without a call, each with its position and its part's."""
@@ -79,6 +79,19 @@ class Pairs:
         self._round = -1
         """The position of the message whose results may come next, -1 once something else has come."""
 
+    def extend(self, messages: Sequence[Message], start: int = 0) -> None:
+        """Add the messages from that position on."""
+        for position in range(start, len(messages)):
+            message = messages[position]
+            parts = message.parts
+            kind = type(parts[0]) if len(parts) == 1 else None
+            if kind is Text:  # nearly all messages with one part are a text or a result
+                self._round = -1
+            elif kind is ToolResult and message.role == "tool":
+                self._answer(position, 0, parts[0])  # type: ignore[arg-type]
+            else:
+                self.add(position, message)
+
     def add(self, position: int, message: Message) -> None:
         """Add the next message.
 
@@ -86,9 +99,6 @@ class Pairs:
         results after them.
         """
         role, parts = message.role, message.parts
-        if len(parts) == 1 and type(parts[0]) is Text:  # most of them, in some conversations
-            self._round = -1
-            return
         if role in _ENDING or not parts:
             self._round = -1
             if role == "system":
@@ -133,7 +143,7 @@ class Pairs:
 
 def pair(messages: Sequence[Message]) -> Pairing:
     """Pair calls and results, in one pass."""
-    pairs, places = _paired(messages)
+    pairs, places = places_of(messages)
     return Pairing(
         tuple([(position, call_position) for position, _, call_position, _, _ in places]),
         tuple([(position, result) for position, _, result in pairs.orphans]),
@@ -148,26 +158,24 @@ def answered_calls(messages: Sequence[Message]) -> list[Answered]:
 
 def pairs_and_answers(messages: Sequence[Message]) -> tuple[Pairs, list[Answered]]:
     """Return the pairs of all messages, and the answers among them, in order."""
-    pairs, places = _paired(messages)
-    return pairs, [
-        Answered(
-            position,
-            part,
-            cast("ToolResult", messages[position].parts[part]),
-            call_position,
-            call_part,
-            cast("ToolCall", messages[call_position].parts[call_part]),
-            is_displaced,
-        )
-        for position, part, call_position, call_part, is_displaced in places
-    ]
+    pairs, places = places_of(messages)
+    return pairs, [answered_at(messages, place) for place in places]
 
 
-def _paired(messages: Sequence[Message]) -> tuple[Pairs, list[_Places]]:
-    places: list[_Places] = []
+def answered_at(messages: Sequence[Message], place: Place) -> Answered:
+    """Return the result in a place, and its call."""
+    position, part, call_position, call_part, is_displaced = place
+    result, call = messages[position].parts[part], messages[call_position].parts[call_part]
+    return Answered(
+        position, part, cast("ToolResult", result), call_position, call_part, cast("ToolCall", call), is_displaced
+    )
+
+
+def places_of(messages: Sequence[Message]) -> tuple[Pairs, list[Place]]:
+    """Return the pairs of all messages, and the places of the answers among them, in order."""
+    places: list[Place] = []
     pairs = Pairs(places)
-    for position, message in enumerate(messages):
-        pairs.add(position, message)
+    pairs.extend(messages)
     return pairs, places
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from chatstack.context.conversations import Conversation
@@ -20,6 +21,7 @@ _ALIKE = 3
 """Minimum overlap, in messages, for treating a history as the same conversation with a rewritten head."""
 _SAME_PLACE = 64
 _NO_BOUND = 2**62
+_role_of = attrgetter("role")
 
 
 class _Found(NamedTuple):
@@ -129,6 +131,7 @@ class Recogniser:
                 self._uncount(history, place)
 
     def _uncount(self, history: History, place: _Place) -> None:
+        history.end()
         self._latest = None
         self._messages -= len(history.messages)
         self._bytes -= history.held_bytes
@@ -137,6 +140,8 @@ class Recogniser:
     def clear(self) -> None:
         """Forget all histories."""
         with self._lock:
+            for history in self._used:
+                history.end()
             self._places.clear()
             self._ends.clear()
             self._used.clear()
@@ -266,4 +271,4 @@ def _leading_systems(messages: tuple[Message, ...]) -> int:
 
 
 def _has_system(messages: tuple[Message, ...]) -> bool:
-    return any(message.role == "system" for message in messages)
+    return "system" in map(_role_of, messages)

@@ -37,7 +37,9 @@ class Sizes:
 
     def _counted(self, message: Message, counter: TokenCounter) -> int:
         if counter.is_cheap:
-            known = whole_count(counter, "count_message", counter.count_message(message))
+            known = counter.count_message(message)
+            if type(known) is not int or known < 0:
+                known = whole_count(counter, "count_message", known)
         else:
             sizes = self._sizes_by(counter)
             key = digest(message)

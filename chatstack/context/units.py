@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chatstack.context.pairing import pair
+from chatstack.context.pairing import places_of
 from chatstack.values.messages import Message
 from chatstack.values.parts import Reasoning, Text, ToolCall, ToolResult
 
@@ -47,16 +47,18 @@ def units_of(messages: Sequence[Message]) -> tuple[Unit, ...]:
 
     A tool message that answers the calls of two assistant messages joins them into one unit.
     """
-    pairing = pair(messages)
+    pairs, places = places_of(messages)
     home = list(range(len(messages)))
-    for answer, call in pairing.answers:
-        joined = {_home(home, answer), _home(home, call)}
-        for each in joined:
-            home[each] = min(joined)
+    for answer, _, call, _, _ in places:
+        one, other = _home(home, answer), _home(home, call)
+        home[one] = home[other] = min(one, other)
     members: dict[int, list[int]] = {}
-    for position in range(len(messages)):
-        members.setdefault(_home(home, position), []).append(position)
-    open_homes = {_home(home, position) for position, _ in pairing.open_calls}
+    for position, above in enumerate(home):
+        if above == position:
+            members[position] = [position]  # the first of its unit
+        else:
+            members[_home(home, position)].append(position)
+    open_homes = {_home(home, position) for position, _, _ in pairs.open_calls()}
     return tuple(Unit(tuple(positions), first in open_homes) for first, positions in members.items())
 
 

@@ -34,7 +34,7 @@ def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[
         *_unmarked(plan, context),
         *_lost(plan, context, is_repair),
         *_summaries(plan, context, after),
-        *(() if _keeps_pairs(plan, context) else _unpaired(context, after)),
+        *(() if keeps_pairs(plan, context) else _unpaired(context, after)),
         *_inserted_into_units(plan, context),
         *_not_smaller(context, after),
     )
@@ -138,16 +138,15 @@ def _unrepaired(before: Context, after: Context) -> Iterator[str]:
 
 def _summaries(plan: Plan, context: Context, after: Context) -> Iterator[str]:
     """Check that no summary is dropped without a new one, and that there is at most one."""
-    marked = {position for position, message in enumerate(context.messages) if message.mark == "summary"}
     inserted = sum(message.mark == "summary" for _, message in plan.insert)
     if not inserted:
-        for position in sorted(marked.intersection(plan.drop)):
+        for position in sorted(each for each in plan.drop if context.messages[each].mark == "summary"):
             yield f"the summary at {position} is dropped, and none takes its place"
     elif sum(message.mark == "summary" and not message.pinned for message in after.messages) > 1:
         yield "there would be more than one summary"
 
 
-def _keeps_pairs(plan: Plan, context: Context) -> bool:
+def keeps_pairs(plan: Plan, context: Context) -> bool:
     """Return True if it only replaces messages by ones with the same calls and results in the same order."""
     if plan.drop or plan.insert:
         return False

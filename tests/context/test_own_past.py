@@ -12,6 +12,7 @@ from chatstack import (
     ChatRequest,
     ChatStack,
     ClearThenDrop,
+    ContextMemory,
     ContextWindowGuard,
     Message,
     Summarizer,
@@ -19,6 +20,7 @@ from chatstack import (
     ToolResultClearer,
     Usage,
 )
+from chatstack.context.conversations import LastAnswer
 from chatstack.testing import ScriptedClient, TelemetryCapture
 
 EXAMPLES = [
@@ -186,3 +188,41 @@ def test_asked_again_an_edited_request_goes_out_the_same_and_is_told_once() -> N
     asyncio.run(client.get_response(messages[:-1]))
     assert model.requests[-1].messages == sent
     assert len(capture.spans_named("compact_context truncate")) == edits
+
+
+def test_the_past_of_an_answer_outlives_the_history_that_it_was_given_for() -> None:
+    memory = ContextMemory(max_messages=4)
+    asked = (Message.user("a"), Message.assistant("b"), Message.user("c"))
+    entry = memory.past.entry(memory.recognise(asked), Message.assistant("d  e"))
+    entry.answered = LastAnswer(0.0, 7, missed_cache=False, record=0, length=3)
+    memory.recognise([Message.user("another")] * 4)
+    assert memory.take_evicted() == 1
+    for said, known in (("d e", entry.answered), ("f", None)):
+        again = memory.recognise((*asked, Message.assistant(said)))
+        memory.past.recall(again)
+        assert again.conversation.answered == known
+
+
+def test_the_past_of_an_answer_is_that_of_all_messages_before_it() -> None:
+    memory = ContextMemory()
+    for first in ("a", "b"):
+        asked = (Message.user(first), Message.assistant("well"), Message.user("c"))
+        entry = memory.past.entry(memory.recognise(asked), Message.assistant("d"))
+        entry.answered = LastAnswer(0.0, ord(first), missed_cache=False, record=0, length=3)
+    for first, known in (("a", 97), ("b", 98), ("c", None)):
+        asked = (Message.user(first), Message.assistant("well"), Message.user("c"))
+        again = ContextMemory().recognise((*asked, Message.assistant("d")))
+        memory.past.recall(again)
+        assert (again.conversation.answered and again.conversation.answered.input_tokens) == known
+
+
+def test_the_past_of_a_history_that_ended_under_way_holds_it_no_longer() -> None:
+    memory = ContextMemory()
+    seen = memory.recognise((Message.user("a"),))
+    memory.forget()
+    assert seen.history.is_over
+    entry = memory.past.entry(seen, Message.assistant("b"))
+    entry.answered = LastAnswer(0.0, 7, missed_cache=False, record=0, length=1)
+    again = memory.recognise((Message.user("a"), Message.assistant("b")))
+    memory.past.recall(again)
+    assert again.conversation.answered is entry.answered

@@ -1,0 +1,97 @@
+"""A reconstruction shares what its requests have in common; the edits are those of each request by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatstack import CharCounter, ChatRequest, ContextMemory, Message, Plan, Strategy
+from chatstack.context.clearing import ClearToolResults
+from chatstack.context.condensing import ClearThenDrop
+from chatstack.context.context import Context
+from chatstack.context.reconstructing import Growth, Policy, Reconstruction, Step
+from tests.context.test_work_counted import rounds
+from tests.histories import PROPERTY, tidy_histories
+
+COUNTER = CharCounter()
+STRATEGIES: list[Strategy] = [
+    ClearToolResults(trigger=("tokens", 1), keep=("messages", 0)),
+    ClearToolResults(trigger=("tokens", 40), keep=("tokens", 30), clear_tool_inputs=True),
+    ClearToolResults(trigger=("messages", 3), keep=("messages", 1), clear_at_least="pays"),
+    ClearThenDrop(60),
+]
+
+
+def steps_of(strategy: Strategy, messages: Sequence[Message], *, shares: bool = True) -> list[Step]:
+    def plan(context: Context) -> Plan | None:
+        return strategy.plan(context if shares else msgspec.structs.replace(context))
+
+    memory = ContextMemory()
+    came = Context.of(ChatRequest(tuple(messages)), fixed_tokens=0, size_of=memory.sizes_by(COUNTER))
+    seen = memory.recognise(came.messages)
+    return Reconstruction(came, seen, COUNTER, Policy(plan, strategy.is_due)).steps(0, None)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@PROPERTY
+@given(messages=tidy_histories(min_size=4))
+def test_what_requests_share_changes_no_edit(strategy: Strategy, messages: list[Message]) -> None:
+    shared, alone = steps_of(strategy, messages), steps_of(strategy, messages, shares=False)
+    assert [(step.length, step.plan) for step in shared] == [(step.length, step.plan) for step in alone]
+    assert [step.record for step in shared] == [step.record for step in alone]
+
+
+@pytest.mark.parametrize("keep", [("messages", 1), ("tokens", 60)])
+@pytest.mark.parametrize("least", [0, 200, "pays"])
+def test_results_that_stay_among_others_change_no_edit(keep: tuple[str, float], least: Literal["pays"] | int) -> None:
+    history = [Message.user("task"), *rounds(0, 60), Message.assistant("done")]
+    history = [_failed(message) if at % 10 == 2 else message for at, message in enumerate(history)]
+    strategy = ClearToolResults(trigger=("tokens", 1), keep=keep, clear_at_least=least)
+    shared, alone = steps_of(strategy, history), steps_of(strategy, history, shares=False)
+    assert shared
+    assert [(step.length, step.plan, step.record) for step in shared] == [
+        (step.length, step.plan, step.record) for step in alone
+    ]
+
+
+def _failed(message: Message) -> Message:
+    result = message.results[0]
+    return Message.tool(result.call_id, "no", name=result.name, is_error=True)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@PROPERTY
+@given(messages=tidy_histories(min_size=4), data=st.data())
+def test_a_history_that_goes_on_comes_to_the_same_edits(
+    strategy: Strategy, messages: list[Message], data: st.DataObject
+) -> None:
+    whole = steps_of(strategy, messages)
+    answers = [at for at, message in enumerate(messages) if at and message.role == "assistant" and not message.mark]
+    if not answers:
+        return
+    end = data.draw(st.sampled_from(answers))
+    if not any(message.role == "system" for message in messages):  # their places are not those of the history
+        begun = steps_of(strategy, messages[:end])
+        assert [step.record for step in begun] == [step.record for step in whole if step.length <= end]
+
+
+def test_a_strategy_made_of_two_has_the_edits_of_both() -> None:
+    looking, writing = (
+        ClearToolResults(trigger=("tokens", 1), keep=("messages", 0), exclude_tools=(tool,))
+        for tool in ("write", "look")
+    )
+    context = Context.of(
+        ChatRequest((Message.user("task"), *rounds(0, 3), Message.assistant("done"))),
+        fixed_tokens=0,
+        size_of=COUNTER.count_message,
+    )
+    growth = Growth(context.messages)
+    for _ in range(2):
+        growth.includes(context)
+        assert len(looking.batch(context)) == 3
+        assert writing.batch(context) == []
