@@ -26,24 +26,6 @@ _MESSAGE_BYTES = 600
 """Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
 
 
-class Prefix:
-    """The first messages of a history, told by their hash, which is made when it is first asked for."""
-
-    __slots__ = ("_hash", "_history", "length")
-
-    def __init__(self, history: History, length: int) -> None:
-        self.length = length
-        self._history: History | None = history
-        self._hash = 0
-
-    def hash(self) -> int:
-        """Return the hash, valid in this process only; from then on, the history is not held any more."""
-        history = self._history
-        if history is not None:
-            self._hash, self._history = history.prefix_hash(self.length), None
-        return self._hash
-
-
 class History:
     """The messages of a conversation so far, without system messages, and everything computed from them.
 
@@ -56,16 +38,13 @@ class History:
         "_chain",
         "_conversations",
         "_hashes",
-        "_hashing",
         "_key",
         "_lock",
-        "_prefixes",
         "_sums",
         "entries",
         "forms",
         "held_bytes",
         "is_edited",
-        "is_over",
         "latest_assistant",
         "latest_user",
         "messages",
@@ -81,9 +60,6 @@ class History:
         self._lock = threading.Lock()
         self._chain: list[bytes] = []
         self._hashes: list[int] = []
-        self._hashing = threading.Lock()
-        """A lock of its own: hashes are made while others are held."""
-        self._prefixes: list[Prefix] = []
         self._sums: dict[TokenCounter, list[int]] = {}
         self._conversations: dict[str, Conversation] = {}
         self.messages: tuple[Message, ...] = ()
@@ -95,8 +71,6 @@ class History:
         """Number of times in a row that it came with another beginning than before."""
         self.forms: dict[tuple[str, int], tuple[History, Conversation]] = {}
         """Its edited forms, by conversation and edits. See ``Derived``."""
-        self.is_over = False
-        """True once the memory has let it go."""
         self.entries: list[object] = []
         """The keys of the memory's entries for it, which are evicted with it."""
         self.held_bytes = _HISTORY_BYTES
@@ -153,24 +127,12 @@ class History:
         """Return a hash of the first ``length`` messages, valid in this process only."""
         hashes = self._hashes
         if len(hashes) < length:
-            with self._hashing:
+            with self._lock:
                 prefix = hashes[-1] if hashes else 0
                 for message in self.messages[len(hashes) : length]:
                     prefix = hash((prefix, message))
                     hashes.append(prefix)
         return hashes[length - 1]
-
-    def keep(self, prefix: Prefix) -> None:
-        """Keep a prefix that outlives the history: it is hashed before that ends."""
-        self._prefixes.append(prefix)
-        if self.is_over:
-            self.end()
-
-    def end(self) -> None:
-        """Hash what is kept of it: the memory lets it go."""
-        self.is_over = True
-        while self._prefixes:
-            self._prefixes.pop().hash()
 
     def links(self, length: int) -> Sequence[bytes]:
         """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than

@@ -8,46 +8,18 @@ past is kept here, too, by the answers.
 from __future__ import annotations
 
 import threading
+from typing import TypeAlias
 
 from chatstack.context.conversations import Conversation, LastAnswer, LastReport, Reached
 from chatstack.context.digests import soft_digest
-from chatstack.context.history import Prefix, Recognised
+from chatstack.context.history import History, Recognised
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
 
-_SAMPLE = 4
+_Key: TypeAlias = tuple[str, int]
+
 _LOOKS_BACK = 64
 """Maximum number of messages since the answer that an entry is kept under."""
-
-
-class _Key:
-    """An answer, which callers may send back reformatted, and all messages before it.
-
-    It is looked up by what is at hand, and compared in full only where that is the same: the hash of a history that
-    this process sees for the first time takes long, and is hardly ever needed.
-    """
-
-    __slots__ = ("_hash", "_said", "_who", "prefix")
-
-    def __init__(self, seen: Recognised, length: int, said: Message | bytes) -> None:
-        self._who = seen.who
-        self._said = said
-        self.prefix = Prefix(seen.history, length)
-        messages = seen.history.messages
-        # A few of them: the layers of a stack get the same last message, and edit others.
-        self._hash = hash((seen.who, length, messages[length - 1], *messages[2 : length : length // _SAMPLE + 1]))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Key) or (self._hash, self._who) != (other._hash, other._who):
-            return False
-        alike = self.prefix.length == other.prefix.length and self._digest() == other._digest()
-        return alike and self.prefix.hash() == other.prefix.hash()
-
-    def _digest(self) -> bytes:
-        return self._said if isinstance(self._said, bytes) else soft_digest(self._said)
 
 
 class Entry:
@@ -78,7 +50,7 @@ class OwnPast:
         for at in range(seen.length - 1, max(known, seen.length - 1 - _LOOKS_BACK, 0), -1):
             if messages[at].role == "assistant":
                 with self._lock:
-                    entry = self._parted.get(_Key(seen, at, messages[at]))
+                    entry = self._parted.get(_key(seen.who, seen.history, at, messages[at]))
                 if entry is not None:
                     _take_up(entry, conversation)
                     return
@@ -90,13 +62,12 @@ class OwnPast:
         latest = self._latest
         if latest is not None and latest[0] is seen and latest[1] is said:
             return latest[2]
-        key = _Key(seen, seen.length, soft_digest(said))
+        key = _key(seen.who, seen.history, seen.length, said)
         with self._lock:
             entry = self._parted.get(key)
             if entry is None:
                 entry = Entry()
                 self._parted.put(key, entry)
-                seen.history.keep(key.prefix)
             self._latest = (seen, said, entry)
             return entry
 
@@ -108,6 +79,11 @@ class OwnPast:
 
     def __len__(self) -> int:
         return len(self._parted)
+
+
+def _key(who: str, history: History, length: int, said: Message) -> _Key:
+    """Return the key of a request of that many messages and its answer, which callers may send back reformatted."""
+    return who, hash((history.prefix_hash(length), soft_digest(said)))
 
 
 def _take_up(entry: Entry, conversation: Conversation) -> None:

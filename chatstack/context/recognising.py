@@ -131,7 +131,6 @@ class Recogniser:
                 self._uncount(history, place)
 
     def _uncount(self, history: History, place: _Place) -> None:
-        history.end()
         self._latest = None
         self._messages -= len(history.messages)
         self._bytes -= history.held_bytes
@@ -140,8 +139,6 @@ class Recogniser:
     def clear(self) -> None:
         """Forget all histories."""
         with self._lock:
-            for history in self._used:
-                history.end()
             self._places.clear()
             self._ends.clear()
             self._used.clear()

@@ -214,15 +214,3 @@ def test_the_past_of_an_answer_is_that_of_all_messages_before_it() -> None:
         again = ContextMemory().recognise((*asked, Message.assistant("d")))
         memory.past.recall(again)
         assert (again.conversation.answered and again.conversation.answered.input_tokens) == known
-
-
-def test_the_past_of_a_history_that_ended_under_way_holds_it_no_longer() -> None:
-    memory = ContextMemory()
-    seen = memory.recognise((Message.user("a"),))
-    memory.forget()
-    assert seen.history.is_over
-    entry = memory.past.entry(seen, Message.assistant("b"))
-    entry.answered = LastAnswer(0.0, 7, missed_cache=False, record=0, length=1)
-    again = memory.recognise((Message.user("a"), Message.assistant("b")))
-    memory.past.recall(again)
-    assert again.conversation.answered is entry.answered
