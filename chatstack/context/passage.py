@@ -11,7 +11,7 @@ from opentelemetry import context as otel
 
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import Asking, ask
+from chatstack.context.asking import Asking
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
@@ -86,12 +86,12 @@ class Arrived(NamedTuple):
 
     def onward(self, editing: ContextEditing, context: Context, opened: Opened) -> Asking[ChatStream]:
         """Hand it on as this context: to the next layer, or to the client behind the last one."""
-        request = context.to_send()
-        passage, here = self.passage, self.place
-        passage.is_ineffective |= opened.is_ineffective
-        passage.handed_on(Step(here, editing, opened, context, request))
+        request, passage = context.to_send(), self.passage
+        if opened.is_ineffective:
+            passage.is_ineffective = True
+        passage.handed_on(Step(self.place, editing, opened, context, request))
         fewer = self.fewer + context.fewer_than(opened.context) if context.is_edited else self.fewer
-        return (yield from passage.to(Arrived(passage, here + 1, request, fewer)))
+        return passage.to(Arrived(passage, self.place + 1, request, fewer))
 
     def folded_behind(self) -> Asking[Record | None]:
         """Return what a layer behind this one has folded for good, by a summary; None if there is none."""
@@ -143,11 +143,14 @@ class Passage:
     def to(self, arrived: Arrived) -> Asking[ChatStream]:
         """Pass a request to its next layer, or send it."""
         if arrived.place < len(self.layers):
-            return (yield from self.layers[arrived.place].passed(arrived))
+            return self.layers[arrived.place].passed(arrived)
+        return self._sent(arrived)
+
+    def _sent(self, arrived: Arrived) -> Asking[ChatStream]:
         came, request = self.came.request, arrived.request
         is_edited = request.messages is not came.messages
         mark = compacted(came.messages, request.messages, arrived.fewer) if is_edited else None
-        stream = yield from ask(Send(self.inner, request, mark))
+        stream: ChatStream = yield Send(self.inner, request, mark)
         steps, sent = tuple(self._steps), stream.sent
         for step in steps:
             step.editing.binding.reach(step.opened, step.context.scale)

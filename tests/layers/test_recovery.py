@@ -93,12 +93,22 @@ class Picky(ScriptedClient):
 class Guarded:
     """A pruning guard with a window that is far too large around a provider, and all that it said."""
 
-    def __init__(self, provider: ScriptedClient, limit: int | Literal["auto"] = 1_000_000, **options: Any) -> None:
+    def __init__(
+        self,
+        provider: ScriptedClient,
+        limit: int | Literal["auto"] = 1_000_000,
+        *,
+        calibration: Calibration | None = None,
+        **options: Any,
+    ) -> None:
         self.provider = provider
+        self.calibration = calibration or Calibration()
         self.capture, self.windows = TelemetryCapture(), Windows()
         options = {"prune_on_overflow": True, **options}
         self.stack = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=limit, **options)
-        self.client: BuiltClient = self.stack.build({Windows: self.windows, Telemetry: self.capture.telemetry}.get)
+        self.client: BuiltClient = self.stack.build(
+            {Windows: self.windows, Calibration: self.calibration, Telemetry: self.capture.telemetry}.get
+        )
 
     def ask(self, messages: Sequence[Message], *, stream: bool = False, **options: Any) -> list[list[Message]]:
         """What reached the provider, attempt by attempt."""
