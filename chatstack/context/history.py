@@ -13,7 +13,7 @@ from chatstack.context.digests import first_link, next_link
 from chatstack.context.pairing import Pairs
 from chatstack.context.units import is_users
 from chatstack.tokens.counter import TokenCounter
-from chatstack.values.messages import Message
+from chatstack.values.messages import Message, was_edited
 from chatstack.values.parts import Text, ToolCall, ToolResult
 
 _LONG = 8
@@ -113,10 +113,14 @@ class History:
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
         known = len(self.messages)
+        if known == len(messages):
+            self.messages = messages
+            return
         new = messages[known:]
         self.pairs.extend(messages, known)
         self.held_bytes += sum(map(weight_of, new))
-        self.is_edited = self.is_edited or any(message.original is not message for message in new)
+        if not self.is_edited:
+            self.is_edited = any(map(was_edited, new))
         new_ones = range(len(messages) - 1, known - 1, -1)
         latest = (at for at in new_ones if messages[at].role == "assistant")
         self.latest_assistant = next(latest, self.latest_assistant)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from opentelemetry import context as otel
@@ -39,13 +38,15 @@ class Passing(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class Send:
     """A request to send; ``mark`` is the trace context that says what was left out of it, if anything was."""
 
-    inner: ChatClient
-    request: ChatRequest
-    mark: otel.Context | None
+    __slots__ = ("inner", "mark", "request")
+
+    def __init__(self, inner: ChatClient, request: ChatRequest, mark: otel.Context | None) -> None:
+        self.inner = inner
+        self.request = request
+        self.mark = mark
 
     async def answer(self) -> ChatStream:
         if self.mark is None:

@@ -155,6 +155,11 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
         return self
 
 
+def was_edited(message: Message) -> bool:
+    """Return True if a message was made by editing another."""
+    return "_original" in message.__dict__
+
+
 def annotated(message: Message, annotation: Annotation) -> Message:
     """Return a copy with that annotation which counts as unedited, e.g. for a message read from a file."""
     copy = replace(message)
