@@ -26,6 +26,7 @@ from chatstack import (
     WiringError,
     find,
 )
+from chatstack.context.services import ContextServices
 from chatstack.di.dependency_injector import chat_client, conversation
 from chatstack.testing import ScriptedClient
 from tests.di.app import Journal, Journalled, Provider, Words, recipe
@@ -51,7 +52,7 @@ def test_what_makes_a_stack_again_by_threads_by_tasks_or_by_calls_is_refused(mak
 
 
 @pytest.mark.parametrize("kind", [each for each in MADE_TWICE if each is not providers.Coroutine])
-@pytest.mark.parametrize("service", [ContextMemory, Calibration])
+@pytest.mark.parametrize("service", [ContextMemory, Calibration, ContextServices])
 def test_what_makes_again_what_a_stack_shares_is_refused(kind: Any, service: type) -> None:
     with pytest.raises(WiringError, match=rf"services\[{service.__name__}\] is a providers.{kind.__name__}"):
         chat_client(providers.Object(recipe()), {service: kind(service)})

@@ -21,6 +21,7 @@ from chatstack import (
     WiringError,
     find,
 )
+from chatstack.context.services import ContextServices
 from chatstack.di.injectq import install, resolver
 from chatstack.testing import ScriptedClient
 from tests.di.app import Journal, Journalled, Letters, Words, recipe
@@ -100,8 +101,15 @@ def test_a_service_bound_anew_after_its_first_get_is_ignored_and_that_is_said(bo
 
 @pytest.mark.parametrize(
     ("kind", "service"),
-    [(TokenCounter, Letters()), (Telemetry, Telemetry()), (ChatStack, recipe()), (SummaryClient, ScriptedClient())],
-    ids=["bound before", "not bound before", "the recipe", "an option of a layer"],
+    [
+        (TokenCounter, Letters()),
+        (Telemetry, Telemetry()),
+        (ChatStack, recipe()),
+        (SummaryClient, ScriptedClient()),
+        (ContextServices, ContextServices()),
+        (ContextMemory, ContextMemory()),
+    ],
+    ids=["bound before", "not bound before", "the recipe", "an option of a layer", "the services", "a part of them"],
 )
 def test_what_is_bound_after_the_client_was_made_is_ignored_and_that_is_said(kind: type, service: object) -> None:
     container = container_of()

@@ -6,7 +6,10 @@ from typing import ClassVar
 
 import pytest
 
+from chatstack import ChatStack, ContextMemory, ContextServices, ContextWindowGuard, Summarizer, Telemetry, find
+from chatstack.client.protocol import ChatClient
 from chatstack.stack.services import SharedServices
+from chatstack.testing import ScriptedClient
 
 
 class Shared:
@@ -68,3 +71,40 @@ def test_the_repr_names_what_is_shared() -> None:
     assert repr(services) == "SharedServices()"
     services.behind(None)(Shared)
     assert repr(services) == "SharedServices(Shared)"
+
+
+# The services of context layers
+
+STACK = ChatStack(ScriptedClient()).use(Summarizer, max_tokens=900).use(ContextWindowGuard, max_context_tokens=1_000)
+
+
+def services_of(client: ChatClient) -> list[ContextServices]:
+    layers = [find(client, Summarizer), find(client, ContextWindowGuard)]
+    return [layer.services for layer in layers if layer is not None]
+
+
+def test_context_layers_have_one_services_object_and_the_next_build_has_its_parts() -> None:
+    first, second = services_of(STACK.build())
+    again, _ = services_of(STACK.override("Summarizer", max_tokens=800).build())
+    assert first is second
+    assert again.memory is first.memory
+    assert again.attempts is first.attempts
+
+
+def test_a_container_binds_the_services_as_one() -> None:
+    bound = ContextServices(memory=ContextMemory(max_megabytes=7))
+    assert services_of(STACK.build({ContextServices: bound}.get)) == [bound, bound]
+
+
+def test_a_container_binds_their_parts_by_their_own_types() -> None:
+    memory, telemetry = ContextMemory(), Telemetry()
+    services, _ = services_of(STACK.build({ContextMemory: memory, Telemetry: telemetry}.get))
+    assert services.memory is memory
+    assert services.telemetry is telemetry
+
+
+def test_what_one_build_was_given_is_not_kept_for_the_next() -> None:
+    memory = ContextMemory()
+    STACK.build({ContextMemory: memory}.get)
+    services, _ = services_of(STACK.build())
+    assert services.memory is not memory
