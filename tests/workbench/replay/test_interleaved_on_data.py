@@ -1,14 +1,12 @@
 """Real conversations in random order through one memory, or with a memory that is lost now and then: the same requests
 as each alone in one that is fresh, and kept.
 
-By default some conversations of each set are looked at; with CHATSTACK_ALL_DATA=1 all of the small ones, and every
-fourth coding run; with CHATSTACK_EVERY_RUN=1 beside it all of these, too, which takes most of an hour.
+By default some conversations of each set are looked at; with CHATSTACK_ALL_DATA=1 all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 
 import pytest
@@ -33,8 +31,6 @@ pytestmark = [pytest.mark.data, pytest.mark.timeout(1_200)]
 
 MOST = dict.fromkeys((TAU, TAU2, SWE), 10_000 if ALL_DATA else 12)
 """Conversations of a set."""
-if "CHATSTACK_EVERY_RUN" not in os.environ:
-    MOST[SWE] = min(MOST[SWE], 64)
 WINDOW = {TAU: 4_000, TAU2: 4_000, SWE: 8_000}
 
 
