@@ -235,11 +235,9 @@ class Passage:
             is_alike = behind is not None and behind.opened.seen is opened.seen
             if not is_alike:
                 keep_answer(opened, entry, answer.usage, self.memory.clock())
-            is_sent = (
-                sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
-            )
             # Of layers that got the same history, and count it alike, one learns.
-            if is_sent and not (is_alike and behind is not None and behind.editing.counter is step.editing.counter):
+            is_known = is_alike and behind is not None and behind.editing.counter is step.editing.counter
+            if _is_same(sent, step.request) and not is_known:
                 step.editing.reports.learn(opened, step.context, entry, answer.usage)
             bound = step.editing.binding.bind(opened, said, entry)
             if bound:
