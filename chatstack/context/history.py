@@ -37,6 +37,7 @@ class History:
     __slots__ = (
         "_chain",
         "_conversations",
+        "_edited",
         "_hashes",
         "_key",
         "_lock",
@@ -44,7 +45,6 @@ class History:
         "entries",
         "forms",
         "held_bytes",
-        "is_edited",
         "latest_assistant",
         "latest_user",
         "messages",
@@ -65,8 +65,8 @@ class History:
         self.messages: tuple[Message, ...] = ()
         self.pairs = Pairs()
         self.latest_user = self.latest_assistant = -1
-        self.is_edited = False
-        """True if it holds messages that a layer, or a graph with its own context manager, has edited."""
+        self._edited = (False, 0)
+        """``is_edited``, and for how many messages that was looked at."""
         self.moves = 0
         """Number of times in a row that it came with another beginning than before."""
         self.forms: dict[tuple[str, int], tuple[History, Conversation]] = {}
@@ -119,13 +119,20 @@ class History:
         new = messages[known:]
         self.pairs.extend(messages, known)
         self.held_bytes += sum(map(weight_of, new))
-        if not self.is_edited:
-            self.is_edited = any(map(was_edited, new))
         new_ones = range(len(messages) - 1, known - 1, -1)
         latest = (at for at in new_ones if messages[at].role == "assistant")
         self.latest_assistant = next(latest, self.latest_assistant)
         self.latest_user = next((at for at in new_ones if is_users(messages[at])), self.latest_user)
         self.messages = messages
+
+    @property
+    def is_edited(self) -> bool:
+        """True if it holds messages that a layer, or a graph with its own context manager, has edited."""
+        (found, looked_at), messages = self._edited, self.messages
+        if looked_at < len(messages):
+            found = found or any(map(was_edited, messages[looked_at:]))
+            self._edited = (found, len(messages))
+        return found
 
     def prefix_hash(self, length: int) -> int:
         """Return a hash of the first ``length`` messages, valid in this process only."""

@@ -173,12 +173,12 @@ class Passage:
         """Open a request as it arrives at one of the layers."""
         came, request = self.came, arrived.request
         seen, last, by_original, before = came.seen, came.last, False, 0
-        is_as_it_came = request.messages is came.request.messages
-        if is_as_it_came and not (editing.by_original and seen.history.is_edited):
+        was_edited = editing.by_original and seen.history.is_edited  # further out, by a layer that is no neighbour
+        if request.messages is came.request.messages and not was_edited:
             context = self._as_it_came(editing.weighing, request)
         else:
             by_original, before = editing.by_original, self._edits
-            if seen.history.is_edited or not (by_original and self._stands_in_place):
+            if was_edited or not (by_original and self._stands_in_place):
                 messages = tuple([each.original for each in request.messages]) if by_original else request.messages
                 seen = self.memory.derived.recognised(seen, before, messages)
                 self.memory.past.recall(seen)
@@ -192,7 +192,7 @@ class Passage:
             is_by_original=by_original,
             is_unstable=came.is_unstable,
             is_ineffective=self.is_ineffective,
-            outer=hash((self._outer[arrived.place], seen.history.is_edited)),
+            outer=self._outer[arrived.place] + was_edited,
             above=self._above,
             before=before,
             last_answer=last,
