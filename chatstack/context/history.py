@@ -117,8 +117,9 @@ class History:
             self.messages = messages
             return
         new = messages[known:]
-        self.pairs.extend(messages, known)
-        self.held_bytes += sum(map(weight_of, new))
+        if self.root is self:  # an edited form holds nothing of its own, and nobody repairs it
+            self.pairs.extend(messages, known)
+            self.held_bytes += sum(map(weight_of, new))
         new_ones = range(len(messages) - 1, known - 1, -1)
         latest = (at for at in new_ones if messages[at].role == "assistant")
         self.latest_assistant = next(latest, self.latest_assistant)
