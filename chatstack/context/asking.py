@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from chatstack.client.protocol import ChatClient
 from chatstack.tokens.published import tables_loaded
 from chatstack.tokens.windows import Windows
+
+_AT_A_TIME_SECONDS = 0.005
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -42,6 +48,41 @@ class AskWindow:
 
     async def answer(self) -> int | None:
         return await self.windows.of(self.client, self.model)
+
+
+class Pause:
+    """The wish to let others have the event loop, in the middle of long work. See ``Pauses``."""
+
+    async def answer(self) -> None:
+        await asyncio.sleep(0)
+
+
+_pauses = ContextVar("chatstack-pauses", default=True)
+
+
+@contextmanager
+def without_pauses() -> Generator[None]:
+    """Let work in this block go on to its end: its caller is synchronous."""
+    token = _pauses.set(False)
+    try:
+        yield
+    finally:
+        _pauses.reset(token)
+
+
+class Pauses:
+    """The pauses of one piece of work: ``yield from pauses.if_due()`` between its steps."""
+
+    __slots__ = ("_resumed",)
+
+    def __init__(self) -> None:
+        self._resumed = time.perf_counter()
+
+    def if_due(self) -> Asking[None]:
+        """Pause if the event loop has been held for long."""
+        if time.perf_counter() - self._resumed >= _AT_A_TIME_SECONDS and _pauses.get():
+            yield Pause()
+            self._resumed = time.perf_counter()
 
 
 @dataclass(frozen=True, slots=True)

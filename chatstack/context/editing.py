@@ -91,7 +91,7 @@ class ContextEditing:
                 context = edited
         return self.reports.corrected(opened, context)
 
-    def edit(self, policy: Policy, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
+    def edit(self, policy: Policy, context: Context, opened: Opened, *, span: Span | None = None) -> Asking[Context]:
         """Return the context after a strategy's plan. Before that, the plans for earlier requests of the history that
         are not remembered here are reconstructed."""
         seen = opened.seen
@@ -99,7 +99,7 @@ class ContextEditing:
             return self._edited_now(policy, context, opened, span)
         came = self.as_it_came(context, opened)
         past = self.past_of(came, opened, policy)
-        steps = past.steps(opened.since, opened.replayed)
+        steps = yield from past.steps(opened.since, opened.replayed)
         if not steps and past.was_rejected:
             return self._edited_now(policy, context, opened, span)
         if len(steps) == 1 and steps[0].context is not None:

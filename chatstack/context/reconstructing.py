@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 import msgspec
 from msgspec.structs import force_setattr
 
+from chatstack.context.asking import Asking, Pauses
 from chatstack.context.carrying import weighed, with_edits
 from chatstack.context.context import Context
 from chatstack.context.conversations import Carried, Wait
@@ -142,10 +143,10 @@ class Reconstruction:
         """The length of the request that the strategy was last asked to plan for."""
         self._looks = self._looked_at = 0
 
-    def steps(self, since: int, record: Record | None) -> list[Step]:
+    def steps(self, since: int, record: Record | None) -> Asking[list[Step]]:
         """Return the edits of all requests of more than ``since`` messages, the current one included; ``record`` holds
-        the edits in force before that."""
-        steps: list[Step] = []
+        the edits in force before that. Pauses between them."""
+        steps, pauses = list[Step](), Pauses()
         course = self._course(record)
         while course is not None and len(steps) < _MOST_STEPS:
             found = self._next(since, course)
@@ -154,6 +155,7 @@ class Reconstruction:
             step, course = found
             steps.append(step)
             since = step.length
+            yield from pauses.if_due()
         return steps
 
     def first(self, since: int, record: Record | None) -> Step | None:

@@ -140,7 +140,7 @@ class StrategyApplier(ContextLayer):
             say_window_unknown(self.telemetry, name, "it edits nothing for want of it")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
-        context = editing.edit(Policy(self._plan, strategy.is_due), context, opened)
+        context = yield from editing.edit(Policy(self._plan, strategy.is_due), context, opened)
         excess = strategy.excess(context)
         if excess:
             why = f"{self._worded(excess, 'too much is left')}, and nothing more may go"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chatstack.context.asking import Asking, ask
+from chatstack.context.asking import Asking, Pauses, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.folding import OldestIntoSummary, cut_in
@@ -69,7 +69,7 @@ class SummarySearch:
         """Return the last edits whose summaries exist, those in force included, and the first edits after them that
         lack one, with its subject."""
         since, record, missing = opened.since, opened.replayed, None
-        known = record
+        known, pauses = record, Pauses()
         while (step := past.first(since, record)) is not None:
             subject = self.kept.subject(opened.seen, step.record, model)
             summary = yield from ask(FindSummary(self.kept, subject, opened.seen))
@@ -79,6 +79,7 @@ class SummarySearch:
                 record = known = step.record.with_summary(summary)
                 missing = None
             since = step.length
+            yield from pauses.if_due()
         return known, missing
 
     def _expected(self, context: Context) -> Plan | None:

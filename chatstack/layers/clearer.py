@@ -127,7 +127,7 @@ class ToolResultClearer(ContextLayer):
         if self.token_count_method == "model" and not opened.is_anchored:
             context = yield from self._counted(context, whole, opened)
         if strategy.is_due(context):
-            context = self._cleared(context, opened)
+            context = yield from self._cleared(context, opened)
         return (yield from arrived.onward(editing, context, opened))
 
     def _window(self, opened: Opened) -> Asking[int | None]:
@@ -159,9 +159,9 @@ class ToolResultClearer(ContextLayer):
         self.services.calibration.learn(opened.model, self._editing.counter, whole.input_tokens, counted)
         return msgspec.structs.replace(context, scale=counted / whole.input_tokens)
 
-    def _cleared(self, context: Context, opened: Opened) -> Context:
+    def _cleared(self, context: Context, opened: Opened) -> Asking[Context]:
         strategy = self._strategy
-        after = self._editing.edit(Policy(strategy.plan, strategy.is_due, self._waits_on), context, opened)
+        after = yield from self._editing.edit(Policy(strategy.plan, strategy.is_due, self._waits_on), context, opened)
         if not opened.has_looked or strategy.trigger[0] == "messages" or not strategy.is_due(after):
             return after
         if self._editing.was_said("ineffective", opened):

@@ -154,14 +154,16 @@ class ContextWindowGuard(ContextLayer):
         level = max(reached, held_level(last, size, limit, self.warning_threshold))
         news = level > last or (self.every_call and reached is not Level.FINE)
         if context.tokens > limit:
-            context, level = self._over(opened, context, limit, last, news)
+            context, level = yield from self._over(opened, context, limit, last, news)
         elif news:
             self._say_near(max(context, expected, key=lambda each: each.tokens), limit)
         if level != last:
             self.memory.set_level(lines, opened.who, level)
         return context
 
-    def _over(self, opened: Opened, context: Context, limit: int, last: int, news: bool) -> tuple[Context, Level]:
+    def _over(
+        self, opened: Opened, context: Context, limit: int, last: int, news: bool
+    ) -> Asking[tuple[Context, Level]]:
         """Above the limit: say so, prune if that is wanted, and say what cannot be helped."""
         action = "prune" if self.prune_on_overflow else "reject" if self.strict else "warn"
         before = context
@@ -170,9 +172,9 @@ class ContextWindowGuard(ContextLayer):
             error = "ContextOverflowError" if action == "reject" else ""
             message = f"{self._outcome(context, limit)} at {share_of(context, limit)}"
             with self.telemetry.warning("context_window_exceeded", message, numbers, error=error):
-                context = self._pruned(opened, context, limit)
+                context = yield from self._pruned(opened, context, limit)
         else:
-            context = self._pruned(opened, context, limit)
+            context = yield from self._pruned(opened, context, limit)
         if context.tokens <= limit:
             return context, held_level(Level.EXCEEDED, context.tokens, limit, self.warning_threshold)
         level = Level.IRREDUCIBLE if self.prune_on_overflow else Level.EXCEEDED
@@ -193,11 +195,11 @@ class ContextWindowGuard(ContextLayer):
             f"largest: {largest(context)}",
         )
 
-    def _pruned(self, opened: Opened, context: Context, limit: int) -> Context:
+    def _pruned(self, opened: Opened, context: Context, limit: int) -> Asking[Context]:
         if not self.prune_on_overflow:
             return context
         pruner = self._pruner(limit)
-        return self._editing.edit(Policy(pruner.plan, pruner.is_due), context, opened)
+        return (yield from self._editing.edit(Policy(pruner.plan, pruner.is_due), context, opened))
 
     def _pruner(self, limit: int) -> OldestFirst:
         return OldestFirst(max_tokens=limit, target_tokens=max(1, int(limit * self.prune_to)))

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from chatstack import AgentState, ChatStack, StackContextManager
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import Asking, AskWindow, Question
+from chatstack.context import asking
+from chatstack.context.asking import Asking, AskWindow, Pause, Question
 from chatstack.context.attempts import WaitForTurn
 from chatstack.context.kept_summaries import FindSummary, KeepSummary
 from chatstack.context.passage import Send
@@ -33,6 +35,7 @@ class Driver:
     def __init__(self, answers: Mapping[type, Answer]) -> None:
         self.answers = answers
         self.asked: list[Question[object]] = []
+        self.pauses = 0
 
     def run(self, core: Asking[ChatStream]) -> ChatStream:
         step = core.__next__
@@ -42,8 +45,12 @@ class Driver:
             except StopIteration as end:
                 stream: ChatStream = end.value
                 return stream
-            self.asked.append(question)
-            step = self._answer(core, question)
+            if isinstance(question, Pause):  # on a slow machine there may be any number of them
+                self.pauses += 1
+                step = core.__next__
+            else:
+                self.asked.append(question)
+                step = self._answer(core, question)
 
     def _answer(self, core: Asking[ChatStream], question: Question[object]) -> Callable[[], Question[object]]:
         try:
@@ -199,3 +206,30 @@ def test_what_was_decided_is_bound_to_the_answer_and_sent_again() -> None:
     (sent,) = driver.sent()
     assert [message.mark for message in sent.messages].count("summary") == 1
     assert sent.messages[-2:] == (ANSWER, Message.user("Go on."))
+
+
+def pruning_run(calls: int) -> tuple[ContextRun, ChatRequest]:
+    """A guard before a long history that nobody has seen: it has to be pruned several times."""
+    guard = ContextWindowGuard(ScriptedClient(), max_context_tokens=1_500, prune_on_overflow=True)
+    return ContextRun.of(guard), ChatRequest(history(calls))
+
+
+def test_long_work_pauses_between_its_steps_and_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, came = pruning_run(60)
+    straight = Driver({Send: started})
+    straight.run(run.passage(came).core())
+    monkeypatch.setattr(asking, "_AT_A_TIME_SECONDS", 0)
+    run, came = pruning_run(60)
+    paused = Driver({Send: started})
+    paused.run(run.passage(came).core())
+    assert paused.pauses > 3
+    assert paused.sent() == straight.sent()
+
+
+def test_a_synchronous_caller_is_not_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_AT_A_TIME_SECONDS", 0)
+    manager = StackContextManager(
+        ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=1_500, prune_on_overflow=True)
+    )
+    came = AgentState(list(history(60)))
+    assert 0 < len(manager.trim_context(came).messages) < len(came.messages)

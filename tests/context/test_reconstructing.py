@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import CharCounter, ChatRequest, ContextMemory, Message, Plan, Strategy
+from chatstack.context.asking import answered
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.condensing import ClearThenDrop
 from chatstack.context.context import Context
@@ -34,7 +36,7 @@ def steps_of(strategy: Strategy, messages: Sequence[Message], *, shares: bool = 
     memory = ContextMemory()
     came = Context.of(ChatRequest(tuple(messages)), fixed_tokens=0, size_of=memory.sizes_by(COUNTER))
     seen = memory.recognise(came.messages)
-    return Reconstruction(came, seen, COUNTER, Policy(plan, strategy.is_due)).steps(0, None)
+    return asyncio.run(answered(Reconstruction(came, seen, COUNTER, Policy(plan, strategy.is_due)).steps(0, None)))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
