@@ -32,7 +32,7 @@ def docstrings(root: Path) -> Iterator[tuple[str, str]]:
 
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     found = [f"{place}: {text.splitlines()[0]}" for place, text in docstrings(ROOT) if CLAUSE.match(text)]
-    assert not found, "\n".join(found)
+    assert not found, "\n".join(["begin with a verb or a noun, not with a clause:", *found])
 
 
 def test_a_clause_is_told_with_its_place(tmp_path: Path) -> None:
