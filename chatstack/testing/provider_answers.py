@@ -101,7 +101,12 @@ class AnswerContract(ProviderUnderTest):
         said = [self._said("well", finish_reason=reason) for reason in self.finish_reasons]
         for stream in (False, True):
             for reason, (_, response) in zip(self.finish_reasons, self.answered(*said, stream=stream), strict=True):
-                same(response.finish_reason, reason, f"finish_reason of an answer that ended by {reason!r}")
+                what = f"finish_reason of an answer that ended by {reason!r}"
+                same(
+                    response.finish_reason,
+                    reason,
+                    f"{what} (if the API does not tell it, leave it out of finish_reasons)",
+                )
 
     def test_a_stream_is_handed_on_while_it_comes(self) -> None:
         """``send`` returns when the model has begun, not when it has ended: the server holds back its last piece."""

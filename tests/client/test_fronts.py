@@ -19,6 +19,7 @@ from chatstack import (
     TurnTimeoutError,
 )
 from chatstack.testing import ScriptedClient
+from chatstack.values.mistakes import _OF_APIS
 
 
 class Rows:
@@ -86,10 +87,6 @@ def test_both_fronts_give_the_same_answer() -> None:
 
 
 SECRET = "my password is hunter2"
-OF_APIS = (
-    "; from_openai_chat(...) of chatstack makes messages of OpenAI's, from_openai_responses and from_anthropic do of "
-    "the others'"
-)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +98,7 @@ OF_APIS = (
         (bytearray(SECRET.encode()), "messages: expected text, a Message or a list of them, got bytearray"),
         (
             {"role": "user", "content": SECRET},
-            f"messages: expected text, a Message or a list of them, got dict{OF_APIS}",
+            f"messages: expected text, a Message or a list of them, got dict{_OF_APIS}",
         ),
         ({Message.user("a")}, "messages: expected text, a Message or a list of them, got set"),
         (iter([Message.user("a")]), "messages: expected text, a Message or a list of them, got list_iterator"),
@@ -109,7 +106,7 @@ OF_APIS = (
         ([], "messages: empty; a request needs at least one message"),
         ((), "messages: empty; a request needs at least one message"),
         ([Message.user("a"), SECRET], "messages[1]: expected Message, got str; write Message.user(text)"),
-        ([{"role": "user", "content": SECRET}], f"messages[0]: expected Message, got dict{OF_APIS}"),
+        ([{"role": "user", "content": SECRET}], f"messages[0]: expected Message, got dict{_OF_APIS}"),
         ([[Message.user("a")]], "messages[0]: expected Message, got list; add several with history += messages"),
         (
             [ChatResponse(messages=())],
