@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 
 from chatstack.context.conversations import Conversation
-from chatstack.context.history import History, Recognised
+from chatstack.context.history import Form, History, Recognised
 from chatstack.values.messages import Message
 
 _MOST = 2
-"""Maximum number of edited forms of a conversation that are kept: one, and one that it may alternate with."""
+"""Maximum number of forms of a conversation that are kept behind one layer: one, and one that it may alternate with."""
 _MESSAGE_BYTES = 300
 """Estimated bytes kept for a message; the message itself is that of the history, or of its record."""
 
@@ -25,8 +25,8 @@ class Derived:
         self._weigh = weigh
         self._lock = lock
 
-    def recognised(self, seen: Recognised, edits: int, messages: tuple[Message, ...]) -> Recognised:
-        """Return the history of these messages: those of the seen history, after edits with that fingerprint."""
+    def recognised(self, seen: Recognised, form: Form, messages: tuple[Message, ...]) -> Recognised:
+        """Return the history of these messages: those of the seen history, in that form."""
         positions: Sequence[int]
         if isinstance(seen.positions, range):
             positions = range(seen.positions.start, len(messages))
@@ -35,28 +35,35 @@ class Derived:
             positions = tuple(at for at, message in enumerate(messages) if message.role != "system")
             conversation = tuple([messages[at] for at in positions])
         with self._lock:
-            history, state = self._of(seen, edits, conversation)
+            history, state = self._of(seen, form, conversation)
             new = len(conversation) - len(history.messages)
             if new:
                 history.grow(conversation)
                 self._weigh(seen.history, new * _MESSAGE_BYTES)
         return Recognised(history, state, len(conversation), positions, False, seen.who)
 
-    def _of(self, seen: Recognised, edits: int, conversation: tuple[Message, ...]) -> tuple[History, Conversation]:
-        forms, key = seen.history.forms, (seen.who, edits)
-        known = forms.get(key)
+    def let_go(self, history: History) -> None:
+        """Drop the forms of conversations that a history does not know any more."""
+        with self._lock:
+            for form in [each for each in history.forms if not history.is_of(each.who)]:
+                self._drop(history, form)
+
+    def _of(self, seen: Recognised, form: Form, conversation: tuple[Message, ...]) -> tuple[History, Conversation]:
+        forms = seen.history.forms
+        known = forms.get(form)
         if known is not None:
             if conversation[: len(known[0].messages)] == known[0].messages:
                 return known
-            self._drop(seen.history, key)
-        mine = [form for form in forms if form[0] == seen.who]
-        for form in mine[: 1 - _MOST]:
             self._drop(seen.history, form)
+        self.let_go(seen.history)
+        alike = [each for each in forms if each[:3] == form[:3]]
+        for each in alike[: 1 - _MOST]:
+            self._drop(seen.history, each)
         state = Conversation()
         state.levels = seen.conversation.levels
-        forms[key] = (seen.history.derived(), state)
-        return forms[key]
+        forms[form] = (seen.history.derived(), state)
+        return forms[form]
 
-    def _drop(self, history: History, form: tuple[str, int]) -> None:
+    def _drop(self, history: History, form: Form) -> None:
         dropped, _ = history.forms.pop(form)
         self._weigh(history, -len(dropped.messages) * _MESSAGE_BYTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -24,6 +24,18 @@ _PART_BYTES = 100
 _CALL_BYTES = 3 * _PART_BYTES
 _MESSAGE_BYTES = 600
 """Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
+
+
+class Form(NamedTuple):
+    """An edited form of a conversation's history: behind the layer at that place, by the fingerprint of the edits.
+
+    Where it is ``by_original``, edits that only replace messages make no other form of it.
+    """
+
+    who: str
+    behind: int
+    by_original: bool
+    edits: int
 
 
 class History:
@@ -69,8 +81,8 @@ class History:
         """``is_edited``, and for how many messages that was looked at."""
         self.moves = 0
         """Number of times in a row that it came with another beginning than before."""
-        self.forms: dict[tuple[str, int], tuple[History, Conversation]] = {}
-        """Its edited forms, by conversation and edits. See ``Derived``."""
+        self.forms: dict[Form, tuple[History, Conversation]] = {}
+        """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
         self.entries: list[object] = []
         """The keys of the memory's entries for it, which are evicted with it."""
         self.held_bytes = _HISTORY_BYTES
@@ -99,11 +111,8 @@ class History:
         """Forget the state of one conversation, or of all; True if there is none left."""
         if who is None:
             self._conversations.clear()
-            self.forms.clear()
         else:
             self._conversations.pop(who, None)
-            for form in [each for each in self.forms if each[0] == who]:
-                del self.forms[form]
         return not self._conversations
 
     def levels(self) -> dict[str, dict[str, int]]:

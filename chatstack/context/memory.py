@@ -288,9 +288,8 @@ class ContextMemory:
             for key, choice in tuple(self._choices.items()):
                 if key[1] == who or key[2] in gone or choice.parent in gone:
                     del self._choices[key]
-            for subject in tuple(self._artifacts):
-                if subject[1] in gone:
-                    del self._artifacts[subject]
+            for subject in [each for each in self._artifacts if each[1] in gone]:
+                del self._artifacts[subject]
             self._levels.drop(key for key in self._levels if key[1] in gone or key[1] == conversation_id)
             for history in self._recogniser.histories():
                 if who is not None and history.is_of(who):
@@ -299,7 +298,8 @@ class ContextMemory:
                     is_over = history.forget() and history.links(len(history.messages))[-1] in gone
                 else:
                     continue
-                # Entries of other conversations stay, with the history that bounds them.
+                self.derived.let_go(history)
+                # Entries of others stay, with the history that bounds them.
                 if is_over or not any(key in self._choices or key in self._artifacts for key in history.entries):
                     self._recogniser.drop(history)
                     self._drop_entries(history)

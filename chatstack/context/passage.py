@@ -14,6 +14,7 @@ from chatstack.context.asking import Asking
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
+from chatstack.context.history import Form
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened, after_edits
 from chatstack.context.opening import Came, Weighing
@@ -83,6 +84,7 @@ class Arrived(NamedTuple):
 
     def as_is(self, request: ChatRequest) -> Asking[ChatStream]:
         """Hand on a request with the same messages."""
+        self.passage.back_to(self.place)
         return self.passage.to(self._replace(place=self.place + 1, request=request))
 
     def onward(self, editing: ContextEditing, context: Context, opened: Opened) -> Asking[ChatStream]:
@@ -96,8 +98,8 @@ class Arrived(NamedTuple):
 
     def folded_behind(self) -> Asking[Record | None]:
         """Return what a layer behind this one has folded for good, by a summary; None if there is none."""
-        for layer in self.passage.layers[self.place + 1 :]:
-            record = yield from layer.folded(self)
+        for place, layer in enumerate(self.passage.layers[self.place + 1 :], self.place + 1):
+            record = yield from layer.folded(self._replace(place=place))
             if record is not None:
                 return record
         return None
@@ -159,10 +161,14 @@ class Passage:
         return stream
 
     def handed_on(self, step: Step) -> None:
-        """Note what a layer hands on; what it handed on before, and was refused, counts no more."""
-        while self._steps and self._steps[-1].place >= step.place:
-            self._steps.pop()
+        """Note what a layer hands on."""
+        self.back_to(step.place)
         self._steps.append(step)
+
+    def back_to(self, place: int) -> None:
+        """Go back to that layer, which hands on anew: what it handed on before, and was refused, counts no more."""
+        while self._steps and self._steps[-1].place >= place:
+            self._steps.pop()
 
     @property
     def has_edits(self) -> bool:
@@ -180,9 +186,10 @@ class Passage:
             by_original, before = editing.by_original, self._edits
             if was_edited or not (by_original and self._stands_in_place):
                 messages = tuple([each.original for each in request.messages]) if by_original else request.messages
-                seen = self.memory.derived.recognised(seen, before, messages)
+                seen = self.memory.derived.recognised(seen, self._form(by_original), messages)
                 self.memory.past.recall(seen)
                 last = seen.conversation.last_answer(seen.length)
+                before = before if by_original else 0  # its messages are the edited ones: these edits are its past
             tokens = self._weight_of(request, editing.weighing)
             context = editing.weighing.weighed(request, seen, last, tokens=tokens)
         return Opened(
@@ -203,11 +210,18 @@ class Passage:
         """The fingerprint of all edits up to here."""
         return functools.reduce(after_edits, (step.opened.replayed for step in self._steps), 0)
 
+    def _form(self, by_original: bool) -> Form:
+        """Return the form that the history has after all edits up to here."""
+        edited = [step for step in self._steps if step.opened.replayed is not None]
+        if by_original:  # then messages that were replaced are what they were
+            edited = [step for step in edited if not _stands_in_place(step.opened.replayed)]
+        edits = functools.reduce(after_edits, (step.opened.replayed for step in edited), 0)
+        return Form(self.came.seen.who, edited[-1].place if edited else -1, by_original, edits)
+
     @property
     def _stands_in_place(self) -> bool:
         """True if all edits up to here have replaced messages, so that positions are still those of the history."""
-        records = (step.opened.replayed for step in self._steps)
-        return all(record is None or not (record.drop or record.insert) for record in records)
+        return all(_stands_in_place(step.opened.replayed) for step in self._steps)
 
     def _weight_of(self, request: ChatRequest, weighing: Weighing) -> int:
         """Return the size of edited messages, as the layer before counted them, if it counts alike."""
@@ -228,23 +242,28 @@ class Passage:
         said = next((message for message in answer.messages if message.role == "assistant"), None)
         if said is None:
             return
-        behind: Step | None = None
+        kept: set[int] = set()
+        learnt: set[tuple[int, TokenCounter]] = set()
         for step in reversed(steps):
-            opened = step.opened
+            opened, reports = step.opened, step.editing.reports
             entry = self.memory.past.entry(opened.seen, said)
-            is_alike = behind is not None and behind.opened.seen is opened.seen
-            if not is_alike:
+            if id(opened.seen.conversation) not in kept:
+                kept.add(id(opened.seen.conversation))
                 keep_answer(opened, entry, answer.usage, self.memory.clock())
-            # Of layers that got the same history, and count it alike, one learns.
-            is_known = is_alike and behind is not None and behind.editing.counter is step.editing.counter
-            if _is_same(sent, step.request) and not is_known:
-                step.editing.reports.learn(opened, step.context, entry, answer.usage)
+            is_sent = (
+                sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
+            )
+            # Of layers that got the same history, and count it alike, one learns; across conversations, one of all.
+            of_history = (id(opened.seen.conversation), reports.counter)
+            across = (id(reports.calibration), reports.counter)
+            if is_sent and of_history not in learnt:
+                reports.learn(opened, step.context, entry, answer.usage, is_news=across not in learnt)
+                learnt.update((of_history, across))
             bound = step.editing.binding.bind(opened, said, entry)
             if bound:
                 self.bound.append((step, bound))
-            behind = step
 
 
-def _is_same(sent: ChatRequest | None, asked: ChatRequest) -> bool:
-    """Return True if what was sent is what was asked: a report about anything else tells nothing of its size."""
-    return sent is not None and sent.messages is asked.messages and sent.options is asked.options
+def _stands_in_place(record: Record | None) -> bool:
+    """Return True if these edits leave every message in its place."""
+    return record is None or not (record.drop or record.insert)

@@ -59,12 +59,14 @@ class Reports:
             return context
         return msgspec.structs.replace(context, scale=scale, expected_scale=expected)
 
-    def learn(self, opened: Opened, context: Context, entry: Entry, usage: Usage) -> None:
-        """Learn the size of a context that was sent as it is."""
+    def learn(self, opened: Opened, context: Context, entry: Entry, usage: Usage, *, is_news: bool = True) -> None:
+        """Learn the size of a context that was sent as it is. ``is_news``: no other layer has learnt from it across
+        conversations."""
         counted, reported = context.input_tokens, usage.input_tokens
         if reported <= 0:
             return
-        self.calibration.learn(opened.model, self.counter, counted, reported)
+        if is_news:
+            self.calibration.learn(opened.model, self.counter, counted, reported)
         if is_plausible(counted, reported):
             terms = self._terms(opened)
             report = entry.reports[terms] = LastReport(opened.seen.length, Anchor(counted, reported))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import types
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -109,7 +109,7 @@ class ContextRun:
             below = below.inner
         shared = in_common([each.services for each in parts])
         layers = [
-            each if services is each.services else dataclasses.replace(each, services=services)
+            each if services is each.services else _with(services, each)
             for each, services in zip(parts, shared, strict=True)
         ]
         editings = [each.editing for each in layers if each.editing is not None]
@@ -126,7 +126,8 @@ class ContextRun:
         """Answer a request: pass it through all layers, and send what is left of it."""
         opening = self.opening
         if opening is not None and opening.stands_aside(request):
-            return await self.below.send(request)
+            others = [layer for layer in self.layers if layer.editing is None]
+            return await answered(Passage(others, self.outer, self.below, self.memory, _unopened(request)).core())
         for counter in self.counters:
             await counter.prepare()
         passage = self.passage(request)
@@ -141,6 +142,22 @@ class ContextRun:
         """Open a request."""
         came = _unopened(request) if self.opening is None else self.opening.open(request)
         return Passage(self.layers, self.outer, self.below, self.memory, came)
+
+
+def _with(services: ContextServices, layer: ContextLayer) -> ContextLayer:
+    """Return the same layer with these services. A subclass may have a constructor of its own, so it is not called."""
+    made = object.__new__(type(layer))
+    for kind in type(layer).__mro__:
+        for slot in vars(kind).values():
+            if isinstance(slot, types.MemberDescriptorType) and hasattr(layer, slot.__name__):
+                object.__setattr__(made, slot.__name__, getattr(layer, slot.__name__))
+    for name, value in getattr(layer, "__dict__", {}).items():  # a subclass without slots has one
+        object.__setattr__(made, name, value)
+    object.__setattr__(made, "services", services)
+    object.__setattr__(made, "_run", None)
+    if hasattr(made, "__post_init__"):
+        made.__post_init__()
+    return made
 
 
 def _unopened(request: ChatRequest) -> Came:
