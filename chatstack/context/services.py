@@ -36,7 +36,8 @@ class ContextServices:
     and telemetry.
 
     A stack makes one, of what its container has bound: this type, or the types of its parts. Layers made by hand share
-    what one of them was given.
+    what one of them was given: a part that was named here counts as given, one made for want of it does not. A layer
+    that adopts a neighbour's part still shows its own.
     """
 
     _: KW_ONLY
