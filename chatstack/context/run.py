@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -155,8 +155,9 @@ def _with(services: ContextServices, layer: ContextLayer) -> ContextLayer:
         object.__setattr__(made, name, value)
     object.__setattr__(made, "services", services)
     object.__setattr__(made, "_run", None)
-    if hasattr(made, "__post_init__"):
-        made.__post_init__()
+    make_ready: Callable[[], None] | None = getattr(made, "__post_init__", None)
+    if make_ready is not None:
+        make_ready()
     return made
 
 
