@@ -131,7 +131,10 @@ class ContextRun:
         for counter in self.counters:
             await counter.prepare()
         passage = self.passage(request)
-        stream = await answered(passage.core())
+        # in no variable: a refusal keeps the frames that it went through, and must not keep a later stream open
+        return self._then_shared(passage, await answered(passage.core()))
+
+    def _then_shared(self, passage: Passage, stream: ChatStream) -> ChatStream:
         if self.memory.shared is None or not passage.has_edits:
             return stream
         shared = ChatStream(ThenShared(stream, partial(_share, passage)), owns=stream)
