@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from chatstack.client.options import NonNegativeInt, check_options
 from chatstack.context.context import Context
+from chatstack.context.growth import Growth
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of
 from chatstack.context.pairing import Answered, Place, alone, answered_at, as_it_came, places_of
 from chatstack.context.plans import Plan
-from chatstack.context.reconstructing import Growth
 from chatstack.context.strategy import Strategy
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE
 from chatstack.values.messages import Annotation, Message

@@ -11,9 +11,10 @@ from msgspec import Meta
 from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
+from chatstack.context.growth import Growth
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of
 from chatstack.context.limits import Limits
-from chatstack.context.mentions import mentions_in
+from chatstack.context.mentions import Gone
 from chatstack.context.pairing import alone, answered_calls, as_it_came
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import removable
@@ -152,11 +153,9 @@ class _Draft:
         came = self.context.request.messages
         room = self.list_tokens / self.context.scale + self.context.size_of(self._listing(carrier, ()))
         room = min(room, (self.limit - self.tokens + self._size_at(carrier)) / self.context.scale)
-        names = mentions_in(
-            (came[at] for at in range(len(came)) if stands.get(at) is not came[at]),
-            [message for message, _ in left],
-            most=int(room),  # a name is a token at least
-        )
+        gone = [at for at in range(len(came)) if stands.get(at) is not came[at]]
+        # A name is a token at least.
+        names = self._words_in(gone).mentions([message for message, _ in left], most=int(room))
         low, high = 0, len(names)
         while low < high:  # the longest list that fits: a few counts, not one for each name
             middle = (low + high + 1) // 2
@@ -168,6 +167,15 @@ class _Draft:
             self._replace(carrier, self._listing(carrier, names[:low]))
         elif self.spared is not None:
             self._drop(self.spared)
+
+    def _words_in(self, gone: Sequence[int]) -> Gone:
+        """The words in messages of the request; those of earlier requests of a history are read already."""
+        growth = Growth.of(self.context)
+        words = growth.gone
+        if not isinstance(words, Gone) or not words.read.issubset(gone):
+            words = growth.gone = Gone()
+        words.add(self.context.request.messages, gone)
+        return words
 
     def shorten_new(self) -> None:
         """Take the middle out of each result that the model has not seen yet, and that is larger than its share; and of

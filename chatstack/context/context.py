@@ -161,17 +161,17 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         known = self.__dict__.get("_after")
         if known is not None and known[0] is plan:
             return cast("Context", known[1])
-        applied = plan.apply_to(self.messages)
         gone = sum(self.size_of(self.messages[position]) for position in plan.drop)
         gone += sum(self.size_of(self.messages[position]) for position, _ in plan.replace)
         new = sum(self.size_of(message) for _, message in (*plan.replace, *plan.insert))
 
         def origins() -> Sequence[int | None]:
-            return tuple(None if position is None else self.origins[position] for _, position in applied)
+            came = self.origins
+            return tuple([None if at is None else came[at] for _, at in plan.apply_to(self.messages)])
 
         after = msgspec.structs.replace(
             self,
-            messages=tuple([message for message, _ in applied]),
+            messages=plan.apply(self.messages),
             messages_tokens=self.messages_tokens - gone + new,
             find_origins=origins,
         )

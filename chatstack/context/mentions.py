@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from chatstack.values.messages import Message
@@ -14,49 +14,78 @@ from chatstack.values.parts import Text, ToolCall, ToolResult
 _WORD = re.compile(r"(?:(?<![A-Za-z0-9_./-])(?:--|\.{0,2}/|~/))?[A-Za-z0-9_][A-Za-z0-9_./-]{2,}[A-Za-z0-9_]")
 """A word of four or more characters; paths, versions, options and dotted names are one word."""
 _QUOTED = re.compile(r"`([^`\n]{4,80})`")
-_SIGNS = frozenset("_./0123456789")
 _SIGN = re.compile(r"[_./-]+")
-_LONG_NUMBER = 6
+_NAME = re.compile(r"[_./0-9]|(?<=.)[A-Z]")
+"""What makes a word look like an identifier."""
+_TELLING = re.compile(r"[~./-]*+(?:[^0-9]|.{6})")
+"""Words that are meaningful by themselves; short numbers (of lines, counts, sizes) are not."""
 _LONGEST = 100
 """Maximum length of a name in characters; a longer word is data, and would take the room of other names."""
 _MOST_CHARS = 200_000
 """Maximum number of characters of one text that are searched."""
 
 
-def mentions_in(gone: Iterable[Message], left: Iterable[Message], most: int) -> list[str]:
-    """Return at most ``most`` names that are in the ``gone`` messages but in none of ``left``, most telling first.
+class Gone:
+    """The words in messages that are no longer sent. More may be added; no message comes back."""
 
-    A name is a word that looks like an identifier (a path, a dotted, snake or camel case name, a long number), that the
-    model used in the arguments of a call, or that stands in backquotes in a message. They are ordered by how often the
-    model used them, then by how often messages mention them, then by how often results contain them, relative to their
-    length, as room is short. A name that is a piece of an earlier one is left out.
-    """
-    in_sight: set[str] = set()
-    for message in left:
-        in_sight.update(_words_of(message), _words_used(message))
-    used: Counter[str] = Counter()
-    spoken: Counter[str] = Counter()
-    returned: Counter[str] = Counter()
-    last: dict[str, int] = {}
-    quoted: set[str] = set()
-    for number, message in enumerate(gone):
-        own = _words_used(message)
-        used.update(own)
-        quoted.update(_words_quoted(message))
-        counts = spoken if message.role != "tool" else returned
-        words = _words_of(message) | own
-        counts.update(words)
-        last.update(dict.fromkeys(words, number))
-    names = [
-        word
-        for word in last
-        if word not in in_sight
-        and len(word) <= _LONGEST
-        and (word in used or word in quoted or _is_name(word))
-        and (word in spoken or _is_telling(word))
-    ]
-    names.sort(key=lambda word: (-used[word], -spoken[word], -returned[word] / len(word), -last[word], word))
-    return _without_pieces(names, most)
+    def __init__(self) -> None:
+        self.read: set[int] = set()
+        """The positions of the messages."""
+        self._used: Counter[str] = Counter()
+        self._spoken: Counter[str] = Counter()
+        self._returned: Counter[str] = Counter()
+        self._last: dict[str, int] = {}
+        self._quoted: set[str] = set()
+        self._furthest = -1
+        self._sorted: set[str] = set()
+        self._names: set[str] = set()
+        self._telling: set[str] = set()
+
+    def add(self, messages: Sequence[Message], positions: Iterable[int]) -> None:
+        """Add those of the messages that stand at these positions, in order, and were not added before."""
+        for at in positions:
+            if at in self.read:
+                continue
+            message, is_later = messages[at], at > self._furthest
+            own = _words_used(message)
+            self._used.update(own)
+            self._quoted.update(_words_quoted(message))
+            words = _words_of(message) | own
+            (self._spoken if message.role != "tool" else self._returned).update(words)
+            if not is_later:
+                words = {word for word in words if self._last.get(word, -1) < at}
+            self._last.update(dict.fromkeys(words, at))
+            self._furthest = at if is_later else self._furthest
+            self.read.add(at)
+
+    def mentions(self, left: Iterable[Message], most: int) -> list[str]:
+        """Return at most ``most`` names that are in these messages but in none of ``left``, most telling first.
+
+        A name is a word that looks like an identifier (a path, a dotted, snake or camel case name, a long number), that
+        the model used in the arguments of a call, or that stands in backquotes in a message. They are ordered by how
+        often the model used them, then by how often messages mention them, then by how often results contain them,
+        relative to their length, as room is short. A name that is a piece of an earlier one is left out.
+        """
+        in_sight: set[str] = set()
+        for message in left:
+            in_sight.update(_words_of(message), _words_used(message))
+        used, spoken, returned, last = self._used, self._spoken, self._returned, self._last
+        self._sort_new_words()
+        names = (self._names | used.keys() | self._quoted) & (self._telling | spoken.keys())
+        ranked = [
+            (-used.get(word, 0), -spoken.get(word, 0), -returned.get(word, 0) / len(word), -last[word], word)
+            for word in names - in_sight
+            if len(word) <= _LONGEST
+        ]
+        ranked.sort()
+        return _without_pieces((word for *_, word in ranked), most)
+
+    def _sort_new_words(self) -> None:
+        """Find the words that are names, and telling, by their form alone."""
+        new = self._last.keys() - self._sorted
+        self._names.update(filter(_NAME.search, new))
+        self._telling.update(filter(_TELLING.match, new))
+        self._sorted |= new
 
 
 def _without_pieces(names: Iterable[str], most: int) -> list[str]:
@@ -72,16 +101,6 @@ def _without_pieces(names: Iterable[str], most: int) -> list[str]:
             for sign in _SIGN.finditer(name):
                 pieces.update((name[: sign.start()], name[sign.end() :]))
     return found
-
-
-def _is_name(word: str) -> bool:
-    return any(sign in word for sign in _SIGNS) or word[1:] != word[1:].lower()
-
-
-def _is_telling(word: str) -> bool:
-    """Return True if a word is meaningful by itself; short numbers (of lines, counts, sizes) are not."""
-    word = word.lstrip("~./-")
-    return not word[0].isdigit() or len(word) >= _LONG_NUMBER
 
 
 def _words_of(message: Message) -> set[str]:

@@ -30,7 +30,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def apply(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return the messages after the edit. Those that it does not touch stay the same objects."""
-        return tuple(message for message, _ in self.apply_to(messages))
+        if self.insert:
+            return tuple([message for message, _ in self.apply_to(messages)])
+        after = list(messages)
+        for position, message in self.replace:
+            after[position] = message
+        if self.drop:
+            dropped = set(self.drop)
+            after = [message for position, message in enumerate(after) if position not in dropped]
+        return tuple(after)
 
     def apply_to(self, messages: Sequence[Message]) -> list[tuple[Message, int | None]]:
         """Return the messages after the edit, each with the position that it came from; None for inserted ones."""

@@ -10,15 +10,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, cast
+from itertools import accumulate
+from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from chatstack.context.asking import Asking, Pauses
 from chatstack.context.carrying import weighed, with_edits
 from chatstack.context.context import Context
 from chatstack.context.conversations import Carried, Wait
+from chatstack.context.growth import Growth
 from chatstack.context.history import Recognised
 from chatstack.context.plans import Plan
 from chatstack.context.records import NOTHING_MADE, Made, Record, edit_of, record_of
@@ -26,7 +27,6 @@ from chatstack.context.units import is_users
 from chatstack.context.verifier import keeps_pairs, problems
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
-from chatstack.values.requests import ChatRequest
 
 _MOST_STEPS = 256
 """Maximum number of reconstructed edits; the rest is planned as one edit."""
@@ -46,35 +46,6 @@ class Policy(NamedTuple):
     plan: Callable[[Context], Plan | None]
     is_due: Callable[[Context], bool]
     waits_on: Callable[[Context], tuple[int, ...] | None] = lambda _: None
-
-
-class Growth:
-    """The messages of the longest of several contexts, each the beginning of the next.
-
-    ``kept`` is what a strategy has worked out of them for the next contexts. It has to stay true when messages are
-    replaced by the strategy's own edits, none of which moves a message, a call or a result.
-    """
-
-    __slots__ = ("kept", "messages")
-
-    def __init__(self, messages: tuple[Message, ...], kept: object = None) -> None:
-        self.messages = messages
-        self.kept = kept
-
-    @classmethod
-    def of(cls, context: Context) -> Growth:
-        """Return the growth that a context belongs to; one of its own if it belongs to none."""
-        return cast("Growth | None", context.__dict__.get("_growth")) or cls(context.messages)
-
-    def includes(self, context: Context) -> Context:
-        """Return the context, after noting on it that its messages are the first ones of these."""
-        force_setattr(context, "_growth", self)
-        return context
-
-    def edited(self, messages: tuple[Message, ...]) -> Growth:
-        """Return the growth after an edit, which takes over what is kept."""
-        kept, self.kept = self.kept, None
-        return Growth(messages, kept)
 
 
 class Step:
@@ -100,12 +71,19 @@ class Step:
 
 
 class _Course(NamedTuple):
-    """The edits in force on the way: the current request as it looks with them, and the record that they began with.
+    """The edits in force on the way: the beginning of the request as it looks with them. What follows is as it came.
 
-    ``replaced`` are the edited messages by their position in the request, if no edit has moved a message.
+    The beginning are the first ``count`` messages of ``edited``, made of the first ``end`` messages of the request, and
+    of the first ``length`` of its history; it is ``saved`` tokens smaller than these. ``made`` is the record that the
+    edits began with. ``replaced`` are the edited messages by their position in the request, if no edit has moved a
+    message.
     """
 
-    whole: Context
+    edited: Context
+    count: int
+    end: int
+    length: int
+    saved: int
     made: Made
     replaced: Mapping[int, Message] | None
     growth: Growth
@@ -166,18 +144,18 @@ class Reconstruction:
 
     def _next(self, since: int, course: _Course) -> tuple[Step, _Course | None] | None:
         """Return the first edit of the requests of more than ``since`` messages, and the course after it."""
-        lengths = self._lengths(since)
+        lengths = self._requests[bisect_right(self._requests, since) :]
         if not lengths or not self._is_due(lengths[-1], course):
             return None
         self.wait = None
-        for length in lengths[self._first_due(lengths, course) :]:
+        at = _first(lengths, 0, lambda length: self._is_due(length, course))
+        while at < len(lengths):
+            length = lengths[at]
             context = self._context(length, course)
-            if context is None:
-                continue
-            user, sizes = self._seen.latest_user(length), self._policy.waits_on(context)
-            if (self._looks >= _EACH or self._looked_at >= _LOOKS_AT) and length < self._seen.length:
-                user, sizes = -1, sizes or (context.tokens,)
-            if sizes is not None and self.wait is not None and self.wait.goes_on(user, sizes):
+            assert context is not None  # or it was not due
+            user, sizes = self._waits_on(length, context)
+            if self._goes_on(user, sizes):
+                at = _first(lengths, at + 1, lambda length: not self._is_waiting(length, course))
                 continue
             self.looked, self.was_rejected = length, False
             self._looks += 1
@@ -186,11 +164,8 @@ class Reconstruction:
             self.wait = None if found is not None or sizes is None else Wait(user, sizes)
             if found is not None:
                 return found
+            at += 1
         return None
-
-    def _lengths(self, since: int) -> Sequence[int]:
-        """Return the lengths of the requests in the history that contain a user message, from ``since`` on."""
-        return self._requests[bisect_right(self._requests, since) :]
 
     @cached_property
     def _requests(self) -> list[int]:
@@ -201,21 +176,23 @@ class Reconstruction:
         answers = (at for at in range(user + 1, length) if messages[at].role == "assistant" and not messages[at].mark)
         return [*answers, length]
 
-    def _first_due(self, lengths: Sequence[int], course: _Course) -> int:
-        """Return the index of the first request that is due, by bisection; the last one is. Where edits follow one
-        another closely, it is among the first."""
-        low, high, ahead = 0, len(lengths) - 1, 1
-        while low < high:
-            middle = min((low + high) // 2, low + ahead - 1)
-            if self._is_due(lengths[middle], course):
-                high = middle
-            else:
-                low, ahead = middle + 1, 2 * ahead
-        return low
-
     def _is_due(self, length: int, course: _Course) -> bool:
         context = self._context(length, course)
         return context is not None and self._policy.is_due(context)
+
+    def _is_waiting(self, length: int, course: _Course) -> bool:
+        context = self._context(length, course)
+        return context is None or self._goes_on(*self._waits_on(length, context))
+
+    def _goes_on(self, user: int, sizes: tuple[int, ...] | None) -> bool:
+        return sizes is not None and self.wait is not None and self.wait.goes_on(user, sizes)
+
+    def _waits_on(self, length: int, context: Context) -> tuple[int, tuple[int, ...] | None]:
+        """Return the latest user message of a request, and the sizes that its layer waits on after a search."""
+        user, sizes = self._seen.latest_user(length), self._policy.waits_on(context)
+        if (self._looks >= _EACH or self._looked_at >= _LOOKS_AT) and length < self._seen.length:
+            return -1, sizes or (context.tokens,)
+        return user, sizes
 
     def _step(self, length: int, context: Context, course: _Course) -> tuple[Step, _Course | None] | None:
         plan = self._policy.plan(context)
@@ -224,16 +201,27 @@ class Reconstruction:
         if problems(plan, context):
             self.was_rejected = True
             return None
-        after, its_own = context.after(plan), context if length == self._seen.length else None
-        if course.replaced is not None and keeps_pairs(plan, context):
+        after, came, end = context.after(plan), self._came.messages, self._end(length)
+        replaced, in_place = None, course.replaced is not None and keeps_pairs(plan, context)
+        growth = course.growth.edited(lambda: after.messages + came[end:], in_place=in_place)
+        if course.replaced is not None and in_place:
             replaced = {**course.replaced, **dict(plan.replace)}
-            step = Step(length, plan, its_own, lambda: self._made_of(replaced, course.made))
-            return step, _replaced(course, plan, replaced, context.messages_tokens - after.messages_tokens)
-        left = list(zip(after.messages, after.origins, strict=True))
-        positions, messages = self._positions(length), self._messages(length)
-        made = course.made if course.replaced is None else self._made_of(course.replaced, course.made)
-        made = record_of(positions, messages, left, made)
-        return Step(length, plan, its_own, lambda: made), self._course(made.record, made)
+        else:
+            after.origins  # noqa: B018 - found now: those of the next edit are found by these, and so on
+        saved = course.saved + context.messages_tokens - after.messages_tokens
+        following = _Course(after, len(after.messages), end, length, saved, course.made, replaced, growth)
+        its_own = context if length == self._seen.length else None
+        step = Step(length, plan, its_own, lambda: self._made(following))
+        if plan.insert and not self._is_plain:  # later calls may put it elsewhere between system messages
+            return step, self._course(step.record, step.made)
+        return step, following
+
+    def _made(self, course: _Course) -> Made:
+        """Return the record of all edits of a course."""
+        if course.replaced is not None:
+            return self._made_of(course.replaced, course.made)
+        left = list(zip(course.edited.messages, course.edited.origins, strict=True))
+        return record_of(self._seen.positions[: course.length], self._came.messages, left, course.made)
 
     def _made_of(self, replaced: Mapping[int, Message], known: Made) -> Made:
         """Return the record of edits that move no message; ``known`` is that of the first of them."""
@@ -252,10 +240,8 @@ class Reconstruction:
         """Return the course that begins with a record; None if it does not fit the messages."""
         came, positions = self._came, self._seen.positions
         if record is None:
-            growth = Growth(came.messages)
-            return _Course(
-                growth.includes(msgspec.structs.replace(came)), NOTHING_MADE, {} if self._is_plain else None, growth
-            )
+            replaced = {} if self._is_plain else None
+            return _Course(came, 0, 0, 0, 0, NOTHING_MADE, replaced, Growth(lambda: came.messages))
         carried = self._carried
         if made is None and carried is not None and carried.record is record:
             made = carried.made
@@ -273,60 +259,59 @@ class Reconstruction:
         replaced = None
         if self._is_plain and not record.drop and not record.insert:
             replaced = {positions[at]: message for at, message in made.edited.items()}
-        growth = Growth(whole.messages)
-        return _Course(growth.includes(whole), made, replaced, growth)
+        end = self._end(record.reach)
+        count = len(whole.messages) - (len(came.messages) - end)
+        saved, growth = came.messages_tokens - whole.messages_tokens, Growth(lambda: whole.messages)
+        return _Course(whole, count, end, record.reach, saved, made, replaced, growth)
 
     def _context(self, length: int, course: _Course) -> Context | None:
         """Return the context of the request of that many messages of the history, with the edits in force."""
-        came, seen, whole = self._came, self._seen, course.whole
-        if length == seen.length:
-            return whole
-        messages = self._messages(length)
-        if came.left_out and max(came.left_out) >= len(messages):  # it was left out later than that
+        came, end, is_whole = self._came, self._end(length), length == self._seen.length
+        if came.left_out and max(came.left_out) >= end:  # it was left out later than that
             return None
-        request = came.request.but(messages=messages)
-        if not self._is_plain:
-            return self._sparse(length, request, course.made)
-        sums = seen.history.sums(seen.length, self._counter, came.size_of)
-        is_edited = whole.messages is not came.messages
-        end = len(messages) + len(whole.messages) - len(came.messages)  # all edits are of messages before
+        messages = rest = came.messages[course.end : end]
+        find_origins: Callable[[], Sequence[int | None]] | None = None
+        if course.end:
+            messages = course.edited.messages[: course.count] + rest
+            if course.replaced is None:
+                find_origins = lambda: (*course.edited.origins[: course.count], *range(course.end, end))  # noqa: E731
+        request = came.request if is_whole else came.request.but(messages=came.messages[:end] if course.end else rest)
         context = msgspec.structs.replace(
-            whole,
+            came,
             request=request,
-            messages=whole.messages[:end] if is_edited else messages,
-            messages_tokens=whole.messages_tokens - (sums[seen.length] - sums[length]),
-            is_cold=False,
-            find_origins=(lambda: whole.origins[:end]) if is_edited else None,
+            messages=messages,
+            messages_tokens=came.messages_tokens - self._tokens_behind(length) - course.saved,
+            is_cold=is_whole and came.is_cold,
+            find_origins=find_origins,
         )
         return course.growth.includes(context)
 
-    def _sparse(self, length: int, request: ChatRequest, made: Made) -> Context:
-        """Return such a context where system messages stand between the others, or sizes are not the history's."""
-        came, messages = self._came, request.messages
-        tokens = sum(map(came.size_of, messages))
-        context = msgspec.structs.replace(
-            came, request=request, messages=messages, messages_tokens=tokens, is_cold=False
-        )
-        if made is NOTHING_MADE:
-            return context
-        return context.after(made.record.plan(self._positions(length), len(messages), made.edited))
+    def _end(self, length: int) -> int:
+        """Return the number of messages in the request of that many messages of the history."""
+        return len(self._came.messages) if length == self._seen.length else self._seen.positions[length]
 
-    def _positions(self, length: int) -> Sequence[int]:
-        return self._seen.positions[:length]
+    def _tokens_behind(self, length: int) -> int:
+        """Return the size of all messages of the current request that came after that one."""
+        seen, size_of = self._seen, self._came.size_of
+        if self._is_plain:
+            sums = seen.history.sums(seen.length, self._counter, size_of)
+            return sums[seen.length] - sums[length]
+        return self._sums[-1] - self._sums[self._end(length)]
 
-    def _messages(self, length: int) -> tuple[Message, ...]:
-        """Return the messages of that request: all before its answer."""
-        messages, positions = self._came.messages, self._seen.positions
-        return messages if length == self._seen.length else messages[: positions[length]]
+    @cached_property
+    def _sums(self) -> list[int]:
+        """The prefix sums of the sizes of the request's messages."""
+        return [0, *accumulate(map(self._came.size_of, self._came.messages))]
 
 
-def _replaced(course: _Course, plan: Plan, replaced: Mapping[int, Message], saved: int) -> _Course:
-    """Return the course after a plan that moves no message."""
-    messages = list(course.whole.messages)
-    for position, message in plan.replace:
-        messages[position] = message
-    whole = msgspec.structs.replace(
-        course.whole, messages=tuple(messages), messages_tokens=course.whole.messages_tokens - saved
-    )
-    growth = course.growth.edited(whole.messages)
-    return _Course(growth.includes(whole), course.made, replaced, growth)
+def _first(lengths: Sequence[int], low: int, holds: Callable[[int], bool]) -> int:
+    """Return the index of the first length, from ``low`` on, for which this holds, as then it does for all that follow;
+    their number if there is none. Looks near ``low`` first: where edits follow one another closely, it is there."""
+    high, ahead = len(lengths), 1
+    while low < high:
+        middle = min((low + high) // 2, low + ahead - 1)
+        if holds(lengths[middle]):
+            high = middle
+        else:
+            low, ahead = middle + 1, 2 * ahead
+    return low

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 
 from chatstack import Image, Message, Text, ToolCall, ToolResult
-from chatstack.context.mentions import mentions_in
+from chatstack.context.mentions import Gone
 from tests.histories import PROPERTY, histories
 
 
 def names_in(gone: Sequence[Message], left: Sequence[Message], most: int = 1_000) -> list[str]:
-    return mentions_in(gone, left, most)
+    words = Gone()
+    words.add(gone, range(len(gone)))
+    return words.mentions(left, most)
 
 
 def result(text: str) -> Message:

@@ -16,7 +16,8 @@ from chatstack.context.asking import answered
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.condensing import ClearThenDrop
 from chatstack.context.context import Context
-from chatstack.context.reconstructing import Growth, Policy, Reconstruction, Step
+from chatstack.context.growth import Growth
+from chatstack.context.reconstructing import Policy, Reconstruction, Step
 from tests.context.test_work_counted import rounds
 from tests.histories import PROPERTY, tidy_histories
 
@@ -92,7 +93,7 @@ def test_a_strategy_made_of_two_has_the_edits_of_both() -> None:
         fixed_tokens=0,
         size_of=COUNTER.count_message,
     )
-    growth = Growth(context.messages)
+    growth = Growth(lambda: context.messages)
     for _ in range(2):
         growth.includes(context)
         assert len(looking.batch(context)) == 3

@@ -1,0 +1,48 @@
+"""Growth: what contexts that are beginnings of one another have in common, so that it is worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import cast
+
+from msgspec.structs import force_setattr
+
+from chatstack.context.context import Context
+from chatstack.values.messages import Message
+
+
+class Growth:
+    """The messages of the longest of several contexts, each the beginning of the next.
+
+    ``kept`` is what a strategy has worked out of them for the next contexts. It has to stay true when messages are
+    replaced by the strategy's own edits, none of which moves a message, a call or a result. ``gone`` is what it has
+    worked out of the messages of the request that its edits left out or replaced.
+    """
+
+    def __init__(
+        self, find_messages: Callable[[], tuple[Message, ...]], kept: object = None, gone: object = None
+    ) -> None:
+        self._find_messages = find_messages
+        self.kept = kept
+        self.gone = gone
+
+    @classmethod
+    def of(cls, context: Context) -> Growth:
+        """Return the growth that a context belongs to; one of its own if it belongs to none."""
+        return cast("Growth | None", context.__dict__.get("_growth")) or cls(lambda: context.messages)
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages; put together when a strategy asks for them."""
+        return self._find_messages()
+
+    def includes(self, context: Context) -> Context:
+        """Return the context, after noting on it that its messages are the first ones of these."""
+        force_setattr(context, "_growth", self)
+        return context
+
+    def edited(self, find_messages: Callable[[], tuple[Message, ...]], *, in_place: bool) -> Growth:
+        """Return the growth after an edit, ``in_place`` if it moved no message; it takes over what stays true."""
+        kept, self.kept = self.kept, None
+        return Growth(find_messages, kept if in_place else None, self.gone)
