@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -26,6 +26,12 @@ _MESSAGE_BYTES = 600
 """Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
 
 
+ChoiceKey: TypeAlias = tuple[str, str, bytes]
+"""Place, name of the conversation, and link of the answer."""
+ArtifactKey: TypeAlias = tuple[str, bytes]
+EntryKey: TypeAlias = ChoiceKey | ArtifactKey
+
+
 class Form(NamedTuple):
     """An edited form of a conversation's history: behind the layer at that place, by the fingerprint of the edits.
 
@@ -43,7 +49,8 @@ class History:
 
     It only grows, at its end, so an answer for a given length stays true. It is a cache in the memory: no correct
     request depends on it. Conversations that begin alike may share one, for as long as they are the same; the state of
-    each conversation is in ``conversation(who)``.
+    each conversation is in ``conversation(who)``. ``lock`` is that of the memory, the only one: nothing else is locked
+    while it is held, and no counter is called.
     """
 
     __slots__ = (
@@ -65,11 +72,11 @@ class History:
         "root",
     )
 
-    def __init__(self, key: bytes = b"") -> None:
+    def __init__(self, key: bytes = b"", lock: threading.RLock | None = None) -> None:
         self._key = key
+        self._lock = lock or threading.RLock()
         self.root = self
         """The history that this one was derived from by edits; itself if it was not. It holds the entries of both."""
-        self._lock = threading.Lock()
         self._chain: list[bytes] = []
         self._hashes: list[int] = []
         self._sums: dict[TokenCounter, list[int]] = {}
@@ -83,14 +90,14 @@ class History:
         """Number of times in a row that it came with another beginning than before."""
         self.forms: dict[Form, tuple[History, Conversation]] = {}
         """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
-        self.entries: list[object] = []
-        """The keys of the memory's entries for it, which are evicted with it."""
+        self.entries: dict[str, dict[EntryKey, int]] = {}
+        """The memory's entries for it with their bytes, by the conversations that they were kept for."""
         self.held_bytes = _HISTORY_BYTES
         """Estimated size in bytes, its messages and entries included."""
 
     def derived(self) -> History:
         """Return a new history for an edited form of this one."""
-        made = History(self._key)
+        made = History(self._key, self._lock)
         made.root, made.entries = self.root, self.root.entries
         return made
 
@@ -170,16 +177,17 @@ class History:
     def sums(self, length: int, counter: TokenCounter, size_of: Callable[[Message], int]) -> Sequence[int]:
         """Return prefix sums of sizes: the one at ``i`` is for the first ``i`` messages. May be longer than needed."""
         sums = self._sums.get(counter)
-        if sums is None or len(sums) <= length:
+        if sums is None:
             with self._lock:
-                if sums is None:
-                    if len(self._sums) >= _COUNTERS:
-                        self._sums.clear()
-                    sums = self._sums.setdefault(counter, [0])
-                total = sums[-1]
-                for message in self.messages[len(sums) - 1 : length]:
-                    total += size_of(message)
-                    sums.append(total)
+                if len(self._sums) >= _COUNTERS:
+                    self._sums.clear()
+                sums = self._sums.setdefault(counter, [0])
+        known = len(sums) - 1
+        if known < length:
+            sizes = [size_of(message) for message in self.messages[known:length]]  # not under the lock
+            with self._lock:
+                for size in sizes[len(sums) - 1 - known :]:  # another thread may have added some
+                    sums.append(sums[-1] + size)
         return sums
 
 
@@ -233,11 +241,12 @@ def weight_of(message: Message) -> int:
         elif type(part) is ToolResult and type(part.output) is str:
             weight += _CALL_BYTES + part.output.__sizeof__()
         else:
-            weight += _PART_BYTES + _weight_of_fields(part)
+            weight += _PART_BYTES + weight_of_fields(part)
     return weight
 
 
-def _weight_of_fields(part: object) -> int:
+def weight_of_fields(part: object) -> int:
+    """Estimate the size of a part's text in bytes."""
     weight = 0
     for name in getattr(part, "__struct_fields__", ()):  # not properties: some repeat a field, as a result's text
         value = getattr(part, name)
@@ -245,5 +254,5 @@ def _weight_of_fields(part: object) -> int:
             weight += value.__sizeof__()
         elif type(value) is tuple:
             values = cast("tuple[object, ...]", value)
-            weight += _PART_BYTES * len(values) + sum(map(_weight_of_fields, values))
+            weight += _PART_BYTES * len(values) + sum(map(weight_of_fields, values))
     return weight

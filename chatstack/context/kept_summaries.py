@@ -57,7 +57,7 @@ class KeptSummaries:
         covers = max(record.drop) + 1
         link, messages = seen.links[covers - 1], seen.history.messages[:covers]
         bound = Bound(self._place(model), seen.who, link, record, messages)
-        self.agreement.memory.adopt(bound, seen, is_first=False)
+        self.agreement.memory.adopt(bound, seen)
         await self.agreement.share(bound, seen, context)
 
     def _place(self, model: str) -> str:
