@@ -45,7 +45,7 @@ def digest(message: Message) -> bytes:
 
     The pin is included so that decisions about a message are not replayed once it is pinned.
     """
-    known = message.__dict__.get("_digest")
+    known = getattr(message, "_digest", None)
     if known is not None:
         return cast("bytes", known)
     found = _blake2b(
@@ -60,7 +60,7 @@ def soft_digest(message: Message) -> bytes:
 
     Callers may send answers back with stripped white space, arguments encoded anew, and no reasoning or ids.
     """
-    known = message.__dict__.get("_soft")
+    known = getattr(message, "_soft", None)
     if known is not None:
         return cast("bytes", known)
     parts, text = message.parts, ""

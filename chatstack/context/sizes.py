@@ -30,7 +30,7 @@ class Sizes:
         counting costs more than a digest, each distinct message is."""
 
         def size_of(message: Message) -> int:
-            kept: tuple[TokenCounter, int] | None = message.__dict__.get("_size")
+            kept: tuple[TokenCounter, int] | None = getattr(message, "_size", None)
             return kept[1] if kept is not None and kept[0] is counter else self._counted(message, counter)
 
         return size_of
