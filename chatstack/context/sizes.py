@@ -13,6 +13,7 @@ from chatstack.tokens.counter import TokenCounter, whole_count
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
 
+_MOST_PAIRS = 4_096
 _COUNTED_EXTRAS = ("thinking", "output_format", "response_format", "functions")
 
 
@@ -24,6 +25,8 @@ class Sizes:
         self._lock = lock
         self._latest: tuple[ChatOptions, TokenCounter, int] | None = None
         self._by_counter: list[tuple[TokenCounter, Lru[object, int]]] = []
+        self._pairs: dict[tuple[int, int], tuple[TokenCounter, int]] = {}
+        """What messages keep, so that all that have the same size share it: by the counter's id, and by size."""
 
     def by(self, counter: TokenCounter) -> Callable[[Message], int]:
         """Return a function that gives the size of a message by that counter. Each message object is counted once; if
@@ -49,8 +52,17 @@ class Sizes:
             if found is None:
                 with self._lock:
                     sizes.put(key, known)
-        force_setattr(message, "_size", (counter, known))
+        force_setattr(message, "_size", self._pair_of(counter, known))
         return known
+
+    def _pair_of(self, counter: TokenCounter, size: int) -> tuple[TokenCounter, int]:
+        key = (id(counter), size)
+        pair = self._pairs.get(key)
+        if pair is None:
+            if len(self._pairs) >= min(_MOST_PAIRS, self._max_entries):
+                self._pairs.clear()
+            pair = self._pairs[key] = (counter, size)
+        return pair
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
         """Return the size of instructions, tool schemas and output schema; counted once for each distinct set."""
@@ -86,10 +98,11 @@ class Sizes:
     def clear(self) -> None:
         """Clear the cache; the sizes cached on messages stay."""
         self._by_counter.clear()
+        self._pairs.clear()
         self._latest = None
 
     def __len__(self) -> int:
-        return sum(len(sizes) for _, sizes in self._by_counter)
+        return len(self._pairs) + sum(len(sizes) for _, sizes in self._by_counter)
 
 
 def sized(message: Message, tokens: int, counter: TokenCounter) -> Message:
