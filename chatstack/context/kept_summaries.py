@@ -127,4 +127,4 @@ class Due(NamedTuple):
 
 def goes_further(cut: Record, known: Record | None, seen: Recognised) -> bool:
     """Return True if a cut covers more than the known one, and does not touch the latest user message."""
-    return seen.latest_user(seen.length) not in cut.touched and (known is None or len(cut.drop) > len(known.drop))
+    return not cut.touches(seen.latest_user(seen.length)) and (known is None or len(cut.drop) > len(known.drop))
