@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -42,7 +41,7 @@ class Conversation:
     reported: int = 0
     tools: int = 0
     doing: list[Activity] = field(default_factory=list[Activity])
-    edits: Counter[str] = field(default_factory=Counter[str])
+    edits: dict[str, int] = field(default_factory=dict[str, int])
     removed: int = 0
     warnings: int = 0
     error: str = ""
@@ -67,7 +66,8 @@ class Conversation:
             case "context_weighed":
                 self.tokens, self.window = count(event, "input_tokens"), count(event, "window_tokens")
             case "edit":
-                self.edits[what_was_done(event)] += 1
+                done = what_was_done(event)
+                self.edits[done] = self.edits.get(done, 0) + 1
                 self.removed += max(0, count(event, "tokens_before") - count(event, "tokens_after"))
                 self.tokens = count(event, "tokens_after") or self.tokens
             case "warning":
