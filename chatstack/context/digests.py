@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import cast
+from collections.abc import Sequence
+from typing import cast, overload
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -55,8 +56,8 @@ def digest(message: Message) -> bytes:
     return found
 
 
-def soft_digest(message: Message) -> bytes:
-    """Return a digest of what a caller keeps of a message; computed once per object, and cached on it.
+def soft_digest(message: Message, *, keeps: bool = True) -> bytes:
+    """Return a digest of what a caller keeps of a message; computed once per object, and cached on it if it ``keeps``.
 
     Callers may send answers back with stripped white space, arguments encoded anew, and no reasoning or ids.
     """
@@ -84,7 +85,8 @@ def soft_digest(message: Message) -> bytes:
     if message.role == "assistant":
         text = _folded(text)
     found = _blake2b(written((message.role, message.pinned, text, others)), digest_size=_SIZE).digest()
-    force_setattr(message, "_soft", found)
+    if keeps:
+        force_setattr(message, "_soft", found)
     return found
 
 
@@ -127,6 +129,38 @@ def first_link(key: bytes) -> bytes:
 def next_link(link: bytes, message: Message, key: bytes) -> bytes:
     """Return the next link of a hash chain: the prefix hash of all messages up to this one, by soft digests."""
     return _blake2b(link + soft_digest(message), digest_size=_SIZE, key=key).digest()
+
+
+class Links(Sequence[bytes]):
+    """The links of a hash chain, in one piece of memory: objects of their own would take four times as much."""
+
+    __slots__ = ("_digests",)
+
+    def __init__(self) -> None:
+        self._digests = bytearray()
+
+    def append(self, link: bytes) -> None:
+        """Add the next link."""
+        self._digests += link
+
+    def __len__(self) -> int:
+        return len(self._digests) // _SIZE
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        length = len(self)
+        if at < 0:
+            at += length
+        if not 0 <= at < length:
+            raise IndexError("no such link")
+        return bytes(self._digests[at * _SIZE : (at + 1) * _SIZE])
 
 
 def subject_digest(messages: tuple[Message, ...]) -> bytes:

@@ -13,7 +13,7 @@ from chatstack.values.messages import Message
 _KEY_BYTES = 400
 _RECORD_BYTES = 800
 _POSITION_BYTES = 40
-_EDIT_BYTES = 1_300
+_EDIT_BYTES = 600
 """Estimated bytes of a kept edit with its edited message, without their text."""
 _SHARE = 2
 """Divisor: half of the memory's bytes are for one history. Beyond that, entries of other conversations make room."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from chatstack.context.conversations import Conversation
-from chatstack.context.digests import first_link, next_link
+from chatstack.context.digests import Links, first_link, next_link
 from chatstack.context.pairing import Pairs
 from chatstack.context.units import is_users
 from chatstack.tokens.counter import TokenCounter
@@ -19,10 +20,10 @@ from chatstack.values.parts import Text, ToolCall, ToolResult
 _LONG = 8
 _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
-_HISTORY_BYTES = 4_000
-_PART_BYTES = 100
-_CALL_BYTES = 3 * _PART_BYTES
-_MESSAGE_BYTES = 600
+_HISTORY_BYTES = 6_000
+_PART_BYTES = 50
+_CALL_BYTES = 4 * _PART_BYTES
+_MESSAGE_BYTES = 350
 """Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
 
 
@@ -64,6 +65,7 @@ class History:
         "entries",
         "forms",
         "held_bytes",
+        "is_fresh",
         "latest_assistant",
         "latest_user",
         "messages",
@@ -77,11 +79,14 @@ class History:
         self._lock = lock or threading.RLock()
         self.root = self
         """The history that this one was derived from by edits; itself if it was not. It holds the entries of both."""
-        self._chain: list[bytes] = []
-        self._hashes: list[int] = []
-        self._sums: dict[TokenCounter, list[int]] = {}
+        self._chain = Links()
+        # Arrays, as numbers of their own would take four times as many bytes for each message.
+        self._hashes = array("q")
+        self._sums: dict[TokenCounter, array[int]] = {}
         self._conversations: dict[str, Conversation] = {}
         self.messages: tuple[Message, ...] = ()
+        self.is_fresh = False
+        """True if its messages came as other objects than before: those before need not be kept anywhere."""
         self.pairs = Pairs()
         self.latest_user = self.latest_assistant = -1
         self._edited = (False, 0)
@@ -129,6 +134,7 @@ class History:
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
         known = len(self.messages)
+        self.is_fresh = bool(known) and messages[0] is not self.messages[0]
         if known == len(messages):
             self.messages = messages
             return
@@ -181,7 +187,7 @@ class History:
             with self._lock:
                 if len(self._sums) >= _COUNTERS:
                     self._sums.clear()
-                sums = self._sums.setdefault(counter, [0])
+                sums = self._sums.setdefault(counter, array("q", [0]))
         known = len(sums) - 1
         if known < length:
             sizes = [size_of(message) for message in self.messages[known:length]]  # not under the lock

@@ -31,6 +31,7 @@ _MEGABYTE = 1_000_000
 _SMALL_SHARE = 8
 """Divisor: an eighth of the bound in bytes is for small entries (warning levels, sizes) of ``_SMALL_BYTES`` each."""
 _SMALL_BYTES = 300
+_PAST_BYTES = 600
 
 
 class ContextMemory:
@@ -105,7 +106,7 @@ class ContextMemory:
             on_evicted=self._let_go,
         )
         self._entries = Entries(self._recogniser.weigh, budget, self._lock)
-        self.derived = Derived(self._recogniser.weigh, self._lock)
+        self.derived = Derived(self._recogniser.weigh, self.past, self._lock)
 
     # Conversations
 
@@ -255,8 +256,8 @@ class ContextMemory:
         return self._recogniser.held_bytes + self._small_bytes()
 
     def _small_bytes(self) -> int:
-        small = len(self._levels) + len(self._editions) + len(self._sizes) + len(self.past)
-        return small * _SMALL_BYTES
+        small = len(self._levels) + len(self._editions) + len(self._sizes)
+        return small * _SMALL_BYTES + len(self.past) * _PAST_BYTES
 
     def _links_of(self, messages: Sequence[Message]) -> tuple[bytes, ...]:
         seen = Recogniser(self._key, 1).recognise(tuple(messages))
