@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 import msgspec
@@ -13,7 +13,7 @@ from chatstack.context.history import Recognised
 from chatstack.context.opened import Opened
 from chatstack.context.records import Made, Record
 from chatstack.tokens.counter import TokenCounter
-from chatstack.values.messages import Message
+from chatstack.values.messages import Message, relink
 
 
 def carried_out(
@@ -33,7 +33,19 @@ def carried_out(
         if edited is None:
             return None
         carried = keep_carried(Made(record, edited), opened, owner=owner, counter=counter, size_of=context.size_of)
+    else:
+        _relink(carried.edited, messages, positions)
     return with_edits(context, carried, positions)
+
+
+def _relink(edited: Mapping[int, Message], messages: tuple[Message, ...], positions: range) -> None:
+    """Link edited messages to the originals in this request: if a caller sends fresh objects, nothing else holds those
+    of an earlier one."""
+    for position, message in edited.items():
+        original = messages[positions[position]].original
+        if message.original is original:  # the caller keeps its objects
+            return
+        relink(message, original)
 
 
 def keep_carried(

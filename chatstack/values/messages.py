@@ -173,6 +173,11 @@ def was_edited(message: Message) -> bool:
     return message.original is not message
 
 
+def relink(edited: Message, original: Message) -> None:
+    """Give an edited message another original, equal to the one that it has, so that that one need not be kept."""
+    force_setattr(edited, "_original", original)
+
+
 def annotated(message: Message, annotation: Annotation) -> Message:
     """Return a copy with that annotation which counts as unedited, e.g. for a message read from a file."""
     copy = replace(message)
