@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import accumulate
 
 import msgspec
@@ -33,19 +33,9 @@ def carried_out(
         if edited is None:
             return None
         carried = keep_carried(Made(record, edited), opened, owner=owner, counter=counter, size_of=context.size_of)
-    else:
-        _relink(carried.edited, messages, positions)
+    else:  # if the caller sends fresh objects, nothing else holds those of an earlier call
+        relink(carried.edited, messages, positions.start)
     return with_edits(context, carried, positions)
-
-
-def _relink(edited: Mapping[int, Message], messages: tuple[Message, ...], positions: range) -> None:
-    """Link edited messages to the originals in this request: if a caller sends fresh objects, nothing else holds those
-    of an earlier one."""
-    for position, message in edited.items():
-        original = messages[positions[position]].original
-        if message.original is original:  # the caller keeps its objects
-            return
-        relink(message, original)
 
 
 def keep_carried(

@@ -134,17 +134,22 @@ def next_link(link: bytes, message: Message, key: bytes) -> bytes:
 class Links(Sequence[bytes]):
     """The links of a hash chain, in one piece of memory: objects of their own would take four times as much."""
 
-    __slots__ = ("_digests",)
+    __slots__ = ("_digests", "first", "last", "length")
 
     def __init__(self) -> None:
         self._digests = bytearray()
+        self.first = self.last = b""
+        self.length = 0
 
     def append(self, link: bytes) -> None:
         """Add the next link."""
+        self.first = self.first or link
+        self.last = link
         self._digests += link
+        self.length += 1
 
     def __len__(self) -> int:
-        return len(self._digests) // _SIZE
+        return self.length
 
     @overload
     def __getitem__(self, at: int) -> bytes: ...
@@ -155,12 +160,12 @@ class Links(Sequence[bytes]):
     def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
         if isinstance(at, slice):
             return [self[each] for each in range(*at.indices(len(self)))]
-        length = len(self)
         if at < 0:
-            at += length
-        if not 0 <= at < length:
+            at += self.length
+        found = bytes(self._digests[at * _SIZE : (at + 1) * _SIZE]) if at >= 0 else b""
+        if not found:
             raise IndexError("no such link")
-        return bytes(self._digests[at * _SIZE : (at + 1) * _SIZE])
+        return found
 
 
 def subject_digest(messages: tuple[Message, ...]) -> bytes:

@@ -134,7 +134,7 @@ def _weight_of(record: Record, known: Record | None) -> int:
     """Estimate the size of a record in bytes; edits that it shares with a known one are counted there."""
     if record is known:
         return _KEY_BYTES
-    shared = set() if known is None else set(map(id, known.replace))
+    shared = set[int]() if known is None else set(map(id, known.replace))
     edits = [each for each in record.replace if id(each) not in shared]
     texts = sum(weight_of_fields(part) for each in edits for part in each.parts if type(part) is not int)
     inserted = sum(weight_of(each.message) for each in record.insert)

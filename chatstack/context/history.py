@@ -163,19 +163,23 @@ class History:
         if len(hashes) < length:
             with self._lock:
                 prefix = hashes[-1] if hashes else 0
-                for message in self.messages[len(hashes) : length]:
-                    prefix = hash((prefix, message))
-                    hashes.append(prefix)
+                new = [prefix := hash((prefix, message)) for message in self.messages[len(hashes) : length]]
+                hashes.extend(new)
         return hashes[length - 1]
 
-    def links(self, length: int) -> Sequence[bytes]:
+    @property
+    def has_links(self) -> bool:
+        """True if its hash chain was asked for: then it is for each message to come."""
+        return self._chain.length > 0
+
+    def links(self, length: int) -> Links:
         """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than
         ``length``."""
         chain = self._chain
-        if len(chain) < length:
+        if chain.length < length:
             with self._lock:
-                link = chain[-1] if chain else first_link(self._key)
-                for message in self.messages[len(chain) : length]:
+                link = chain.last or first_link(self._key)
+                for message in self.messages[chain.length : length]:
                     link = next_link(link, message, self._key)
                     chain.append(link)
         return chain

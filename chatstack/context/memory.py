@@ -142,7 +142,7 @@ class ContextMemory:
             return NOTHING_CHOSEN
         history, length, choices = seen.history, seen.length, seen.conversation.choices
         known = choices.get(place)
-        first = history.links(1)[0]
+        first = history.links(1).first
         with self._lock:
             edition = self._editions.get(first) or 0
         if known is not None and known.edition == edition and known.length == length:
@@ -175,7 +175,7 @@ class ContextMemory:
         """Keep a choice about a beginning of this history."""
         if not self._entries.keep_choice(bound, seen):
             return
-        first = seen.links[0]
+        first = seen.history.links(1).first
         with self._lock:
             self._deciders.add(bound.place)
             self._edition += 1

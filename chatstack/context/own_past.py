@@ -15,6 +15,7 @@ from chatstack.context.digests import soft_digest
 from chatstack.context.history import History, Recognised
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
+from chatstack.values.parts import ToolCall
 
 V = TypeVar("V")
 
@@ -84,7 +85,7 @@ class OwnPast:
         with self._lock:
             entry = self._parted.get(key)
             if entry is None:
-                entry = Entry(ends_turn=not said.calls)
+                entry = Entry(ends_turn=not said.parts or type(said.parts[-1]) is not ToolCall)
                 self._parted.put(key, entry)
                 self._thin_out(seen.conversation, key)
             self._latest = (seen, said, entry)
@@ -95,16 +96,19 @@ class OwnPast:
         with self._lock:
             for key in conversation.past:
                 self._parted.pop(key, None)
-            conversation.past = ()
+            conversation.past.clear()
 
     def _thin_out(self, conversation: Conversation, key: int) -> None:
         """Note a new entry of a conversation, and drop those that it need not keep any more."""
-        known = (*conversation.past, key)
-        turns = [each for each in known[:-_ANSWERS] if (entry := self._parted.peek(each)) and entry.ends_turn]
-        conversation.past = (*turns[-_TURNS:], *known[-_ANSWERS:])
-        for each in known[:-_ANSWERS]:
-            if each not in conversation.past:
-                self._parted.pop(each, None)
+        past = conversation.past
+        past.append(key)
+        if len(past) <= _ANSWERS:
+            return
+        older = self._parted.peek(past[-1 - _ANSWERS])
+        if older is None or not older.ends_turn:
+            self._parted.pop(past.pop(-1 - _ANSWERS), None)
+        elif len(past) > _ANSWERS + _TURNS:
+            self._parted.pop(past.pop(0), None)
 
     def clear(self) -> None:
         """Clear the cache."""
@@ -117,12 +121,14 @@ class OwnPast:
 
 
 def _with(pairs: tuple[tuple[int, V], ...], terms: int, value: V) -> tuple[tuple[int, V], ...]:
-    return (*(each for each in pairs if each[0] != terms), (terms, value))
+    if not pairs or (len(pairs) == 1 and pairs[0][0] == terms):
+        return ((terms, value),)
+    return (*[each for each in pairs if each[0] != terms], (terms, value))
 
 
 def _key(who: str, history: History, length: int, said: Message) -> int:
     """Return the key of a request of that many messages and its answer, which callers may send back reformatted."""
-    return hash((who, history.prefix_hash(length), soft_digest(said, keeps=False)))
+    return hash((who, history.prefix_hash(length), soft_digest(said, keeps=history.root.has_links)))
 
 
 def _take_up(entry: Entry, conversation: Conversation) -> None:

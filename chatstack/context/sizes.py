@@ -52,16 +52,14 @@ class Sizes:
             if found is None:
                 with self._lock:
                     sizes.put(key, known)
-        force_setattr(message, "_size", self._pair_of(counter, known))
+        pair = self._pairs.get((id(counter), known)) or self._new_pair(counter, known)
+        force_setattr(message, "_size", pair)
         return known
 
-    def _pair_of(self, counter: TokenCounter, size: int) -> tuple[TokenCounter, int]:
-        key = (id(counter), size)
-        pair = self._pairs.get(key)
-        if pair is None:
-            if len(self._pairs) >= min(_MOST_PAIRS, self._max_entries):
-                self._pairs.clear()
-            pair = self._pairs[key] = (counter, size)
+    def _new_pair(self, counter: TokenCounter, size: int) -> tuple[TokenCounter, int]:
+        if len(self._pairs) >= min(_MOST_PAIRS, self._max_entries):
+            self._pairs.clear()
+        pair = self._pairs[id(counter), size] = (counter, size)
         return pair
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:

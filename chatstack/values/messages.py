@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import CoroutineType
 from typing import Any, Literal, TypeAlias
 
@@ -170,12 +171,19 @@ class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaul
 
 def was_edited(message: Message) -> bool:
     """Return True if a message was made by editing another."""
-    return message.original is not message
+    return message._original is not None  # pyright: ignore[reportPrivateUsage]
 
 
-def relink(edited: Message, original: Message) -> None:
-    """Give an edited message another original, equal to the one that it has, so that that one need not be kept."""
-    force_setattr(edited, "_original", original)
+def relink(edited: Mapping[int, Message], messages: Sequence[Message], start: int) -> None:
+    """Link edited messages to other originals, which are equal to theirs, so that theirs need not be kept: to those of
+    ``messages`` at their positions, counted from ``start``. If the first one has that original, all have."""
+    for position, message in edited.items():
+        if message.original is messages[start + position].original:
+            return
+        break
+    for position, message in edited.items():
+        now = messages[start + position]
+        force_setattr(message, "_original", now._original or now)  # pyright: ignore[reportPrivateUsage]
 
 
 def annotated(message: Message, annotation: Annotation) -> Message:
