@@ -26,7 +26,7 @@ class Sizes:
         self._latest: tuple[ChatOptions, TokenCounter, int] | None = None
         self._by_counter: list[tuple[TokenCounter, Lru[object, int]]] = []
         self._pairs: dict[tuple[int, int], tuple[TokenCounter, int]] = {}
-        """What messages keep, so that all that have the same size share it: by the counter's id, and by size."""
+        """The pairs that messages keep, one for all of the same size: by the counter's id, and by size."""
 
     def by(self, counter: TokenCounter) -> Callable[[Message], int]:
         """Return a function that gives the size of a message by that counter. Each message object is counted once; if

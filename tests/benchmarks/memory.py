@@ -41,7 +41,7 @@ CONVERSATIONS = 2_000
 MESSAGES = 50
 SAMPLES = 16
 LIMIT = 8_000
-WORDS = "file module import class def return value error warning test build path config token stream client".split()
+WORDS = ("file", "module", "import", "class", "def", "return", "value", "error", "warning", "test", "build", "path")
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[chatstack.Message]).decode
@@ -295,14 +295,13 @@ def resident() -> int:
 def largest_lines(most: int, conversations: int) -> list[tuple[str, float]]:
     if not most:
         return []
-    found = tracemalloc.take_snapshot().statistics("lineno")[:most]
-    return [
-        (
-            f"{'/'.join(Path(each.traceback[0].filename).parts[-2:])}:{each.traceback[0].lineno} x{each.count / conversations:.1f}",
-            each.size / conversations,
-        )
-        for each in found
-    ]
+    lines: list[tuple[str, float]] = []
+    for each in tracemalloc.take_snapshot().statistics("lineno")[:most]:
+        frame = each.traceback[0]
+        where = "/".join(Path(frame.filename).parts[-2:])
+        title = f"{where}:{frame.lineno} x{each.count / conversations:.1f}"
+        lines.append((title, each.size / conversations))
+    return lines
 
 
 if __name__ == "__main__":
