@@ -20,6 +20,8 @@ from chatstack.values.parts import Text, ToolCall, ToolResult
 _LONG = 8
 _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
+_LARGEST = 2**62
+"""Upper bound of a sum of sizes, as an array holds it: a counter may give any number."""
 _HISTORY_BYTES = 6_000
 _PART_BYTES = 50
 _CALL_BYTES = 4 * _PART_BYTES
@@ -197,7 +199,7 @@ class History:
             sizes = [size_of(message) for message in self.messages[known:length]]  # not under the lock
             with self._lock:
                 for size in sizes[len(sums) - 1 - known :]:  # another thread may have added some
-                    sums.append(sums[-1] + size)
+                    sums.append(min(sums[-1] + size, _LARGEST))
         return sums
 
 
