@@ -168,8 +168,9 @@ class SummaryAttempts:
         known = self._account(owner, opened)
         if known is None:
             known = _Account(Outage(_HISTORY_RESTS_SECONDS, clock, longest_seconds=_LONGEST_SECONDS))
+            place = _places(opened)[0]
             with self._lock:
-                self._histories.put((owner, _places(opened)[0]), known)
+                self._histories.put((owner, place), known)
         return known
 
     def __repr__(self) -> str:

@@ -63,8 +63,7 @@ class Binding:
         if not seen.length:
             return []
         if opened.reached is not None:
-            terms, reached = opened.reached
-            entry.reached[terms] = reached
+            entry.keep_reached(*opened.reached)
         conversation = seen.conversation
         chosen = conversation.choices.get(place)
         if record is None or conversation.bound.get(place) is record or (chosen and chosen.record is record):

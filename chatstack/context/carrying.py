@@ -13,7 +13,7 @@ from chatstack.context.history import Recognised
 from chatstack.context.opened import Opened
 from chatstack.context.records import Made, Record
 from chatstack.tokens.counter import TokenCounter
-from chatstack.values.messages import Message
+from chatstack.values.messages import Message, relink
 
 
 def carried_out(
@@ -33,6 +33,8 @@ def carried_out(
         if edited is None:
             return None
         carried = keep_carried(Made(record, edited), opened, owner=owner, counter=counter, size_of=context.size_of)
+    else:  # if the caller sends fresh objects, nothing else holds those of an earlier call
+        relink(carried.edited, messages, positions.start)
     return with_edits(context, carried, positions)
 
 

@@ -110,6 +110,7 @@ class Conversation:
         "choices",
         "left_out",
         "levels",
+        "past",
         "reached",
         "reports",
         "reports_before",
@@ -131,6 +132,8 @@ class Conversation:
         self.left_out: tuple[Record, Record | None, int] | None = None
         """The record of a layer further in that leaves messages out, the outer edits that it is combined with, and the
         tokens that it saves."""
+        self.past: list[int] = []
+        """The keys of its entries in ``OwnPast``, the oldest first."""
         self.asked: dict[str, int] = {}
         """Number of its messages that were looked up in the store, by layer."""
 

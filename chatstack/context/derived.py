@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 
 from chatstack.context.conversations import Conversation
 from chatstack.context.history import Form, History, Recognised
+from chatstack.context.own_past import OwnPast
 from chatstack.values.messages import Message
 
 _MOST = 2
 """Maximum number of forms of a conversation that are kept behind one layer: one, and one that it may alternate with."""
-_MESSAGE_BYTES = 300
+_FORM_BYTES = 3_000
+_MESSAGE_BYTES = 50
 """Estimated bytes kept for a message; the message itself is that of the history, or of its record."""
 
 
@@ -21,8 +23,9 @@ class Derived:
     The same edits of a history that has grown give the same messages, and more: so nothing has to be searched for.
     """
 
-    def __init__(self, weigh: Callable[[History, int], bool], lock: threading.RLock) -> None:
+    def __init__(self, weigh: Callable[[History, int], bool], past: OwnPast, lock: threading.RLock) -> None:
         self._weigh = weigh
+        self._past = past
         self._lock = lock
 
     def recognised(self, seen: Recognised, form: Form, messages: tuple[Message, ...]) -> Recognised:
@@ -35,6 +38,8 @@ class Derived:
             positions = tuple(at for at, message in enumerate(messages) if message.role != "system")
             conversation = tuple([messages[at] for at in positions])
         with self._lock:
+            if seen.history.is_fresh and len(seen.history.forms) > 1:
+                self._drop_stale(seen.history, form)
             history, state = self._of(seen, form, conversation)
             new = len(conversation) - len(history.messages)
             if new:
@@ -48,6 +53,11 @@ class Derived:
             for form in [each for each in history.forms if not history.is_of(each.who)]:
                 self._drop(history, form)
 
+    def _drop_stale(self, history: History, form: Form) -> None:
+        """Drop the forms that this call does not use: they hold the only copies of what came before."""
+        for each in [each for each in history.forms if each != form and (each.who != form.who or each[:3] == form[:3])]:
+            self._drop(history, each)
+
     def _of(self, seen: Recognised, form: Form, conversation: tuple[Message, ...]) -> tuple[History, Conversation]:
         forms = seen.history.forms
         known = forms.get(form)
@@ -59,11 +69,13 @@ class Derived:
         alike = [each for each in forms if each[:3] == form[:3]]
         for each in alike[: 1 - _MOST]:
             self._drop(seen.history, each)
+        self._weigh(seen.history, _FORM_BYTES)
         state = Conversation()
         state.levels = seen.conversation.levels
         forms[form] = (seen.history.derived(), state)
         return forms[form]
 
     def _drop(self, history: History, form: Form) -> None:
-        dropped, _ = history.forms.pop(form)
-        self._weigh(history, -len(dropped.messages) * _MESSAGE_BYTES)
+        dropped, conversation = history.forms.pop(form)
+        self._past.drop(conversation)
+        self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES)

@@ -81,7 +81,7 @@ class ContextEditing:
         if seen.length:
             opened.know((yield from self.binding.in_force(opened)))
             # If later messages are gone, an edited one may be the latest user message, which must stay.
-            if opened.replayed is not None and seen.history.latest_user in opened.replayed.touched:
+            if opened.replayed is not None and opened.replayed.touches(seen.history.latest_user):
                 opened.know(NOTHING_KNOWN)
             edited = self._carried_out(opened.replayed, context, opened)
             if edited is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from chatstack.context.conversations import Conversation
-from chatstack.context.digests import first_link, next_link
+from chatstack.context.digests import Links, first_link, next_link
 from chatstack.context.pairing import Pairs
 from chatstack.context.units import is_users
 from chatstack.tokens.counter import TokenCounter
@@ -19,11 +20,19 @@ from chatstack.values.parts import Text, ToolCall, ToolResult
 _LONG = 8
 _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
-_HISTORY_BYTES = 4_000
-_PART_BYTES = 100
-_CALL_BYTES = 3 * _PART_BYTES
-_MESSAGE_BYTES = 600
+_LARGEST = 2**62
+"""Upper bound of a sum of sizes, as an array holds it: a counter may give any number."""
+_HISTORY_BYTES = 6_000
+_PART_BYTES = 50
+_CALL_BYTES = 4 * _PART_BYTES
+_MESSAGE_BYTES = 350
 """Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
+
+
+ChoiceKey: TypeAlias = tuple[str, str, bytes]
+"""Place, name of the conversation, and link of the answer."""
+ArtifactKey: TypeAlias = tuple[str, bytes]
+EntryKey: TypeAlias = ChoiceKey | ArtifactKey
 
 
 class Form(NamedTuple):
@@ -43,7 +52,8 @@ class History:
 
     It only grows, at its end, so an answer for a given length stays true. It is a cache in the memory: no correct
     request depends on it. Conversations that begin alike may share one, for as long as they are the same; the state of
-    each conversation is in ``conversation(who)``.
+    each conversation is in ``conversation(who)``. ``lock`` is that of the memory, the only one: nothing else is locked
+    while it is held, and no counter is called.
     """
 
     __slots__ = (
@@ -57,6 +67,7 @@ class History:
         "entries",
         "forms",
         "held_bytes",
+        "is_fresh",
         "latest_assistant",
         "latest_user",
         "messages",
@@ -65,16 +76,19 @@ class History:
         "root",
     )
 
-    def __init__(self, key: bytes = b"") -> None:
+    def __init__(self, key: bytes = b"", lock: threading.RLock | None = None) -> None:
         self._key = key
+        self._lock = lock or threading.RLock()
         self.root = self
         """The history that this one was derived from by edits; itself if it was not. It holds the entries of both."""
-        self._lock = threading.Lock()
-        self._chain: list[bytes] = []
-        self._hashes: list[int] = []
-        self._sums: dict[TokenCounter, list[int]] = {}
+        self._chain = Links()
+        # Arrays, as numbers of their own would take four times as many bytes for each message.
+        self._hashes = array("q")
+        self._sums: dict[TokenCounter, array[int]] = {}
         self._conversations: dict[str, Conversation] = {}
         self.messages: tuple[Message, ...] = ()
+        self.is_fresh = False
+        """True if its messages came as other objects than before: those before need not be kept anywhere."""
         self.pairs = Pairs()
         self.latest_user = self.latest_assistant = -1
         self._edited = (False, 0)
@@ -83,14 +97,14 @@ class History:
         """Number of times in a row that it came with another beginning than before."""
         self.forms: dict[Form, tuple[History, Conversation]] = {}
         """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
-        self.entries: list[object] = []
-        """The keys of the memory's entries for it, which are evicted with it."""
+        self.entries: dict[str, dict[EntryKey, int]] = {}
+        """The memory's entries for it with their bytes, by the conversations that they were kept for."""
         self.held_bytes = _HISTORY_BYTES
         """Estimated size in bytes, its messages and entries included."""
 
     def derived(self) -> History:
         """Return a new history for an edited form of this one."""
-        made = History(self._key)
+        made = History(self._key, self._lock)
         made.root, made.entries = self.root, self.root.entries
         return made
 
@@ -122,6 +136,7 @@ class History:
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
         known = len(self.messages)
+        self.is_fresh = bool(known) and messages[0] is not self.messages[0]
         if known == len(messages):
             self.messages = messages
             return
@@ -150,19 +165,23 @@ class History:
         if len(hashes) < length:
             with self._lock:
                 prefix = hashes[-1] if hashes else 0
-                for message in self.messages[len(hashes) : length]:
-                    prefix = hash((prefix, message))
-                    hashes.append(prefix)
+                new = [prefix := hash((prefix, message)) for message in self.messages[len(hashes) : length]]
+                hashes.extend(new)
         return hashes[length - 1]
 
-    def links(self, length: int) -> Sequence[bytes]:
+    @property
+    def has_links(self) -> bool:
+        """True if its hash chain was asked for: then it is for each message to come."""
+        return self._chain.length > 0
+
+    def links(self, length: int) -> Links:
         """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than
         ``length``."""
         chain = self._chain
-        if len(chain) < length:
+        if chain.length < length:
             with self._lock:
-                link = chain[-1] if chain else first_link(self._key)
-                for message in self.messages[len(chain) : length]:
+                link = chain.last or first_link(self._key)
+                for message in self.messages[chain.length : length]:
                     link = next_link(link, message, self._key)
                     chain.append(link)
         return chain
@@ -170,16 +189,17 @@ class History:
     def sums(self, length: int, counter: TokenCounter, size_of: Callable[[Message], int]) -> Sequence[int]:
         """Return prefix sums of sizes: the one at ``i`` is for the first ``i`` messages. May be longer than needed."""
         sums = self._sums.get(counter)
-        if sums is None or len(sums) <= length:
+        if sums is None:
             with self._lock:
-                if sums is None:
-                    if len(self._sums) >= _COUNTERS:
-                        self._sums.clear()
-                    sums = self._sums.setdefault(counter, [0])
-                total = sums[-1]
-                for message in self.messages[len(sums) - 1 : length]:
-                    total += size_of(message)
-                    sums.append(total)
+                if len(self._sums) >= _COUNTERS:
+                    self._sums.clear()
+                sums = self._sums.setdefault(counter, array("q", [0]))
+        known = len(sums) - 1
+        if known < length:
+            sizes = [size_of(message) for message in self.messages[known:length]]  # not under the lock
+            with self._lock:
+                for size in sizes[len(sums) - 1 - known :]:  # another thread may have added some
+                    sums.append(min(sums[-1] + size, _LARGEST))
         return sums
 
 
@@ -233,11 +253,12 @@ def weight_of(message: Message) -> int:
         elif type(part) is ToolResult and type(part.output) is str:
             weight += _CALL_BYTES + part.output.__sizeof__()
         else:
-            weight += _PART_BYTES + _weight_of_fields(part)
+            weight += _PART_BYTES + weight_of_fields(part)
     return weight
 
 
-def _weight_of_fields(part: object) -> int:
+def weight_of_fields(part: object) -> int:
+    """Estimate the size of a part's text in bytes."""
     weight = 0
     for name in getattr(part, "__struct_fields__", ()):  # not properties: some repeat a field, as a result's text
         value = getattr(part, name)
@@ -245,5 +266,5 @@ def _weight_of_fields(part: object) -> int:
             weight += value.__sizeof__()
         elif type(value) is tuple:
             values = cast("tuple[object, ...]", value)
-            weight += _PART_BYTES * len(values) + sum(map(_weight_of_fields, values))
+            weight += _PART_BYTES * len(values) + sum(map(weight_of_fields, values))
     return weight

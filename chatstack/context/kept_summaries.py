@@ -57,7 +57,7 @@ class KeptSummaries:
         covers = max(record.drop) + 1
         link, messages = seen.links[covers - 1], seen.history.messages[:covers]
         bound = Bound(self._place(model), seen.who, link, record, messages)
-        self.agreement.memory.adopt(bound, seen, is_first=False)
+        self.agreement.memory.adopt(bound, seen)
         await self.agreement.share(bound, seen, context)
 
     def _place(self, model: str) -> str:
@@ -127,4 +127,4 @@ class Due(NamedTuple):
 
 def goes_further(cut: Record, known: Record | None, seen: Recognised) -> bool:
     """Return True if a cut covers more than the known one, and does not touch the latest user message."""
-    return seen.latest_user(seen.length) not in cut.touched and (known is None or len(cut.drop) > len(known.drop))
+    return not cut.touches(seen.latest_user(seen.length)) and (known is None or len(cut.drop) > len(known.drop))

@@ -16,7 +16,7 @@ def without_left_out(context: Context, opened: Opened, record: Record | None) ->
     """
     if record is None or len(context.messages) != len(opened.context.messages):
         return context
-    if opened.seen.history.latest_user in record.touched:
+    if record.touches(opened.seen.history.latest_user):
         return context
     positions = opened.seen.positions
     left_out = frozenset(positions[at] for at in record.drop)

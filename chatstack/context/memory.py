@@ -6,13 +6,14 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments
-from chatstack.context.choices import Bound, Choice, lengths_before_answer
+from chatstack.context.choices import Bound, lengths_before_answer
 from chatstack.context.conversations import NOTHING_CHOSEN, Chosen, put_term
 from chatstack.context.derived import Derived
 from chatstack.context.digests import next_link
+from chatstack.context.entries import Entries
 from chatstack.context.history import History, Recognised
 from chatstack.context.names import Names
 from chatstack.context.own_past import OwnPast
@@ -30,10 +31,7 @@ _MEGABYTE = 1_000_000
 _SMALL_SHARE = 8
 """Divisor: an eighth of the bound in bytes is for small entries (warning levels, sizes) of ``_SMALL_BYTES`` each."""
 _SMALL_BYTES = 300
-_KEY_BYTES = 400
-_RECORD_BYTES = 1_200
-_EDIT_BYTES = 1_500
-"""Estimated bytes of a kept edit with its edited message."""
+_PAST_BYTES = 600
 
 
 class ContextMemory:
@@ -87,8 +85,6 @@ class ContextMemory:
         self._max_megabytes = max_megabytes
         self._key = _key_of(scope)
         self._lock = threading.RLock()
-        self._choices: dict[tuple[str, str, bytes], Choice] = {}
-        self._artifacts: dict[tuple[str, bytes], Message] = {}
         self._deciders: set[str] = set()
         """The layers that have made a choice: for others, no digest is computed."""
         self._edition = 0
@@ -109,7 +105,8 @@ class ContextMemory:
             lock=self._lock,
             on_evicted=self._let_go,
         )
-        self.derived = Derived(self._recogniser.weigh, self._lock)
+        self._entries = Entries(self._recogniser.weigh, budget, self._lock)
+        self.derived = Derived(self._recogniser.weigh, self.past, self._lock)
 
     # Conversations
 
@@ -145,8 +142,9 @@ class ContextMemory:
             return NOTHING_CHOSEN
         history, length, choices = seen.history, seen.length, seen.conversation.choices
         known = choices.get(place)
+        first = history.links(1).first
         with self._lock:
-            edition = self._editions.get(history.links(1)[0]) or 0
+            edition = self._editions.get(first) or 0
         if known is not None and known.edition == edition and known.length == length:
             return known
         if beyond:
@@ -169,38 +167,29 @@ class ContextMemory:
             link = next_link(links[at - 1], said, self._key)
             names = whos if at == seen.length else (seen.who,)
             kept.extend(Bound(place, who, link, record, (*messages[:at], said)) for who in names)
-        for number, each in enumerate(kept):
-            self.adopt(each, seen, is_first=not number)
+        for each in kept:
+            self.adopt(each, seen)
         return kept
 
-    def adopt(self, bound: Bound, seen: Recognised, *, is_first: bool = True) -> None:
-        """Keep a choice about a beginning of this history. The size of its record counts only if ``is_first``."""
-        key = (bound.place, bound.who, bound.link)
-        edits = len(bound.record.replace) + len(bound.record.insert)
-        held = _RECORD_BYTES + 40 * len(bound.record.drop) + _EDIT_BYTES * edits if is_first else _KEY_BYTES
-        if not self._recogniser.weigh(seen.history, 0 if key in self._choices else held):
+    def adopt(self, bound: Bound, seen: Recognised) -> None:
+        """Keep a choice about a beginning of this history."""
+        if not self._entries.keep_choice(bound, seen):
             return
+        first = seen.history.links(1).first
         with self._lock:
-            if key not in self._choices:
-                seen.history.entries.append(key)
-            self._choices[key] = Choice(bound.record, seen.links[max(0, len(bound.messages) - 2)])
             self._deciders.add(bound.place)
             self._edition += 1
-            self._editions.put(seen.links[0], self._edition)
+            self._editions.put(first, self._edition)
 
     # Artifacts
 
     def artifact(self, subject: str, link: bytes) -> Message | None:
         """Return the artifact about exactly this subject; None if there is none."""
-        return self._artifacts.get((subject, link))
+        return self._entries.artifact(subject, link)
 
     def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised) -> None:
         """Keep an artifact as long as this history is known."""
-        key = (subject, link)
-        if self._recogniser.weigh(seen.history, _RECORD_BYTES + 4 * len(made.text)):
-            with self._lock:
-                seen.history.entries.append(key)
-                self._artifacts[key] = made
+        self._entries.keep_artifact(subject, link, made, seen)
 
     # Warnings
 
@@ -243,7 +232,7 @@ class ContextMemory:
         answers, as choices are kept under these. Raises what the store raises."""
         links = set(self._links_of(messages))
         with self._lock:
-            links.update(key[2] for key, choice in self._choices.items() if choice.parent in links)
+            links |= self._entries.continued_from(links)
         self._forget(None, tuple(links), False)
         if self.shared is not None and links:
             await self.shared.forget(sorted(links))
@@ -267,8 +256,8 @@ class ContextMemory:
         return self._recogniser.held_bytes + self._small_bytes()
 
     def _small_bytes(self) -> int:
-        small = len(self._levels) + len(self._editions) + len(self._sizes) + len(self.past)
-        return small * _SMALL_BYTES
+        small = len(self._levels) + len(self._editions) + len(self._sizes)
+        return small * _SMALL_BYTES + len(self.past) * _PAST_BYTES
 
     def _links_of(self, messages: Sequence[Message]) -> tuple[bytes, ...]:
         seen = Recogniser(self._key, 1).recognise(tuple(messages))
@@ -281,17 +270,14 @@ class ContextMemory:
             self.names.clear()
             if conversation_id is None and is_whole:
                 self._recogniser.clear()
-                for each in (self._choices, self._artifacts, self._editions, self._deciders, self._levels, self._sizes):
+                for each in (self._entries, self._editions, self._deciders, self._levels, self._sizes):
                     each.clear()
                 return
             gone, who = set(links), None if conversation_id is None else self.names.by_id(conversation_id)
-            for key, choice in tuple(self._choices.items()):
-                if key[1] == who or key[2] in gone or choice.parent in gone:
-                    del self._choices[key]
-            for subject in [each for each in self._artifacts if each[1] in gone]:
-                del self._artifacts[subject]
+            histories = self._recogniser.histories()
+            self._entries.forget(who, gone, histories)
             self._levels.drop(key for key in self._levels if key[1] in gone or key[1] == conversation_id)
-            for history in self._recogniser.histories():
+            for history in histories:
                 if who is not None and history.is_of(who):
                     is_over = history.forget(who)
                 elif gone and history.messages and history.links(1)[0] in gone:
@@ -300,19 +286,14 @@ class ContextMemory:
                     continue
                 self.derived.let_go(history)
                 # Entries of others stay, with the history that bounds them.
-                if is_over or not any(key in self._choices or key in self._artifacts for key in history.entries):
+                if is_over or not history.entries:
                     self._recogniser.drop(history)
-                    self._drop_entries(history)
+                    self._entries.drop(history)
 
     def _let_go(self, history: History) -> None:
         """Evict the entries of a history; the lock is held."""
         self._evicted += 1
-        self._drop_entries(history)
-
-    def _drop_entries(self, history: History) -> None:
-        for key in history.entries:
-            self._choices.pop(cast("tuple[str, str, bytes]", key), None)
-            self._artifacts.pop(cast("tuple[str, bytes]", key), None)
+        self._entries.drop(history)
 
     def _looked_up(
         self, place: str, whos: tuple[str, ...], seen: Recognised, known: Chosen | None, edition: int
@@ -326,7 +307,7 @@ class ContextMemory:
             least = known.length if known.edition == edition else max(0, covers - 1)
         with self._lock:
             for at in range(seen.length - 1, least - 1, -1):
-                found = next((each for who in whos if (each := self._choices.get((place, who, links[at])))), None)
+                found = next((each for who in whos if (each := self._entries.choice(place, who, links[at]))), None)
                 if found is not None:
                     record, covers = found.record, at + 1
                     break

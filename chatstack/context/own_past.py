@@ -8,37 +8,56 @@ past is kept here, too, by the answers.
 from __future__ import annotations
 
 import threading
-from typing import TypeAlias
+from typing import TypeVar
 
 from chatstack.context.conversations import Conversation, LastAnswer, LastReport, Reached
 from chatstack.context.digests import soft_digest
 from chatstack.context.history import History, Recognised
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
+from chatstack.values.parts import ToolCall
 
-_Key: TypeAlias = tuple[str, int]
+V = TypeVar("V")
 
 _LOOKS_BACK = 64
 """Maximum number of messages since the answer that an entry is kept under."""
+_ANSWERS = 2
+"""A conversation keeps the entries of so many latest answers: for one that is made again, or parts."""
+_TURNS = 2
+"""It also keeps the entries of so many earlier answers that ended a turn: for a question that is changed."""
 
 
 class Entry:
     """The state of a conversation at one answer."""
 
-    __slots__ = ("answered", "reached", "reports")
+    __slots__ = ("answered", "ends_turn", "reached", "reports")
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends_turn: bool = False) -> None:
+        self.ends_turn = ends_turn
         self.answered: LastAnswer | None = None
-        self.reports: dict[int, LastReport] = {}
-        self.reached: dict[int, Reached] = {}
+        # Pairs, as there is nearly always one: a dict would be the largest part of the entry.
+        self.reports: tuple[tuple[int, LastReport], ...] = ()
+        self.reached: tuple[tuple[int, Reached], ...] = ()
+
+    def keep_report(self, terms: int, report: LastReport) -> None:
+        """Keep a report under a hash of what it depends on beside the history."""
+        self.reports = _with(self.reports, terms, report)
+
+    def keep_reached(self, terms: int, reached: Reached) -> None:
+        """Keep the progress of a strategy, likewise."""
+        self.reached = _with(self.reached, terms, reached)
 
 
 class OwnPast:
-    """The past of conversations that part from the history they had: an LRU cache by their answers."""
+    """The past of conversations that part from the history they had: an LRU cache by their answers.
+
+    Only the answers that a conversation may go on from are kept; from another one, it goes on with what is known of the
+    nearest one before.
+    """
 
     def __init__(self, max_entries: int, lock: threading.RLock) -> None:
         self._lock = lock
-        self._parted: Lru[_Key, Entry] = Lru(max_entries)
+        self._parted: Lru[int, Entry] = Lru(max_entries)
         self._latest: tuple[Recognised, Message, Entry] | None = None
 
     def recall(self, seen: Recognised) -> None:
@@ -66,10 +85,30 @@ class OwnPast:
         with self._lock:
             entry = self._parted.get(key)
             if entry is None:
-                entry = Entry()
+                entry = Entry(ends_turn=not said.parts or type(said.parts[-1]) is not ToolCall)
                 self._parted.put(key, entry)
+                self._thin_out(seen.conversation, key)
             self._latest = (seen, said, entry)
             return entry
+
+    def drop(self, conversation: Conversation) -> None:
+        """Drop the entries of a conversation."""
+        with self._lock:
+            for key in conversation.past:
+                self._parted.pop(key, None)
+            conversation.past.clear()
+
+    def _thin_out(self, conversation: Conversation, key: int) -> None:
+        """Note a new entry of a conversation, and drop those that it need not keep any more."""
+        past = conversation.past
+        past.append(key)
+        if len(past) <= _ANSWERS:
+            return
+        older = self._parted.peek(past[-1 - _ANSWERS])
+        if older is None or not older.ends_turn:
+            self._parted.pop(past.pop(-1 - _ANSWERS), None)
+        elif len(past) > _ANSWERS + _TURNS:
+            self._parted.pop(past.pop(0), None)
 
     def clear(self) -> None:
         """Clear the cache."""
@@ -81,15 +120,21 @@ class OwnPast:
         return len(self._parted)
 
 
-def _key(who: str, history: History, length: int, said: Message) -> _Key:
+def _with(pairs: tuple[tuple[int, V], ...], terms: int, value: V) -> tuple[tuple[int, V], ...]:
+    if not pairs or (len(pairs) == 1 and pairs[0][0] == terms):
+        return ((terms, value),)
+    return (*[each for each in pairs if each[0] != terms], (terms, value))
+
+
+def _key(who: str, history: History, length: int, said: Message) -> int:
     """Return the key of a request of that many messages and its answer, which callers may send back reformatted."""
-    return who, hash((history.prefix_hash(length), soft_digest(said)))
+    return hash((who, history.prefix_hash(length), soft_digest(said, keeps=history.root.has_links)))
 
 
 def _take_up(entry: Entry, conversation: Conversation) -> None:
     if entry.answered is not None:
         conversation.answered = entry.answered
-    for terms, report in entry.reports.items():
+    for terms, report in entry.reports:
         conversation.keep_report(terms, report)
-    for terms, reached in entry.reached.items():
+    for terms, reached in entry.reached:
         conversation.keep_reached(terms, reached)

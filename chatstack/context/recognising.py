@@ -90,7 +90,7 @@ class Recogniser:
             found = self._found(conversation, who)
         length = len(conversation)
         if not length:
-            return Recognised(History(self._key), Conversation(), 0, positions, False, who)
+            return Recognised(History(self._key, self._lock), Conversation(), 0, positions, False, who)
         last = length - 1 if positions[-1] == len(messages) - 1 else -1
         with self._lock:  # growing a history also changes its pairs
             history = self._grown(found, conversation)
@@ -179,7 +179,7 @@ class Recogniser:
                 self._keep(history, conversation, known)
                 return history
             history = None
-        grown = History(self._key)
+        grown = History(self._key, self._lock)
         if history is not None:
             grown.moves = history.moves + 1
             for who, levels in history.levels().items():

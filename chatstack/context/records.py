@@ -98,15 +98,17 @@ class Record(msgspec.Struct, frozen=True, dict=True):
                 joined.append(each)
         return tuple(joined)
 
-    @cached_property
-    def touched(self) -> frozenset[int]:
-        """The positions of messages that it leaves out or edits."""
-        return frozenset((*self.drop, *(each.position for each in self.replace)))
+    def touches(self, position: int) -> bool:
+        """Return True if it leaves out or edits the message at that position."""
+        if position >= self.reach:
+            return False
+        return position in self.drop or any(each.position == position for each in self.replace)
 
     @cached_property
     def reach(self) -> int:
         """The minimum length of a history that these edits fit."""
-        return max((*(at + 1 for at in self.touched), *(each.position for each in self.insert)), default=0)
+        edited = (*self.drop, *(each.position for each in self.replace))
+        return max((*(at + 1 for at in edited), *(each.position for each in self.insert)), default=0)
 
     @cached_property
     def fingerprint(self) -> int:
@@ -167,7 +169,9 @@ def edit_of(position: int, old: Message, new: Message) -> Edit:
     places: dict[Part, int] = {}
     if len(old.parts) > 1 or len(new.parts) > 1:  # else a part that is not in its place is in none
         places = {part: at for at, part in reversed([*enumerate(old.parts)])}
-    parts = tuple([_part(at, part, old.parts, places) for at, part in enumerate(new.parts)])
+    parts: tuple[int | Part, ...] = tuple([_part(at, part, old.parts, places) for at, part in enumerate(new.parts)])
+    if int not in map(type, parts):  # the tuple of the message serves for both
+        parts = new.parts
     extra_json = None if new.extra_json == old.extra_json else new.extra_json
     return Edit(position, parts, extra_json, None if new.mark == old.mark else new.mark, new.annotation)
 

@@ -69,7 +69,8 @@ class Reports:
             self.calibration.learn(opened.model, self.counter, counted, reported)
         if is_plausible(counted, reported):
             terms = self._terms(opened)
-            report = entry.reports[terms] = LastReport(opened.seen.length, Anchor(counted, reported))
+            report = LastReport(opened.seen.length, Anchor(counted, reported))
+            entry.keep_report(terms, report)
             opened.seen.conversation.keep_report(terms, report)
 
     def _terms(self, opened: Opened) -> int:

@@ -13,6 +13,7 @@ from chatstack.tokens.counter import TokenCounter, whole_count
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
 
+_MOST_PAIRS = 4_096
 _COUNTED_EXTRAS = ("thinking", "output_format", "response_format", "functions")
 
 
@@ -24,13 +25,15 @@ class Sizes:
         self._lock = lock
         self._latest: tuple[ChatOptions, TokenCounter, int] | None = None
         self._by_counter: list[tuple[TokenCounter, Lru[object, int]]] = []
+        self._pairs: dict[tuple[int, int], tuple[TokenCounter, int]] = {}
+        """The pairs that messages keep, one for all of the same size: by the counter's id, and by size."""
 
     def by(self, counter: TokenCounter) -> Callable[[Message], int]:
         """Return a function that gives the size of a message by that counter. Each message object is counted once; if
         counting costs more than a digest, each distinct message is."""
 
         def size_of(message: Message) -> int:
-            kept: tuple[TokenCounter, int] | None = message.__dict__.get("_size")
+            kept: tuple[TokenCounter, int] | None = getattr(message, "_size", None)
             return kept[1] if kept is not None and kept[0] is counter else self._counted(message, counter)
 
         return size_of
@@ -49,8 +52,15 @@ class Sizes:
             if found is None:
                 with self._lock:
                     sizes.put(key, known)
-        force_setattr(message, "_size", (counter, known))
+        pair = self._pairs.get((id(counter), known)) or self._new_pair(counter, known)
+        force_setattr(message, "_size", pair)
         return known
+
+    def _new_pair(self, counter: TokenCounter, size: int) -> tuple[TokenCounter, int]:
+        if len(self._pairs) >= min(_MOST_PAIRS, self._max_entries):
+            self._pairs.clear()
+        pair = self._pairs[id(counter), size] = (counter, size)
+        return pair
 
     def options_size(self, options: ChatOptions, counter: TokenCounter) -> int:
         """Return the size of instructions, tool schemas and output schema; counted once for each distinct set."""
@@ -86,10 +96,11 @@ class Sizes:
     def clear(self) -> None:
         """Clear the cache; the sizes cached on messages stay."""
         self._by_counter.clear()
+        self._pairs.clear()
         self._latest = None
 
     def __len__(self) -> int:
-        return sum(len(sizes) for _, sizes in self._by_counter)
+        return len(self._pairs) + sum(len(sizes) for _, sizes in self._by_counter)
 
 
 def sized(message: Message, tokens: int, counter: TokenCounter) -> Message:

@@ -16,6 +16,9 @@ from chatstack.lru import Lru
 from chatstack.tokens.prices import Price, price_of
 from chatstack.values.responses import Usage
 
+_NOTHING_USED = Usage()
+_FREE = Decimal(0)
+
 
 class Account:
     """The account of one turn or conversation: its usage, that of its summaries, and the cost in dollars."""
@@ -23,9 +26,8 @@ class Account:
     __slots__ = ("_lock", "cost", "overhead", "usage")
 
     def __init__(self) -> None:
-        self.usage = Usage()
-        self.overhead = Usage()
-        self.cost: Decimal = Decimal(0)
+        self.usage = self.overhead = _NOTHING_USED
+        self.cost = _FREE
         self._lock = threading.Lock()
 
     @property
@@ -35,13 +37,14 @@ class Account:
 
     def add(self, usage: Usage, price: Price | None, *, is_overhead: bool = False) -> None:
         """Add the usage of a call, and its cost if the price is known."""
-        cost = (_dollars(usage, price) if price is not None else None) or Decimal(0)
+        cost = _dollars(usage, price) if price is not None else None
         with self._lock:  # turns of one conversation may run in several threads
             if is_overhead:
                 self.overhead = self.overhead + usage
             else:
                 self.usage = self.usage + usage
-            self.cost += cost
+            if cost:
+                self.cost += cost
 
     def __repr__(self) -> str:
         return f"Account({self.tokens:,} tokens, {self.cost:f} dollars)"

@@ -40,7 +40,7 @@ def is_clearly_possible(request: ChatRequest, reported: int) -> bool:
     if roughly >= needed:
         return True
     for message in reversed(request.messages):
-        counted = message.__dict__.get("_size")  # by a context layer, with its counter
+        counted = getattr(message, "_size", None)  # by a context layer, with its counter
         roughly += counted[1] if counted is not None else _fourths_of(message)
         if roughly >= needed:
             return True

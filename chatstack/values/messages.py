@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import CoroutineType
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -36,7 +37,19 @@ class Annotation(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     output_tokens: int = 0
 
 
-class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defaults=True, forbid_unknown_fields=True):
+class _Hidden:
+    """Attributes of a message that are no fields: never encoded, compared, hashed or shown, and not copied.
+
+    They are slots, as a dict would be the largest part of a short message. ``_size``, ``_soft`` and ``_digest`` are
+    caches of ``context/sizes.py`` and ``context/digests.py``, unset until something is computed.
+    """
+
+    __slots__ = ("_annotation", "_digest", "_original", "_size", "_soft")
+
+    _original: Message | None
+
+
+class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, forbid_unknown_fields=True):
     """One message of a conversation.
 
     Made by ``Message.system("...")``, ``.user``, ``.assistant`` and ``.tool``. ``pinned`` messages are never edited
@@ -52,6 +65,7 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
     extra_json: str = ""
 
     def __post_init__(self) -> None:
+        force_setattr(self, "_original", None)
         if self.role not in _ROLES:
             meant = _OTHER_NAMES.get(self.role)
             remedy = f"; write {meant!r}" if meant else ""
@@ -129,12 +143,12 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
     def original(self) -> Message:
         """The message from which this one was edited, over any number of edits; itself if it never was. In this process
         only."""
-        return cast("Message", self.__dict__.get("_original", self))
+        return self._original or self
 
     @property
     def annotation(self) -> Annotation | None:
         """Annotation by the edit that made this message; never on a wire, and never compared."""
-        return cast("Annotation | None", self.__dict__.get("_annotation"))
+        return getattr(self, "_annotation", None)
 
     def edited(self, *, annotation: Annotation | None = None, **changes: object) -> Message:
         """Return the same message with some fields replaced; it keeps its original."""
@@ -157,7 +171,19 @@ class Message(msgspec.Struct, frozen=True, cache_hash=True, dict=True, omit_defa
 
 def was_edited(message: Message) -> bool:
     """Return True if a message was made by editing another."""
-    return "_original" in message.__dict__
+    return message._original is not None  # pyright: ignore[reportPrivateUsage]
+
+
+def relink(edited: Mapping[int, Message], messages: Sequence[Message], start: int) -> None:
+    """Link edited messages to other originals, which are equal to theirs, so that theirs need not be kept: to those of
+    ``messages`` at their positions, counted from ``start``. If the first one has that original, all have."""
+    for position, message in edited.items():
+        if message.original is messages[start + position].original:
+            return
+        break
+    for position, message in edited.items():
+        now = messages[start + position]
+        force_setattr(message, "_original", now._original or now)  # pyright: ignore[reportPrivateUsage]
 
 
 def annotated(message: Message, annotation: Annotation) -> Message:

@@ -21,7 +21,7 @@ from msgspec.structs import force_setattr
 from chatstack.values.fields import check_text, wrong_type
 
 
-class Text(msgspec.Struct, frozen=True, tag="text", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True):
+class Text(msgspec.Struct, frozen=True, tag="text", omit_defaults=True, forbid_unknown_fields=True):
     """Plain text."""
 
     text: str
@@ -36,7 +36,6 @@ class Image(
     msgspec.Struct,
     frozen=True,
     tag="image",
-    cache_hash=True,
     omit_defaults=True,
     forbid_unknown_fields=True,
     kw_only=True,
@@ -74,7 +73,6 @@ class File(
     msgspec.Struct,
     frozen=True,
     tag="file",
-    cache_hash=True,
     omit_defaults=True,
     forbid_unknown_fields=True,
     kw_only=True,
@@ -111,9 +109,7 @@ class File(
         return f"File({self.name!r}, {where})" if self.name else f"File({where})"
 
 
-class Reasoning(
-    msgspec.Struct, frozen=True, tag="reasoning", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True, forbid_unknown_fields=True):
     """Reasoning of the model. ``item_json`` is the provider's own item, signature included, sent back as it came.
 
     Only the provider named in ``provider`` gets it back; the others cannot read it.
@@ -128,9 +124,7 @@ class Reasoning(
             check_text(self, text="text", item_json="JSON text", provider="text")
 
 
-class ToolCall(
-    msgspec.Struct, frozen=True, tag="tool_call", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True, forbid_unknown_fields=True):
     """A tool call by the model. ``arguments`` is the JSON text as received."""
 
     id: str
@@ -143,9 +137,7 @@ class ToolCall(
             check_text(self, id="text", name="text", arguments="JSON text", extra_json="JSON text")
 
 
-class ProviderItem(
-    msgspec.Struct, frozen=True, tag="provider_item", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class ProviderItem(msgspec.Struct, frozen=True, tag="provider_item", omit_defaults=True, forbid_unknown_fields=True):
     """An item that only its provider understands (a server-side tool, a compaction), kept and sent back as it came."""
 
     provider: str
@@ -156,9 +148,7 @@ class ProviderItem(
             check_text(self, provider="text", json="JSON text")
 
 
-class ToolResult(
-    msgspec.Struct, frozen=True, tag="tool_result", cache_hash=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", omit_defaults=True, forbid_unknown_fields=True):
     """The result of a tool call: text, or parts if there is more than text."""
 
     call_id: str

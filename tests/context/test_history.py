@@ -91,3 +91,11 @@ def test_the_states_of_few_conversations_are_kept_with_one_history() -> None:
     assert history.conversation("id:0") is first
     history.conversation("id:16")
     assert history.conversation("id:0") is not first
+
+
+def test_sizes_beyond_all_windows_are_sums_too() -> None:
+    history, counter = History(), CharCounter()
+    history.grow((Message.user("a"), Message.user("b")))
+    sums = history.sums(2, counter, lambda _: 10**30)
+    assert sums[0] == 0
+    assert sums[1] == sums[2] > 10**18

@@ -650,7 +650,7 @@ def test_where_nothing_was_ever_decided_nothing_is_digested() -> None:
     for number in range(20):
         cleared.send(history)
         history += call(number)
-    assert not any("_soft" in vars(message) for message in history)
+    assert not any(hasattr(message, "_soft") for message in history)
     small = Cleared(trigger={"tokens": 500})
     small.send(history)
-    assert "_soft" in vars(history[0])
+    assert hasattr(history[0], "_soft")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +10,8 @@ from chatstack.telemetry.events import ProgressEvent
 
 REMEMBERED = 500
 """Maximum number of conversations kept. Beyond it, those whose last turn began longest ago are evicted."""
+COUNTED = 10_000
+"""Maximum number of evicted conversations that are known again when they come back, and so are counted once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Conversation:
     reported: int = 0
     tools: int = 0
     doing: list[Activity] = field(default_factory=list[Activity])
-    edits: Counter[str] = field(default_factory=Counter[str])
+    edits: dict[str, int] = field(default_factory=dict[str, int])
     removed: int = 0
     warnings: int = 0
     error: str = ""
@@ -65,7 +66,8 @@ class Conversation:
             case "context_weighed":
                 self.tokens, self.window = count(event, "input_tokens"), count(event, "window_tokens")
             case "edit":
-                self.edits[what_was_done(event)] += 1
+                done = what_was_done(event)
+                self.edits[done] = self.edits.get(done, 0) + 1
                 self.removed += max(0, count(event, "tokens_before") - count(event, "tokens_after"))
                 self.tokens = count(event, "tokens_after") or self.tokens
             case "warning":
@@ -99,14 +101,16 @@ class Conversations:
 
     def __init__(self) -> None:
         self._known: Lru[str | None, Conversation] = Lru(REMEMBERED)
-        self._forgotten = 0
+        self._evicted: dict[int, None] = {}
+        """Hashes of the ids of evicted conversations, in order."""
+        self._long_gone = 0
 
     def take(self, event: ProgressEvent) -> Conversation:
         """Update the conversation of an event, and return it."""
         key = event.conversation_id
         found = self._known.peek(key)
         if found is None:
-            self._forgotten += len(self._known) == REMEMBERED
+            self._make_room(key)
             found = Conversation(key or event.name if event.kind == "turn_started" else key or "")
             self._known.put(key, found)
         elif event.kind == "turn_started":
@@ -114,6 +118,16 @@ class Conversations:
             found.label = found.label or event.name
         found.take(event)
         return found
+
+    def _make_room(self, key: str | None) -> None:
+        """Evict the oldest conversation if necessary, and count it until it comes back."""
+        self._evicted.pop(hash(key), None)
+        if len(self._known) == REMEMBERED:
+            oldest, _ = self._known.popitem(last=False)
+            self._evicted[hash(oldest)] = None
+        if len(self._evicted) > COUNTED:
+            del self._evicted[next(iter(self._evicted))]
+            self._long_gone += 1
 
     def latest(self, most: int) -> list[Conversation]:
         """Return up to ``most`` conversations in the order of their last turns; running ones take precedence."""
@@ -125,7 +139,7 @@ class Conversations:
     def others(self, shown: Sequence[Conversation]) -> tuple[int, int]:
         """Return the number of conversations that are not shown, and how many of them are running."""
         running = sum(each.running > 0 for each in self._known.values()) - sum(each.running > 0 for each in shown)
-        return len(self._known) + self._forgotten - len(shown), running
+        return len(self._known) + len(self._evicted) + self._long_gone - len(shown), running
 
 
 def what_was_done(event: ProgressEvent) -> str:

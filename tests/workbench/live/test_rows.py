@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import pytest
 
 from chatstack.telemetry.events import ProgressEvent
+from chatstack.workbench.live.conversations import COUNTED, REMEMBERED, Conversations
 from tests.workbench.live.events import Shown, edited, ended, event, started, warned, weighed, widest
 
 CALL = event("model_call_started", "gpt-5-mini")
@@ -188,6 +190,28 @@ def test_thousands_of_conversations_are_counted_and_what_is_kept_of_them_is_boun
     assert len(shown.rows) == 9
     shown.tell(started("c-0"))  # one that was forgotten is met anew
     assert shown.rows[-3:-1] == ["c-0     turn 1, round 1", "  at work"]
+
+
+def test_a_conversation_that_was_evicted_and_comes_back_is_counted_once() -> None:
+    shown = Shown()
+    for _ in range(3):
+        shown.tell(*(started(f"c-{number}") for number in range(600)))
+    assert shown.rows[-1].startswith("and 596 more conversations, ")
+
+
+def test_what_is_kept_of_evicted_conversations_is_bounded() -> None:
+    gone = Conversations()
+    for number in range(REMEMBERED + COUNTED):
+        gone.take(started(f"c-{number}"))
+    tracemalloc.start()
+    try:
+        for number in range(REMEMBERED + COUNTED, REMEMBERED + COUNTED + 20_000):
+            gone.take(started(f"c-{number}"))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < REMEMBERED * 2_000 + COUNTED * 100
+    assert gone.others(()) == (REMEMBERED + COUNTED + 20_000, REMEMBERED)
 
 
 @pytest.mark.parametrize("width", [1, 5, 12, 20, 40, 80, 200])

@@ -1,0 +1,141 @@
+"""Entries: the choices and artifacts of histories, by the conversation that they were kept for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+
+from chatstack.context.choices import Bound, Choice
+from chatstack.context.history import ArtifactKey, ChoiceKey, EntryKey, History, Recognised, weight_of, weight_of_fields
+from chatstack.context.records import Record
+from chatstack.values.messages import Message
+
+_KEY_BYTES = 400
+_RECORD_BYTES = 800
+_POSITION_BYTES = 40
+_EDIT_BYTES = 600
+"""Estimated bytes of a kept edit with its edited message, without their text."""
+_SHARE = 2
+"""Divisor: half of the memory's bytes are for one history. Beyond that, entries of other conversations make room."""
+_LOW_WATER = 0.75
+
+
+class Entries:
+    """The choices and artifacts in the memory. They count as part of their histories, and are evicted with them.
+
+    One history may be that of thousands of conversations with the same prompt, of which it knows the latest few. Where
+    it grows too large, the entries of the others are dropped, the oldest first, and always all of one conversation.
+    """
+
+    def __init__(self, weigh: Callable[[History, int], bool], max_bytes: int, lock: threading.RLock) -> None:
+        self._weigh = weigh
+        self._most = max_bytes // _SHARE
+        self._lock = lock
+        self._choices: dict[ChoiceKey, Choice] = {}
+        self._artifacts: dict[ArtifactKey, Message] = {}
+
+    def choice(self, place: str, who: str, link: bytes) -> Choice | None:
+        """Return the choice that is bound to the answer with that link."""
+        return self._choices.get((place, who, link))
+
+    def artifact(self, subject: str, link: bytes) -> Message | None:
+        """Return the artifact about exactly this subject."""
+        return self._artifacts.get((subject, link))
+
+    def keep_choice(self, bound: Bound, seen: Recognised) -> bool:
+        """Keep a choice; return False if its history is not known any more."""
+        key, parent = (bound.place, bound.who, bound.link), seen.links[max(0, len(bound.messages) - 2)]
+        with self._lock:
+            if not self._keep(key, _weight_of(bound.record, self._latest(seen)), seen):
+                return False
+            self._choices[key] = Choice(bound.record, parent)
+        return True
+
+    def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised) -> None:
+        """Keep an artifact, if its history is known."""
+        key = (subject, link)
+        with self._lock:
+            if self._keep(key, _KEY_BYTES + weight_of(made), seen):
+                self._artifacts[key] = made
+
+    def drop(self, history: History) -> None:
+        """Drop all entries of a history that is not known any more."""
+        for kept in history.entries.values():
+            self._discard(kept)
+
+    def forget(self, who: str | None, links: Collection[bytes], histories: Iterable[History]) -> None:
+        """Drop the entries of a conversation, and those that are bound to these links; the lock is held."""
+        for key, choice in tuple(self._choices.items()):
+            if key[1] == who or key[2] in links or choice.parent in links:
+                del self._choices[key]
+        for subject in [each for each in self._artifacts if each[1] in links]:
+            del self._artifacts[subject]
+        for history in histories:
+            if who is not None and who in history.entries:
+                self._drop_of(history, who)
+            for name, kept in tuple(history.entries.items()):
+                for each in [each for each in kept if each not in self._choices and each not in self._artifacts]:
+                    self._weigh(history, -kept.pop(each))
+                if not kept:
+                    del history.entries[name]
+
+    def continued_from(self, links: Collection[bytes]) -> set[bytes]:
+        """Return the links of choices whose requests, without the answers, end with one of these."""
+        return {key[2] for key, choice in self._choices.items() if choice.parent in links}
+
+    def clear(self) -> None:
+        """Drop all entries."""
+        self._choices.clear()
+        self._artifacts.clear()
+
+    def _keep(self, key: EntryKey, held: int, seen: Recognised) -> bool:
+        """Count an entry for its history, and note whose it is."""
+        history, who = seen.history.root, seen.who
+        kept = history.entries.pop(who, None) or {}  # the latest ones stand last
+        added = held - kept.get(key, 0)
+        self._make_room(history, added)
+        if kept:
+            history.entries[who] = kept
+        if not self._weigh(history, added):
+            return False
+        kept[key] = held
+        history.entries[who] = kept
+        return True
+
+    def _make_room(self, history: History, added: int) -> None:
+        if history.held_bytes + added <= self._most:
+            return
+        for who in sorted(history.entries, key=history.is_of):  # those that it does not know first
+            self._drop_of(history, who)
+            if history.held_bytes + added <= self._most * _LOW_WATER:
+                return
+
+    def _drop_of(self, history: History, who: str) -> None:
+        kept = history.entries.pop(who)
+        self._discard(kept)
+        self._weigh(history, -sum(kept.values()))
+
+    def _discard(self, kept: Iterable[EntryKey]) -> None:
+        for key in kept:
+            if len(key) == 3:
+                self._choices.pop(key, None)
+            else:
+                self._artifacts.pop(key, None)
+
+    def _latest(self, seen: Recognised) -> Record | None:
+        """Return the record that was last kept for this conversation."""
+        for key in reversed(seen.history.root.entries.get(seen.who, {})):
+            if len(key) == 3 and key in self._choices:
+                return self._choices[key].record
+        return None
+
+
+def _weight_of(record: Record, known: Record | None) -> int:
+    """Estimate the size of a record in bytes; edits that it shares with a known one are counted there."""
+    if record is known:
+        return _KEY_BYTES
+    shared = set[int]() if known is None else set(map(id, known.replace))
+    edits = [each for each in record.replace if id(each) not in shared]
+    texts = sum(weight_of_fields(part) for each in edits for part in each.parts if type(part) is not int)
+    inserted = sum(weight_of(each.message) for each in record.insert)
+    return _RECORD_BYTES + _POSITION_BYTES * len(record.drop) + _EDIT_BYTES * len(edits) + texts + inserted
