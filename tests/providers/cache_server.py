@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from operator import eq
 from typing import Any, ClassVar, TypeAlias
 
 from tests.servers import http_library
-from tests.tools.wire_script import Played, anthropic_block
+from tests.tools.wire_script import (
+    Played,
+    anthropic_block,
+    chat_streamed,
+    chat_whole,
+    responses_streamed,
+    responses_whole,
+)
 
 Item: TypeAlias = dict[str, Any]
 Answerer: TypeAlias = Callable[[Item], list[Item]]
@@ -152,3 +161,48 @@ def answered(content: list[Item], usage: Item, *, stream: bool) -> Played:
     events += [{"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}}, {"type": "message_stop"}]
     lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
     return Played("".join(lines), "text/event-stream")
+
+
+@dataclass
+class OpenAICache(Server):
+    """Chat completions, or Responses where the body has ``input``, with a cache that needs no marks.
+
+    Prefixes are held by key: the calls of one key come to one machine. ``reports_writes`` as GPT-5.6 and later do.
+    """
+
+    minimum: int = 0
+    lifetime_seconds: float = 300.0
+    reports_writes: bool = False
+    held: dict[str | None, list[tuple[str, float]]] = field(default_factory=dict[str | None, list[tuple[str, float]]])
+    of_openai: ClassVar[bool] = True
+
+    STEP: ClassVar[int] = 128
+
+    def played(self, body: Item) -> Played:
+        text = json.dumps([body.get("tools"), body.get("instructions"), body.get("messages", body.get("input"))])[:-2]
+        seen = self.held.setdefault(body.get("prompt_cache_key"), [])
+        alive = [prefix for prefix, end in seen if end > self.now]
+        shared = max((_shared(prefix, text) for prefix in alive), default=0)
+        read = shared // self.STEP * self.STEP if shared >= self.minimum else 0
+        seen.append((text, self.now + self.lifetime_seconds))
+        written = len(text) // self.STEP * self.STEP - read if self.reports_writes else 0
+        self.calls.append(Call(body, read, written, len(text) - read - written))
+        details = {"cached_tokens": read} | ({"cache_write_tokens": written} if self.reports_writes else {})
+        said, stream = self.answer(body), body.get("stream", False)
+        if "input" in body:
+            usage = {"input_tokens": len(text), "input_tokens_details": details, "output_tokens": 5}
+            usage |= {"output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": len(text) + 5}
+            played = (responses_streamed if stream else responses_whole)(said)
+            counts = json.dumps({"input_tokens": 10, "output_tokens": 10, "total_tokens": 20})
+            return replace(played, body=played.body.replace(counts, json.dumps(usage)))
+        usage = {"prompt_tokens": len(text), "completion_tokens": 5, "total_tokens": len(text) + 5}
+        usage["prompt_tokens_details"] = details
+        if not stream:
+            return replace(chat_whole(said), body=json.dumps({**json.loads(chat_whole(said).body), "usage": usage}))
+        last = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [], "usage": usage}
+        played = chat_streamed(said)
+        return replace(played, body=played.body.replace("data: [DONE]", f"data: {json.dumps(last)}\n\ndata: [DONE]"))
+
+
+def _shared(one: str, other: str) -> int:
+    return sum(1 for _ in takewhile(bool, map(eq, one, other)))
