@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
@@ -17,6 +19,7 @@ from chatstack.providers.failures import misshapen
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import BaseUrl, check_choice
+from chatstack.tokens.caching import CACHE_SECONDS, LONG_CACHE_SECONDS
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -79,6 +82,9 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
             window_tokens=window_tokens,
         )
         self.cache: CacheLifetime = cache
+        if cache != "off":
+            seconds = LONG_CACHE_SECONDS if cache == "1h" else CACHE_SECONDS
+            self.info = replace(self.info, cache_seconds=seconds)
 
     async def window_tokens(self, model: str = "") -> int | None:
         """Return the model's window from the models endpoint (``max_input_tokens``); None if it reports none."""

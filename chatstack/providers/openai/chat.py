@@ -12,7 +12,7 @@ from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_options import MaxTokensField
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_wire import request_to_wire
-from chatstack.providers.openai.prompt_cache import ChatCache
+from chatstack.providers.openai.prompt_cache import ChatCache, with_cache_told
 from chatstack.providers.openai.sdk import Create, OpenAIProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import BaseUrl, check_choice
@@ -71,6 +71,7 @@ class OpenAIChatClient(OpenAIProvider):
         )
         self.max_tokens_field: MaxTokensField = max_tokens_field
         self.cache = cache
+        self.info = with_cache_told(self.info, cache)
 
     @property
     def _create(self) -> Create:

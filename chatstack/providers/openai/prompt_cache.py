@@ -10,6 +10,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, cast
 
+from msgspec.structs import replace
+
+from chatstack.client.protocol import ProviderInfo
 from chatstack.providers.extras import WireObject
 from chatstack.values.requests import ChatRequest
 
@@ -19,6 +22,7 @@ ResponsesCache: TypeAlias = Literal["auto", "off", "key", "12h", "24h"]
 
 _HOST: Final = "api.openai.com"
 _PERSON: Final = b"chatstack-cache"
+_SECONDS: Final[Mapping[str, float]] = {"12h": 43_200.0, "24h": 86_400.0}
 
 
 def with_cache(body: WireObject, request: ChatRequest, cache: ResponsesCache, host: str) -> WireObject:
@@ -44,6 +48,11 @@ def is_openai(host: str) -> bool:
     """Return True for OpenAI's own servers, those of its regions included: others may refuse fields that they do not
     know."""
     return host == _HOST or host.endswith(f".{_HOST}")
+
+
+def with_cache_told(info: ProviderInfo, cache: ResponsesCache) -> ProviderInfo:
+    """Return the info with what is known of the server's cache: OpenAI itself always reports it."""
+    return replace(info, reports_cache=is_openai(info.server_address), cache_seconds=_SECONDS.get(cache))
 
 
 def cache_key(conversation_id: str) -> str:

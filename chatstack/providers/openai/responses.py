@@ -10,7 +10,7 @@ from chatstack.errors import BrokenStreamError
 from chatstack.providers.asking import counted, translating
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_parts import PROVIDER
-from chatstack.providers.openai.prompt_cache import ResponsesCache
+from chatstack.providers.openai.prompt_cache import ResponsesCache, with_cache_told
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_options import request_to_wire
 from chatstack.providers.openai.sdk import OPENAI, Create, OpenAIProvider, body_fields
@@ -64,6 +64,7 @@ class OpenAIResponsesClient(OpenAIProvider):
             window_tokens=window_tokens,
         )
         self.cache = cache
+        self.info = with_cache_told(self.info, cache)
 
     @property
     def _create(self) -> Create:
