@@ -85,7 +85,8 @@ class PromptCaches:
             self._keep(_key(server, request, history), left)
         if before is None:
             return None
-        tokens = before.tokens - usage.cache_read_tokens
+        # What an edit has left out since is not sent, and so not missed.
+        tokens = min(before.tokens, usage.input_tokens) - usage.cache_read_tokens
         if tokens < CACHED_FROM:
             return None
         lifetime = info.cache_seconds or terms_of(info.name, server[-1]).lifetime_seconds or CACHE_SECONDS

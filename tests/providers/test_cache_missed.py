@@ -334,3 +334,12 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(100):
         caches.missed(ChatRequest((Message.user(str(number)),)), info, Usage(9_000, 1, 0, 9_000), number)
     assert len(caches._calls) == 10
+
+
+def test_what_an_edit_leaves_out_is_not_missed() -> None:
+    caches, info = PromptCaches(), ProviderInfo(name="anthropic")
+    caches.missed(ChatRequest((Message.user("a"),)), info, Usage(90_000, 1, 0, 90_000), 0)
+    later = ChatRequest((Message.user("a"), Message.assistant("b"), Message.user("c")))
+    miss = caches.missed(later, info, Usage(5_000, 1, 1_000, 4_000), 1)
+    assert miss is not None
+    assert miss.tokens == 4_000
