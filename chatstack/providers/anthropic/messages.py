@@ -69,8 +69,7 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
         cache: CacheLifetime = "5m",
     ) -> None:
         check_choice(type(self).__name__, "cache", cache, CacheLifetime)
-        SdkProvider.__init__(
-            self,
+        super().__init__(
             model,
             client=client,
             api_key=api_key,
