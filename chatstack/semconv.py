@@ -82,6 +82,9 @@ COMPACTION_TOKENS_BEFORE: Final = "chatstack.compaction.tokens_before"
 COMPACTION_TOKENS_AFTER: Final = "chatstack.compaction.tokens_after"
 COMPACTION_RESULTS_CLEARED: Final = "chatstack.compaction.tool_results_cleared"
 COMPACTION_RESULTS_SHORTENED: Final = "chatstack.compaction.tool_results_shortened"
+CACHE_MISSED: Final = "chatstack.cache.missed_tokens"
+CACHE_MISS_REASON: Final = "chatstack.cache.miss_reason"
+CACHE_OUTCOME: Final = "chatstack.cache.outcome"  # read, written, missed
 PROGRESS_DROPPED: Final = "chatstack.progress.dropped"
 TOOLS_CALLS: Final = "chatstack.tools.calls"
 TOOLS_LIMIT: Final = "chatstack.tools.limit"
@@ -98,6 +101,7 @@ LANGFUSE_MESSAGE: Final = "langfuse.observation.status_message"
 LOGFIRE_LEVEL: Final = "logfire.level_num"
 
 WarningCode: TypeAlias = Literal[
+    "cache_missed",
     "context_window_near_limit",
     "context_window_exceeded",
     "context_irreducible",
@@ -139,4 +143,5 @@ WARNING_METRIC: Final = ("chatstack.warnings", "{warning}")
 EDIT_METRIC: Final = ("chatstack.edits", "{edit}")
 COST_METRIC: Final = ("chatstack.cost", "{USD}")
 TOKENS_REMOVED_METRIC: Final = ("chatstack.compaction.tokens_removed", "{token}")
+CACHE_TOKENS_METRIC: Final = ("chatstack.cache.tokens", "{token}")
 EVICTED_METRIC: Final = ("chatstack.memory.evicted", "{conversation}")

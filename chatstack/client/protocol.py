@@ -82,7 +82,8 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     ``name`` is a GenAI provider name (``openai``, ``anthropic``). ``window_tokens`` is the window stated at
     construction, or None. ``default_max_tokens`` is the number of output tokens that it reserves if the options name
-    none.
+    none. ``reports_cache`` says that its usage always tells the tokens read from a prompt cache, so that none means a
+    miss; ``cache_seconds`` is the lifetime of that cache, from its last use on, if it was chosen.
     """
 
     name: str
@@ -91,6 +92,8 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     server_port: int | None = None
     window_tokens: int | None = None
     default_max_tokens: int = 0
+    reports_cache: bool = False
+    cache_seconds: float | None = None
 
 
 def is_client(value: object) -> TypeGuard[ChatClient]:

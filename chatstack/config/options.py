@@ -19,7 +19,15 @@ from chatstack.stack.services import SupportsLayer
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tools.tool import Tool
 
-PROVIDER_OPTIONS = ("base_url", "timeout_seconds", "max_retries", "stall_seconds", "window_tokens", "max_tokens_field")
+PROVIDER_OPTIONS = (
+    "base_url",
+    "timeout_seconds",
+    "max_retries",
+    "stall_seconds",
+    "window_tokens",
+    "max_tokens_field",
+    "cache",
+)
 """The options that a config can set on a provider, where the provider takes them."""
 
 Form: TypeAlias = Literal["plain", "counter", "client", "clients", "code", "service"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -36,6 +36,13 @@ def check_settings(
         raise _wrong(owner, "max_retries", "must be a whole number, 0 or more", max_retries)
     if window_tokens is not None and not _is_whole(window_tokens, 1):
         raise _wrong(owner, "window_tokens", "must be a whole number above 0, or None", window_tokens)
+
+
+def check_choice(owner: str, parameter: str, value: object, choices: object) -> None:
+    """Raise ``WiringError``, naming ``owner`` and the parameter, unless the value is one of a ``Literal``'s."""
+    names = get_args(choices)
+    if value not in names:
+        raise _wrong(owner, parameter, f"must be one of {', '.join(map(repr, names))}", value)
 
 
 def check_base_url(owner: str, base_url: object) -> None:

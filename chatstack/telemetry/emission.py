@@ -19,6 +19,7 @@ from chatstack import semconv
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
 from chatstack.semconv import WarningCode
+from chatstack.telemetry.caches import PromptCaches
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
 from chatstack.telemetry.instruments import Instruments
 from chatstack.telemetry.outcomes import what_was_done
@@ -85,6 +86,8 @@ class Telemetry:
         self.captures_in_events = capture in ("event_only", "span_and_event")
         self._last_seen: tuple[object, object, bool] = (None, None, False)
         """The last providers looked up, and True if they do nothing."""
+        self.caches = PromptCaches()
+        """The latest calls, and their traces in prompt caches; its ``clock`` can be replaced in tests."""
         self._warned: Lru[tuple[WarningCode, Hashable], bool] = Lru(_MOST_WARNED)
         self._lock = threading.Lock()
 

@@ -18,6 +18,7 @@ from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, chain, layer_kind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
+from chatstack.telemetry.cache_misses import attributes_of, compare_with_last, comparing
 from chatstack.telemetry.content import as_attributes, content_of
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.nested import suppressing
@@ -48,6 +49,10 @@ class ModelTracer(ChatFronts):
     Implausible usage counts as not reported from here on, and causes one warning per conversation
     (``usage_implausible``): figures that are negative, or above ten times the call's estimate plus 100,000.
 
+    A call that reads at least 1,024 tokens less from the prompt cache than the call before has left there has them on
+    its span (``chatstack.cache.missed_tokens``). Where the likely reason is known, one warning per reason and
+    conversation names it (``cache_missed``).
+
     ``nested`` is the treatment of spans and metrics that others record of the same call: an SDK of its own accord, or
     an instrumentation of it. ``"suppress"`` prevents them (those of the HTTP client, too), ``"keep"`` allows them,
     ``"defer"`` leaves the call to them, and records nothing here.
@@ -69,8 +74,11 @@ class ModelTracer(ChatFronts):
         if not is_heard and (self.nested == "defer" or self.telemetry.is_silent):
             if turn is not None and turn.root.is_recording():
                 self.telemetry.shortened(turn, left_out_of(request.messages, asked_of(turn)))
-            return self._checked(await _coming(self.inner.send(request), self.inner), request)
-        call = _ModelCall(self.telemetry, request, provider_info(self.inner) or _UNKNOWN, turn)
+            compare = comparing(self.telemetry, request, provider_info(self.inner) or _UNKNOWN)
+            stream = self._checked(await _coming(self.inner.send(request), self.inner), request)
+            stream.when_answered(compare)
+            return stream
+        call = _ModelCall(self.telemetry, request, self.inner, turn)
         context = call.begin(self.nested)
         try:
             with attached(context):
@@ -79,6 +87,7 @@ class ModelTracer(ChatFronts):
             call.ended(None, error)
             raise
         call.answered()
+        stream.when_answered(call.compare)
         return ChatStream.watched(stream, SpanWatch(context, call.ended, call.saw if call.times_chunks else None))
 
     def _checked(self, stream: object, request: ChatRequest) -> ChatStream:
@@ -122,17 +131,19 @@ class _ModelCall:
         "_is_ours",
         "_labels",
         "_left_out",
+        "_missed",
         "_request",
+        "_sent_at",
         "_span",
         "_started",
         "_telemetry",
         "_turn",
     )
 
-    def __init__(self, telemetry: Telemetry, request: ChatRequest, info: ProviderInfo, turn: Turn | None) -> None:
+    def __init__(self, telemetry: Telemetry, request: ChatRequest, inner: ChatClient, turn: Turn | None) -> None:
         self._telemetry = telemetry
         self._request = request
-        self._info = info
+        self._info = provider_info(inner) or _UNKNOWN
         self._turn = turn
         self._left_out = left_out_of(request.messages, asked_of(turn))
         self._span: Span = INVALID_SPAN
@@ -140,6 +151,8 @@ class _ModelCall:
         self._labels: Mapping[str, Value] = {}
         self._chunk_at = 0.0
         self._started = time.perf_counter()
+        self._sent_at = telemetry.caches.clock()
+        self._missed = 0
 
     @property
     def _model(self) -> str:
@@ -199,6 +212,14 @@ class _ModelCall:
                 self._telemetry.instruments.chat_next_chunk.record(now - self._chunk_at, self._labels)
             self._chunk_at = now
 
+    def compare(self, answer: ChatResponse) -> None:
+        """Compare what the call read from the prompt cache with what the call before left there."""
+        miss = compare_with_last(self._telemetry, self._request, self._info, answer, started=self._sent_at)
+        if miss is not None:
+            self._missed = miss.tokens
+            if self._is_ours:
+                self._span.set_attributes(attributes_of(miss))
+
     def ended(self, answer: ChatResponse | None, error: BaseException | None) -> None:
         """Record the outcome, and end the span."""
         usage = answer.usage if answer is not None else Usage()
@@ -237,9 +258,16 @@ class _ModelCall:
                 self._telemetry.instruments.costs.add(
                     (answer.model if answer is not None else "", self._model), usage, labels.copy()
                 )
+                self._measure_cache(usage, labels)
         if error:
             labels[semconv.ERROR_TYPE] = error
         self._telemetry.instruments.chat_duration.record(seconds, labels)
+
+    def _measure_cache(self, usage: Usage, labels: Mapping[str, Value]) -> None:
+        figures = {"read": usage.cache_read_tokens, "written": usage.cache_write_tokens, "missed": self._missed}
+        for outcome, tokens in figures.items():
+            if tokens:
+                self._telemetry.instruments.cache_tokens.add(tokens, {**labels, semconv.CACHE_OUTCOME: outcome})
 
     def _labelled(self) -> dict[str, Value]:
         """Return the labels that all measurements of the call share."""

@@ -39,7 +39,7 @@ def check_usage(
     def believed(usage: Usage) -> Usage:
         known = credible(usage, most)
         doubts = [] if known is usage else doubted(usage, known)
-        if doubts and telemetry.is_first("usage_implausible", _conversation(request)):
+        if doubts and telemetry.is_first("usage_implausible", conversation_key(request)):
             telemetry.warn(
                 "usage_implausible",
                 f"the provider reported what cannot be true ({', '.join(doubts)}): it counts as not told, in budgets "
@@ -52,7 +52,7 @@ def check_usage(
     return with_usage(update, believed)
 
 
-def _conversation(request: ChatRequest) -> str | int:
+def conversation_key(request: ChatRequest) -> str | int:
     """Return a key for the conversation that is constant over its calls: its id, or a hash of the first user
     message."""
     turn = current_turn()

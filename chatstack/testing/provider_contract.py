@@ -83,6 +83,7 @@ class ProviderContract(AnswerContract, RequestContract, FailureContract):
     message has one call at most, ``has_late_system = False`` that no system message can stand behind the first turn, in
     whatever form; the contract's history does without them then. ``keeps_unknown = False`` says that
     nothing may be sent back to it that it has not announced. ``left_out`` names options that the client does not send
-    and whose documentation says so. ``failure_in_stream`` may be left out. ``patience_seconds`` is how long a check
+    and whose documentation says so. ``failure_in_stream`` may be left out, and so may
+    ``without_marks``, unless the client sets marks for the prompt cache. ``patience_seconds`` is how long a check
     waits for what should happen at once. Every check is a plain method that raises ``AssertionError``.
     """

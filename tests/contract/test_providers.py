@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -192,6 +193,9 @@ class TestAnthropicChatClient(ProviderContract):
 
     def make(self, settings: ProviderSettings) -> ChatClient:
         return AnthropicChatClient(settings.model, **options(settings))
+
+    def without_marks(self, body: bytes) -> bytes:
+        return re.sub(rb',"cache_control":\{[^}]*\}', b"", body)
 
     def answer(self, said: ModelAnswer, *, stream: bool) -> ServerReply:
         blocks: list[Fields] = [{"type": "text", "text": said.text}] if said.text else []

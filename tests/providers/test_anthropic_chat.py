@@ -154,7 +154,7 @@ def test_a_whole_turn_with_results_is_accepted(server: MockServer) -> None:
 
     assert asyncio.run(turn()).text != ""
     (body,) = server.bodies()
-    assert body["system"] == [{"type": "text", "text": "Be brief."}]
+    assert body["system"] == [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]  # type: ignore[attr-defined]
 
 

@@ -75,6 +75,7 @@ def test_the_codes_are_those_that_dashboards_were_told_of() -> None:
         "layer_order",
         "context_layers_bypassed",
         "usage_implausible",
+        "cache_missed",
     }
 
 

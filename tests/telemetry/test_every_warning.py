@@ -23,6 +23,7 @@ from chatstack import (
     FunctionInvoker,
     IterativeContext,
     IterativeLoop,
+    Message,
     ProgressEvent,
     ProgressReporter,
     ToolCall,
@@ -64,9 +65,10 @@ from tests.telemetry.scenarios import (
 )
 
 CODES: tuple[WarningCode, ...] = typing.get_args(WarningCode)
-BY_THEMSELVES: set[WarningCode] = {"iteration_limit_reached", "layer_order", "usage_implausible"}
+BY_THEMSELVES: set[WarningCode] = {"cache_missed", "iteration_limit_reached", "layer_order", "usage_implausible"}
 """Provoked at the end of this file: outside of a stack, or inside of a model call."""
 FIRST_ROUND_ONLY: set[WarningCode] = {
+    "cache_missed",  # the rounds of a turn have one head, and no pause between them
     "context_irreducible",  # what a round adds may go
     "context_layers_bypassed",
     "iteration_limit_reached",
@@ -397,3 +399,42 @@ def test_usage_that_cannot_be_true_is_said_inside_of_the_call_that_reported_it(
     check_span(heard, scenario, above, **{"gen_ai.conversation.id": ID})
     check_root(root if reporter else calls[-1], scenario)
     assert heard.warned("usage_implausible").parent_id == calls[-1].span_id
+
+
+@both_fronts
+@pytest.mark.parametrize("reporter", [False, True])
+def test_a_missed_cache_is_said_inside_of_the_call_that_missed_it(reporter: bool, front: Front) -> None:
+    """Told of the second call: the first one wrote what its head does not let the second one read."""
+    usage = Usage(9_000, 5, cache_write_tokens=9_000)
+    stack = ChatStack(Misreporting(["fine"], usage, rounds=1))
+    capture = TelemetryCapture()
+    client = (stack.use(ProgressReporter) if reporter else stack).build(capture.resolve)
+
+    async def ask(head: str, *history: Message) -> None:
+        messages = [Message.system(head), user(1), *history]
+        if front == "whole":
+            await client.get_response(messages, conversation_id=ID)
+            return
+        async with client.get_streaming_response(messages, conversation_id=ID) as stream:
+            await stream.response()
+
+    async def run() -> None:
+        await ask("one")
+        await ask("two", Message.assistant("fine"), user(2))
+
+    asyncio.run(run())
+    message = (
+        "9,000 tokens were not read from the prompt cache, where they had been: the system prompt or the instructions "
+        "are not those of the call before"
+    )
+    heard = Told(capture, ())
+    attributes = {"chatstack.cache.missed_tokens": 9_000, "chatstack.cache.miss_reason": "head"}
+    scenario = Scenario("cache_missed", stack, message, attributes, [[user(3)]], "prompt_cache")
+    check_span(
+        heard,
+        scenario,
+        ("invoke_agent chat", "chat script") if reporter else ("chat script",),
+        **{"gen_ai.conversation.id": ID},
+    )
+    roots = capture.spans_named("invoke_agent chat" if reporter else "chat script")
+    check_root(roots[-1], scenario)

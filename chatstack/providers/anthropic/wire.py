@@ -20,8 +20,9 @@ from chatstack.providers.anthropic.blocks import (
     objects,
     part_to_block,
 )
+from chatstack.providers.anthropic.marks import CacheLifetime, mark
 from chatstack.providers.extras import WireObject, decoded_object, encoded, encoded_extra, with_extra
-from chatstack.values.messages import Message, Role
+from chatstack.values.messages import Message, Role, was_edited
 from chatstack.values.parts import Part, ProviderItem, Text, ToolResult
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
 from chatstack.values.responses import Usage
@@ -45,9 +46,10 @@ _BOUNDS = frozenset(
 )
 
 
-def request_to_wire(request: ChatRequest) -> WireObject:
-    """Return the body of the request. ``model`` is in it only if the options name one. If the messages do not begin
-    with the user, a short user message precedes them, always the same, so that the prefix stays stable.
+def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> WireObject:
+    """Return the body of the request, with marks for the ``cache``. ``model`` is in it only if the options name one. If
+    the messages do not begin with the user, a short user message precedes them, always the same, so that the prefix
+    stays stable.
 
     ``options.extra`` wins, ``output_config`` in it field by field. ``seed`` has no counterpart and is not sent; neither
     are the tools and items that belong to another provider.
@@ -56,7 +58,7 @@ def request_to_wire(request: ChatRequest) -> WireObject:
     leading = len(list(takewhile(lambda message: message.role == "system", request.messages)))
     system: list[WireObject] = [{"type": "text", "text": options.instructions}] if options.instructions.strip() else []
     system += [block for message in request.messages[:leading] for block in _blocks(message)]
-    messages = messages_to_wire(request.messages[leading:])
+    messages, edited = _written(request.messages[leading:])
     if not messages or messages[0]["role"] != "user":
         messages.insert(0, _user(_OPENING))
     tools = [tool for each in options.tools if (tool := _tool_to_wire(each)) is not None]
@@ -78,6 +80,7 @@ def request_to_wire(request: ChatRequest) -> WireObject:
     given = body.get("output_config", {})
     if output_config and isinstance(given, Mapping):
         body["output_config"] = {**output_config, **cast("Mapping[str, object]", given)}
+    mark(body, cache, extra=options.extra, edited=edited)
     return body
 
 
@@ -117,8 +120,14 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     assistant messages in a row, and refuses one whose thinking is not its beginning. The fields of a whole message
     (``Message.extra_json``) have no place on this wire.
     """
+    return _written(messages)[0]
+
+
+def _written(messages: Sequence[Message]) -> tuple[list[WireObject], WireObject | None]:
+    """Return the messages, and the last block of the last one that a layer has edited or put in."""
     wire: list[WireObject] = []
     results: list[WireObject] | None = None
+    edited: WireObject | None = None
     is_after_summary = False
     for message in messages:
         blocks = _blocks(message) or ([_text(_BLANK)] if message.role == "user" else [])
@@ -127,6 +136,7 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
         if is_after_summary and message.role == "assistant":
             wire.append(_user(_GO_ON))
         is_after_summary = message.mark == "summary"
+        edited = blocks[-1] if is_after_summary or was_edited(message) else edited
         is_results = message.role == "tool"
         if results is not None and message.role in ("tool", "user"):
             results.extend(blocks)
@@ -134,7 +144,7 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
             wire.append({"role": "user" if is_results else message.role, "content": blocks})
             results = blocks
         results = results if is_results else None
-    return wire
+    return wire, edited
 
 
 def messages_from_wire(wire: Sequence[Mapping[str, object]]) -> tuple[Message, ...]:

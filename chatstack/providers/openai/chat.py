@@ -12,9 +12,10 @@ from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_options import MaxTokensField
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_wire import request_to_wire
+from chatstack.providers.openai.prompt_cache import ChatCache, with_cache_told
 from chatstack.providers.openai.sdk import Create, OpenAIProvider
 from chatstack.providers.sending import sendable
-from chatstack.providers.settings import BaseUrl
+from chatstack.providers.settings import BaseUrl, check_choice
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -27,6 +28,12 @@ class OpenAIChatClient(OpenAIProvider):
     ``stall_seconds`` for the silence in a stream, before its first event too (None: no limit).
     ``max_tokens_field="max_tokens"`` is for servers that know only the older name. ``window_tokens`` states the model's
     window, for models of which neither the server nor the published table has it; it wins over both.
+
+    ``cache`` is about OpenAI's prompt cache. ``"auto"`` sends OpenAI itself a ``prompt_cache_key``, a digest of the
+    conversation's id, which brings the calls of one conversation to where its prefix is cached; other servers get none,
+    as they may refuse what they do not know. ``"key"`` sends it to any server (Azure knows it, too), ``"24h"`` also
+    asks, for models that support it, that prefixes are kept for a day (``prompt_cache_retention``), ``"off"`` sends
+    neither.
 
     Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the matching ``ProviderError``
     from ``send``. A stream that ends without a finish reason is a ``BrokenStreamError``, never a short answer.
@@ -47,7 +54,9 @@ class OpenAIChatClient(OpenAIProvider):
         http_client: object | None = None,
         max_tokens_field: MaxTokensField = "max_completion_tokens",
         window_tokens: PositiveInt | None = None,
+        cache: ChatCache = "auto",
     ) -> None:
+        check_choice(type(self).__name__, "cache", cache, ChatCache)
         OpenAIProvider.__init__(
             self,
             model,
@@ -61,6 +70,8 @@ class OpenAIChatClient(OpenAIProvider):
             window_tokens=window_tokens,
         )
         self.max_tokens_field: MaxTokensField = max_tokens_field
+        self.cache = cache
+        self.info = with_cache_told(self.info, cache)
 
     @property
     def _create(self) -> Create:
@@ -76,7 +87,7 @@ class OpenAIChatClient(OpenAIProvider):
         )
         answer = ChatAnswer()
         raw: object = None
-        async with aclosing(self._exchange(body)) as events:
+        async with aclosing(self._exchange(body, request)) as events:
             try:
                 async for chunk, sdk_chunk in events:
                     with misshapen(PROVIDER, streaming=request.stream):

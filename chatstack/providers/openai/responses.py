@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.errors import BrokenStreamError
 from chatstack.providers.asking import counted, translating
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.prompt_cache import ResponsesCache, with_cache_told
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_options import request_to_wire
 from chatstack.providers.openai.sdk import OPENAI, Create, OpenAIProvider, body_fields
 from chatstack.providers.sending import sendable
+from chatstack.providers.settings import BaseUrl, check_choice
 from chatstack.telemetry.propagation import trace_headers
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
@@ -21,15 +24,47 @@ from chatstack.values.responses import ChatUpdate
 class OpenAIResponsesClient(OpenAIProvider):
     """OpenAI's Responses API. The innermost of a stack.
 
-    Takes the arguments of ``OpenAIChatClient``. Reasoning items, server-side tools and compactions are kept in the
-    answer's message and go back as they came. To keep reasoning where the server stores nothing, ask for it:
-    ``ChatOptions(extra={"store": False, "include": ["reasoning.encrypted_content"]})``.
+    Takes the arguments of ``OpenAIChatClient``, save ``max_tokens_field``. ``cache="12h"`` sends the key, too, and
+    asks, from GPT-5.6 on, that prefixes are kept for twelve hours (``prompt_cache_options``). Reasoning items,
+    server-side tools and compactions are kept in the answer's message and go back as they came. To keep reasoning
+    where the server stores nothing, ask for it: ``ChatOptions(extra={"store": False, "include":
+    ["reasoning.encrypted_content"]})``.
 
     Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the matching ``ProviderError``
     from ``send``. A stream without its last event is a ``BrokenStreamError``, never a short answer.
     """
 
     __slots__ = ()
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        client: object | None = None,
+        api_key: str | None = None,
+        base_url: BaseUrl | None = None,
+        timeout_seconds: PositiveFloat | None = None,
+        max_retries: NonNegativeInt | None = None,
+        stall_seconds: PositiveFloat | None = 120,
+        http_client: object | None = None,
+        window_tokens: PositiveInt | None = None,
+        cache: ResponsesCache = "auto",
+    ) -> None:
+        check_choice(type(self).__name__, "cache", cache, ResponsesCache)
+        OpenAIProvider.__init__(
+            self,
+            model,
+            client=client,
+            api_key=api_key,
+            base_url=base_url,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            stall_seconds=stall_seconds,
+            http_client=http_client,
+            window_tokens=window_tokens,
+        )
+        self.cache = cache
+        self.info = with_cache_told(self.info, cache)
 
     @property
     def _create(self) -> Create:
@@ -51,7 +86,7 @@ class OpenAIResponsesClient(OpenAIProvider):
         body = sendable(request, lambda: request_to_wire(request, model=self.model))
         answer = ResponsesAnswer()
         raw: object = None
-        async with aclosing(self._exchange(body)) as events:
+        async with aclosing(self._exchange(body, request)) as events:
             try:
                 async for event, sdk_event in events:
                     with misshapen(PROVIDER, streaming=request.stream):

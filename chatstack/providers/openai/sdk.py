@@ -8,16 +8,18 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from chatstack.providers.asking import told_window
 from chatstack.providers.extras import WireObject
 from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.prompt_cache import ResponsesCache, with_cache
 from chatstack.providers.sdk import Sdk
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.telemetry.propagation import trace_headers
+from chatstack.values.requests import ChatRequest
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI  # noqa: F401 - in quotes below
@@ -44,11 +46,12 @@ OPENAI = OpenAISdk()
 
 
 class OpenAIProvider(SdkProvider["AsyncOpenAI"]):
-    """The base of the clients on OpenAI's APIs; each names the ``create`` that it calls."""
+    """The base of the clients on OpenAI's APIs; each names the ``create`` that it calls, and sets its ``cache``."""
 
-    __slots__ = ()
+    __slots__ = ("cache",)
 
     _sdk = OPENAI
+    cache: ResponsesCache
 
     @property
     @abstractmethod
@@ -69,8 +72,9 @@ class OpenAIProvider(SdkProvider["AsyncOpenAI"]):
             OPENAI.translated,
         )
 
-    def _exchange(self, body: Mapping[str, object]) -> AsyncGenerator[tuple[WireObject, object], None]:
+    def _exchange(self, body: WireObject, request: ChatRequest) -> AsyncGenerator[tuple[WireObject, object], None]:
         """Make one call: yield the whole answer, or every event of the stream, each with the SDK's object."""
+        body = with_cache(body, request, self.cache, self.info.server_address)
         create, fields = self._create, body_fields(self._create)
         known = {name: value for name, value in body.items() if fields is None or name in fields}
         others = {name: value for name, value in body.items() if name not in known}

@@ -13,6 +13,7 @@ so no conversation of their own, ``errors`` (``file``, ``line``, ``error``) what
 - ``name``, ``about``, ``conversations``, ``calls`` (recorded answers), ``requests`` (all that was sent for them)
 - ``tokens_sent``, ``peak_tokens`` (the largest request), ``over_limit`` (calls with a request over the window)
 - ``tokens_from_cache``, ``tokens_to_cache``: tokens that a prompt cache would have held, and would have taken in;
+  ``tokens_missed``: tokens that the call before had left there, and that were sent again and not read;
   ``prefix_breaks``: calls whose request does not start with all of the request before it (``measures/costs.py``);
   ``summary_input``, ``summary_output``: tokens that were read and written for summaries
 - ``cost_relative``: cost in uncached input tokens (a read 0.1, a write 1.25 or, to a long cache, 2, nothing under
@@ -117,6 +118,7 @@ def _policy(about: str, figures: PolicyFigures, everything: PolicyFigures) -> di
         "over_limit": figures.over_limit,
         "tokens_from_cache": spending.tokens_read,
         "tokens_to_cache": spending.tokens_written,
+        "tokens_missed": spending.tokens_missed,
         "summary_input": spending.summary_input,
         "summary_output": spending.summary_output,
         "prefix_breaks": spending.prefix_breaks,

@@ -222,6 +222,7 @@ def _figures(name: str, stories: Sequence[Mapping[str, Any]], base: float, rng: 
         "over_limit": sum(call["over"] for call in calls),
         "tokens_from_cache": sum(call["cached"] for call in calls),
         "tokens_to_cache": sum(call["tokens"] - call["cached"] for call in calls),
+        "tokens_missed": sum(call["tokens"] - call["cached"] for call in calls if call["broken"]),
         "summary_input": edits * 5_000 if name == "summary" else 0,
         "summary_output": edits * SUMMARY_TOKENS if name == "summary" else 0,
         "prefix_breaks": sum(call["broken"] for call in calls),

@@ -118,6 +118,7 @@ def test_the_figures_of_sending_everything_by_hand() -> None:
     read = calls[1] + calls[2] + calls[3]
     assert found["tokens_from_cache"] == read
     assert found["tokens_to_cache"] == calls[4] == 3_086
+    assert found["tokens_missed"] == 0
     assert (found["prefix_breaks"], found["cost_relative"]) == (0, 1.0)
     # 2.5 dollars for a million, 1.25 for those in the cache; writing costs nothing extra.
     assert found["cost_usd"] == pytest.approx((2.5 * (calls[0] + calls[4]) + 1.25 * read) / 1e6, abs=1e-6)
@@ -136,6 +137,7 @@ def test_the_figures_of_leaving_out_the_first_round_by_hand() -> None:
     assert found["tokens_sent"] == sum(sent)
     assert found["prefix_breaks"] == 1
     assert found["tokens_from_cache"] == sent[2] + sent[3]
+    assert found["tokens_missed"] == sent[1]
     cost = 9 + 1.25 * (sent[1] + sent[2] + 12 + 10) + 0.1 * (sent[2] + sent[3])
     everything = 9 + 1.25 * 3_086 + 0.1 * (3 * (9 + FIRST) + 2 * SECOND + 12)
     assert found["cost_relative"] == pytest.approx(cost / everything, abs=1e-6)

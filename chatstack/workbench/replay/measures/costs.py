@@ -78,13 +78,16 @@ class Spending:
 
     ``tokens_read`` and so on are split at ``MINIMUM_PREFIX_TOKENS``; ``usd`` and ``usd_uncached`` use the price of each
     recorded model, and are None from the first call on whose price is unknown. ``prefix_breaks`` counts the calls whose
-    last request does not start with the whole last request of the call before. ``summary_input`` and ``summary_output``
-    are the tokens that were read and written for summaries. ``long_cache`` means caches that live an hour.
+    last request does not start with the whole last request of the call before; ``tokens_missed`` are those that the
+    call before had left in the cache, and that were sent again and not read from there. ``summary_input`` and
+    ``summary_output`` are the tokens that were read and written for summaries. ``long_cache`` means caches that live an
+    hour.
     """
 
     tokens_read: int = 0
     tokens_written: int = 0
     tokens_plain: int = 0
+    tokens_missed: int = 0
     summary_input: int = 0
     summary_output: int = 0
     prefix_breaks: int = 0
@@ -122,6 +125,8 @@ class Spending:
             now = _most_shared(requests[:number], request)
             before = max(now, _most_shared(self._before, request))
             cached = self._add(request.tokens, before, now)
+        if self._before and self._before[-1].tokens >= MINIMUM_PREFIX_TOKENS:
+            self.tokens_missed += max(0, min(self._before[-1].tokens, requests[-1].tokens) - cached)
         self._before = tuple(requests)
         return Charge(cached, is_broken)
 
@@ -138,6 +143,7 @@ class Spending:
         self.tokens_read += other.tokens_read
         self.tokens_written += other.tokens_written
         self.tokens_plain += other.tokens_plain
+        self.tokens_missed += other.tokens_missed
         self.summary_input += other.summary_input
         self.summary_output += other.summary_output
         self.prefix_breaks += other.prefix_breaks

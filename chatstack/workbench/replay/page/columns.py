@@ -51,6 +51,7 @@ class PolicyRow(msgspec.Struct):
     over_limit: Number = None
     tokens_from_cache: Number = None
     tokens_to_cache: Number = None
+    tokens_missed: Number = None
     prefix_breaks: Number = None
     cost_relative: Number = None
     cost_usd: Number = None
@@ -159,6 +160,11 @@ COLUMNS = (
         first="descending",
     ),
     Column("to\ncache", lambda row: row.tokens_to_cache, "Tokens of them that it would have taken in."),
+    Column(
+        "missed\nin cache",
+        lambda row: row.tokens_missed,
+        "Tokens that the call before had left in the cache, and that were sent again and not read from there.",
+    ),
     Column(
         "prefix\nbreaks",
         lambda row: row.prefix_breaks,
