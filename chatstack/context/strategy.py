@@ -22,7 +22,8 @@ from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_window_unknown
 from chatstack.context.services import ContextServices
 from chatstack.errors import WiringError
-from chatstack.tokens.counter import TokenCounter, char_counter
+from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.default import default_counter
 from chatstack.tokens.windows import is_asked_for
 
 
@@ -123,7 +124,7 @@ class StrategyApplier(ContextLayer):
         if not is_dataclass(self.strategy) and type(self.strategy).__repr__ is Strategy.__repr__:
             told = "has no options that can be read, and decisions are kept under them"
             raise WiringError(f"{name}: {told}: make the strategy a dataclass, or write __repr__", layer=name)
-        counter = self.counter or char_counter(4)
+        counter = self.counter or default_counter(self.inner)
         editing = ContextEditing.around(self.inner, self.strategy, self.services, counter)
         object.__setattr__(self, "_editing", editing)
 

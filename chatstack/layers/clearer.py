@@ -26,7 +26,8 @@ from chatstack.context.reconstructing import Policy
 from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_estimated, say_window_unknown
 from chatstack.context.services import ContextServices
-from chatstack.tokens.counter import TokenCounter, char_counter
+from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.default import default_counter
 from chatstack.tokens.windows import is_asked_for
 from chatstack.values.requests import ChatRequest
 
@@ -90,7 +91,7 @@ class ToolResultClearer(ContextLayer):
             object.__setattr__(self, name, dict([getattr(strategy, name)]))
         for name in ("exclude_tools", "clear_tool_inputs"):
             object.__setattr__(self, name, getattr(strategy, name))
-        editing = ContextEditing.around(self.inner, self, self.services, self.counter or char_counter(4))
+        editing = ContextEditing.around(self.inner, self, self.services, self.counter or default_counter(self.inner))
         object.__setattr__(self, "_strategy", strategy)
         object.__setattr__(self, "_editing", editing)
 

@@ -28,7 +28,8 @@ from chatstack.errors import ContextOverflowError, FallbackError
 from chatstack.layers.refusals import input_in, is_size, limit_in, overflow_in, taken_before, tells_nothing
 from chatstack.telemetry.spans import Value
 from chatstack.tokens.calibration import is_plausible
-from chatstack.tokens.counter import TokenCounter, char_counter
+from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.default import default_counter
 from chatstack.tokens.windows import UNTOLD_SHARE, is_asked_for
 from chatstack.values.responses import ChatResponse
 
@@ -52,7 +53,8 @@ class ContextWindowGuard(ContextLayer):
     not seen yet is never removed; where it is too large it is shortened, and ``tool_result_shortened`` warned of. Where
     nothing else is left, a summary is shortened, too. What cannot be made to fit is sent as it is, or, with
     ``strict``, raised as ``ContextOverflowError`` before anything is sent. Sizes are estimates, by ``counter``, else by
-    ``chars_per_token``, corrected by what the provider reports. Each crossing is warned of once; ``every_call``
+    ``chars_per_token``, else as the provider's model counts (``EstimatingCounter``), or four characters a token where
+    the provider is not known; corrected by what the provider reports. Each crossing is warned of once; ``every_call``
     repeats it.
     Where the provider refuses a request as too long, a pruning guard takes the sizes that it tells for the true ones,
     prunes, and sends less, up to three times, as nothing has reached the caller yet; a limit that proved true holds
@@ -67,7 +69,7 @@ class ContextWindowGuard(ContextLayer):
     warning_threshold: Share = 0.8
     prune_on_overflow: bool = False
     prune_to: Share = 0.7
-    chars_per_token: CharsPerToken = 4
+    chars_per_token: CharsPerToken | None = None
     counter: TokenCounter | None = None
     strict: bool = False
     every_call: bool = False
@@ -78,7 +80,7 @@ class ContextWindowGuard(ContextLayer):
 
     def __post_init__(self) -> None:
         check_options(self)
-        counter = self.counter or char_counter(self.chars_per_token)
+        counter = self.counter or default_counter(self.inner, self.chars_per_token)
         editing = ContextEditing.around(self.inner, self, self.services, counter)
         object.__setattr__(self, "_editing", editing)
 

@@ -39,7 +39,8 @@ from chatstack.context.writing import NotWrittenError, SummaryWriter, Writing, W
 from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
 from chatstack.telemetry.turns import attached, beside
-from chatstack.tokens.counter import TokenCounter, char_counter
+from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.default import default_counter
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import Usage
@@ -92,7 +93,7 @@ class Summarizer(ContextLayer):
         most = self.max_summary_tokens or summary_tokens(self.max_tokens)
         limits = Limits(self.max_tokens, self.max_context_items)
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
-        counter = self.counter or char_counter(4)
+        counter = self.counter or default_counter(self.inner)
         editing = ContextEditing.around(self.inner, self, self.services, counter, by_original=True)
         writes = f"{versioned(self)}:{version_of(self.summary_prompt)}"
         client = client_that_writes(self.summary_client, self.inner, self.telemetry)

@@ -34,7 +34,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to one file")
     given = parser.parse_args()
     data: Path | None = given.data
-    commands = [[name] for name in TIMED] + ([] if data is None else [["recordings", "--data", str(data.resolve())]])
+    recorded = [] if data is None else ["--data", str(data.resolve())]
+    commands = [[name, *(recorded if name == "counting" else [])] for name in TIMED]
+    commands += [["recordings", *recorded]] if recorded else []
     failed: list[str] = []
     found = []
     with tempfile.TemporaryDirectory() as directory:

@@ -19,7 +19,7 @@ from typing import Any
 
 import chatstack
 
-TIMED = ("layers", "telemetry", "clearing", "summarizing")
+TIMED = ("layers", "telemetry", "counting", "clearing", "summarizing")
 VERSION = 1
 LIBRARIES = (
     "msgspec",
@@ -29,6 +29,7 @@ LIBRARIES = (
     "langchain",
     "langchain-core",
     "agent-framework-core",
+    "bpe-openai",
 )
 
 

@@ -97,8 +97,12 @@ class Guarded:
         for bad in (0, -0.1, 1.01, 80, float("nan"), "0.8", True, None)
     ]
     + [
-        ({"chars_per_token": bad}, "chars_per_token", f"chars_per_token={bad!r} must be a number from 0.1 to 100")
-        for bad in (0, -4, float("nan"), "4", None)
+        (
+            {"chars_per_token": bad},
+            "chars_per_token",
+            f"chars_per_token={bad!r} must be a number from 0.1 to 100 or None",
+        )
+        for bad in (0, -4, float("nan"), "4")
     ]
     + [({"counter": len}, "counter", "counter='builtin_function_or_method' must be a TokenCounter")],
 )
@@ -686,7 +690,8 @@ def test_an_unknown_window_is_said_once_and_guards_nothing() -> None:
 
 def test_auto_knows_published_windows() -> None:
     pytest.importorskip("genai_prices")
-    guarded = Guarded("auto", provider=ScriptedClient(["ok"], info=ProviderInfo(name="openai", model="gpt-4o")))
+    provider = ScriptedClient(["ok"], info=ProviderInfo(name="openai", model="gpt-4o"))
+    guarded = Guarded("auto", provider=provider, chars_per_token=4)
     guarded.send(talk(60_000, 50_000))
     assert guarded.warning(NEAR).attributes["chatstack.context.window_tokens"] == 128_000
 

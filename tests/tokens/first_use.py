@@ -65,7 +65,7 @@ async def guard() -> object:
 
 
 async def summary() -> object:
-    history = [make("x" * 200) for _ in range(20) for make in (Message.user, Message.assistant)]
+    history = [make("some word " * 20) for _ in range(20) for make in (Message.user, Message.assistant)]
     stack = ChatStack(model()).use(Summarizer, max_tokens=1_500, keep_recent_turns=2, summary_client=model())
     return (await stack.build().get_response([*history, Message.user("and now?")])).text
 

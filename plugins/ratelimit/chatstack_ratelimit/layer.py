@@ -10,7 +10,7 @@ from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStream, ContextMe
 from chatstack.client.protocol import LayerKind, chain, layer_kind, provider_info
 from chatstack.client.wiring import wraps_a_client
 from chatstack.errors import RateLimitError, WiringError
-from chatstack.tokens.counter import char_counter
+from chatstack.tokens.default import default_counter
 from chatstack.values.responses import ChatResponse
 
 from chatstack_ratelimit.limits import Budget, Figures, RateLimits
@@ -29,11 +29,11 @@ class RateLimiter(ChatFronts):
     ``limits``, and is for all models of the provider together. Calls go in the order in which they came. Up to
     ``burst_seconds`` worth of calls need not wait at all.
 
-    A request is as large as its input, by ``counter`` (characters divided by four unless one is given), until the
-    answer tells what it took, output included. One that is larger than a burst, or even than a minute's tokens, goes
-    when all that went before has been worked off, and is worked off itself before the next one goes, at most for about
-    a minute. A ``RateLimitError`` makes everybody wait for its ``retry_after_seconds``, a minute at most, and is raised
-    as it is.
+    A request is as large as its input, by ``counter`` (unless one is given, as the provider's model counts, or
+    characters divided by four where the provider is not known), until the answer tells what it took, output included.
+    One that is larger than a burst, or even than a minute's tokens, goes when all that went before has been worked off,
+    and is worked off itself before the next one goes, at most for about a minute. A ``RateLimitError`` makes everybody
+    wait for its ``retry_after_seconds``, a minute at most, and is raised as it is.
     """
 
     inner: ChatClient
@@ -73,7 +73,7 @@ class RateLimiter(ChatFronts):
             float(self.burst_seconds),
         )
         object.__setattr__(self, "_budget", self.limits.budget(figures))
-        object.__setattr__(self, "_sizes", char_counter(4) if self.counter is None else self.counter)
+        object.__setattr__(self, "_sizes", default_counter(self.inner) if self.counter is None else self.counter)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         tokens = self._size_of(request) if self.tokens_per_minute is not None else 0
