@@ -73,14 +73,14 @@ class Step:
 class _Course(NamedTuple):
     """The edits in force on the way: the beginning of the request as it looks with them. What follows is as it came.
 
-    The beginning are the first ``count`` messages of ``edited``, made of the first ``end`` messages of the request, and
+    The beginning are the first ``begun`` messages of ``edited``, made of the first ``end`` messages of the request, and
     of the first ``length`` of its history; it is ``saved`` tokens smaller than these. ``made`` is the record that the
     edits began with. ``replaced`` are the edited messages by their position in the request, if no edit has moved a
     message.
     """
 
     edited: Context
-    count: int
+    begun: int
     end: int
     length: int
     saved: int
@@ -240,7 +240,7 @@ class Reconstruction:
         """Return the course that begins with a record; None if it does not fit the messages."""
         came, positions = self._came, self._seen.positions
         if record is None:
-            replaced = {} if self._is_plain else None
+            replaced: Mapping[int, Message] | None = {} if self._is_plain else None
             return _Course(came, 0, 0, 0, 0, NOTHING_MADE, replaced, Growth(lambda: came.messages))
         carried = self._carried
         if made is None and carried is not None and carried.record is record:
@@ -260,9 +260,9 @@ class Reconstruction:
         if self._is_plain and not record.drop and not record.insert:
             replaced = {positions[at]: message for at, message in made.edited.items()}
         end = self._end(record.reach)
-        count = len(whole.messages) - (len(came.messages) - end)
+        begun = len(whole.messages) - (len(came.messages) - end)
         saved, growth = came.messages_tokens - whole.messages_tokens, Growth(lambda: whole.messages)
-        return _Course(whole, count, end, record.reach, saved, made, replaced, growth)
+        return _Course(whole, begun, end, record.reach, saved, made, replaced, growth)
 
     def _context(self, length: int, course: _Course) -> Context | None:
         """Return the context of the request of that many messages of the history, with the edits in force."""
@@ -272,9 +272,9 @@ class Reconstruction:
         messages = rest = came.messages[course.end : end]
         find_origins: Callable[[], Sequence[int | None]] | None = None
         if course.end:
-            messages = course.edited.messages[: course.count] + rest
+            messages = course.edited.messages[: course.begun] + rest
             if course.replaced is None:
-                find_origins = lambda: (*course.edited.origins[: course.count], *range(course.end, end))  # noqa: E731
+                find_origins = lambda: (*course.edited.origins[: course.begun], *range(course.end, end))  # noqa: E731
         request = came.request if is_whole else came.request.but(messages=came.messages[:end] if course.end else rest)
         context = msgspec.structs.replace(
             came,
