@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -17,6 +18,7 @@ from chatstack.context.clearing import ClearToolResults
 from chatstack.context.condensing import ClearThenDrop
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
+from chatstack.context.pruning import OldestFirst
 from chatstack.context.reconstructing import Policy, Reconstruction, Step
 from tests.context.test_work_counted import rounds
 from tests.histories import PROPERTY, tidy_histories
@@ -98,3 +100,33 @@ def test_a_strategy_made_of_two_has_the_edits_of_both() -> None:
         growth.includes(context)
         assert len(looking.batch(context)) == 3
         assert writing.batch(context) == []
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [OldestFirst(max_tokens=600, target_tokens=420), ClearThenDrop(600)],
+    ids=repr,
+)
+def test_a_history_of_twice_the_length_takes_twice_the_work(strategy: Strategy) -> None:
+    """Python calls for all edits of a history that was never seen, one of which is made every few requests."""
+    once, twice = (calls_of(strategy, count) for count in (150, 300))
+    assert twice < 2.6 * once
+
+
+def calls_of(strategy: Strategy, count: int) -> int:
+    history = [Message.user("task"), *rounds(0, count), Message.assistant("done")]
+    calls = 0
+
+    def note(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        steps = steps_of(strategy, history)
+        assert steps[-1].record
+    finally:
+        sys.setprofile(before)
+    assert len(steps) > count / 30
+    return calls
