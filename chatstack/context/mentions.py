@@ -16,7 +16,7 @@ _WORD = re.compile(r"(?:(?<![A-Za-z0-9_./-])(?:--|\.{0,2}/|~/))?[A-Za-z0-9_][A-Z
 _QUOTED = re.compile(r"`([^`\n]{4,80})`")
 _SIGN = re.compile(r"[_./-]+")
 _NAME = re.compile(r"[_./0-9]|(?<=.)[A-Z]")
-"""What makes a word look like an identifier."""
+"""A sign by which a word looks like an identifier."""
 _TELLING = re.compile(r"[~./-]*+(?:[^0-9]|.{6})")
 """Words that are meaningful by themselves; short numbers (of lines, counts, sizes) are not."""
 _LONGEST = 100
