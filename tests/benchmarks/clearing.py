@@ -342,7 +342,7 @@ class FakeModel(chatstack.ChatFronts):
 
 def size_of(message: chatstack.Message) -> int:
     """As the layers have counted it already; counting it anew would take long."""
-    kept = message.__dict__.get("_size")
+    kept = getattr(message, "_size", None)
     return counter.count_message(message) if kept is None else kept[1]
 
 
