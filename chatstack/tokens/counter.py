@@ -27,7 +27,8 @@ _PAGE_BYTES = 75_000
 
 CALL_TOKENS = 5
 """Overhead of a tool call, and of a result, in tokens."""
-_PIECE = 100_000
+_PIECE = 40_000
+"""Characters that the tokenizer takes at once: it refuses more than 200,000 tokens, and four bytes may be four."""
 
 
 class TokenCounter(ABC):
@@ -219,7 +220,7 @@ class TokenizerCounter(TokenCounter):
             self._encode = _o200k() if is_made else await off_the_loop(_o200k)
 
     def count_text(self, text: str) -> int:
-        # The tokenizer refuses very long texts; each cut adds one token at the most.
+        # Each cut adds one token at the most.
         return sum(len(self._encode(text[at : at + _PIECE])) for at in range(0, len(text), _PIECE))
 
     def __reduce__(self) -> tuple[type[TokenizerCounter], tuple[()]]:

@@ -171,6 +171,8 @@ def test_the_tokenizer_takes_text_of_any_length() -> None:
     pytest.importorskip("bpe_openai")
     tokens = TokenizerCounter().count_text("word " * 50_000)
     assert 50_000 <= tokens <= 50_010
+    cuneiform = "".join(chr(0x12000 + at % 900) for at in range(100_000))  # four tokens each, or nearly
+    assert 390_000 <= TokenizerCounter().count_text(cuneiform) <= 400_000
 
 
 def test_without_the_tokenizer_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
