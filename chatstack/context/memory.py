@@ -31,6 +31,8 @@ _MEGABYTE = 1_000_000
 _SMALL_SHARE = 8
 """Divisor: an eighth of the bound in bytes is for small entries (warning levels, sizes) of ``_SMALL_BYTES`` each."""
 _SMALL_BYTES = 300
+_ADDED_BYTES = 20 * _SMALL_BYTES
+"""Room for the small entries that a call adds, before the next one evicts anything."""
 _PAST_BYTES = 600
 
 
@@ -101,7 +103,7 @@ class ContextMemory:
         self._recogniser = Recogniser(
             self._key,
             max_messages,
-            max_bytes=lambda: budget - self._small_bytes(),
+            max_bytes=lambda: budget - self._small_bytes() - _ADDED_BYTES,
             lock=self._lock,
             on_evicted=self._let_go,
         )

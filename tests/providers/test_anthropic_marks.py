@@ -257,7 +257,8 @@ def test_every_call_reads_what_the_last_one_wrote(
         server.played(body_of(*history, tools=(LOOK,) if has_tools else (), cache=cache))
     for number, (before, call) in enumerate(zip(server.calls, server.calls[1:], strict=False)):
         assert call.read == before.read + before.written, number
-        if number or has_tools:
+        # A blank answer is not sent: without another one, that call looked like one that nothing follows.
+        if has_tools or any(message["role"] == "assistant" for message in before.body["messages"]):
             assert call.read  # the end before was marked
 
 
