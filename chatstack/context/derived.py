@@ -51,11 +51,13 @@ class Derived:
         """Drop the forms of conversations that a history does not know any more."""
         with self._lock:
             for form in [each for each in history.forms if not history.is_of(each.who)]:
+                self._past.drop(history.forms[form][1])
                 self._drop(history, form)
 
     def _drop_stale(self, history: History, form: Form) -> None:
-        """Drop the forms that this call does not use: they hold the only copies of what came before."""
-        for each in [each for each in history.forms if each != form and (each.who != form.who or each[:3] == form[:3])]:
+        """Drop the forms of this conversation that the call does not use: they hold the only copies of what came
+        before. Its past stays, as it may go on from there."""
+        for each in [each for each in history.forms if each != form and each[:3] == form[:3]]:
             self._drop(history, each)
 
     def _of(self, seen: Recognised, form: Form, conversation: tuple[Message, ...]) -> tuple[History, Conversation]:
@@ -76,6 +78,5 @@ class Derived:
         return forms[form]
 
     def _drop(self, history: History, form: Form) -> None:
-        dropped, conversation = history.forms.pop(form)
-        self._past.drop(conversation)
+        dropped, _ = history.forms.pop(form)
         self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES)

@@ -70,6 +70,19 @@ def _given_beginning(talk: Talk) -> Talk:
     return Talk(head, talk.says, talk.conversation_id, is_fresh=talk.is_fresh)
 
 
+def test_a_form_of_an_equal_history_stays_when_another_conversation_comes_with_other_objects() -> None:
+    talks = [Talk((), ["look 3 60"], conversation_id=who) for who in (None, "another")]
+
+    async def check() -> None:
+        process = Process("clearer, truncate, guard", reports=1.7)
+        await in_turns(talks, [], process)
+        for talk in talks:
+            alone = await to_the_end(talk.again(), Process("clearer, truncate, guard", reports=1.7))
+            assert talk.sent == alone.sent
+
+    asyncio.run(check())
+
+
 @pytest.mark.parametrize("reports", [0.5, 1.7])
 @every_recipe
 @MODEST
