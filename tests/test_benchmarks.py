@@ -35,7 +35,7 @@ def names_in_the_readme() -> set[str]:
 
 
 def test_one_command_runs_all_that_the_readme_names() -> None:
-    named = names_in_the_readme() - {"all", "compare"}
+    named = names_in_the_readme() - {"all", "compare", "memory"}  # the last one times nothing
     timed = runpy.run_path(str(BENCHMARKS / "all.py"))["TIMED"]
 
     assert "all" in names_in_the_readme()
