@@ -73,7 +73,8 @@ class PromptCaches:
         if not usage.input_tokens:
             return None
         server = (info.name, info.server_address, info.server_port, request.options.model or info.model)
-        history = request.messages[sum(1 for _ in takewhile(_is_system, request.messages)) :]
+        systems = tuple(takewhile(_is_system, request.messages))
+        history = request.messages[len(systems) :]
         with self._lock:
             if usage.cache_read_tokens or usage.cache_write_tokens:
                 self._reporting.put(server, True)
@@ -81,7 +82,7 @@ class PromptCaches:
                 return None
             answered = _last_answer(history)
             before = self._calls.pop(_key(server, request, history[:answered]), None) if answered else None
-            left = _left(request, info, usage, started)
+            left = _left(request, systems, info, usage, started)
             self._keep(_key(server, request, history), left)
         if before is None:
             return None
@@ -100,13 +101,15 @@ class PromptCaches:
         self._calls.put(key, left)
 
 
-def _left(request: ChatRequest, info: ProviderInfo, usage: Usage, started: float) -> _Left:
+def _left(
+    request: ChatRequest, systems: tuple[Message, ...], info: ProviderInfo, usage: Usage, started: float
+) -> _Left:
     # Where writes are not reported, all of a prompt is written: without a mark, only Anthropic caches nothing.
     cached = usage.cache_read_tokens + usage.cache_write_tokens
     if not usage.cache_write_tokens and info.name != "anthropic":
         cached = usage.input_tokens
     options = request.options
-    head = hash((options.instructions, tuple(takewhile(_is_system, request.messages))))
+    head = hash((options.instructions, systems))
     in_any_order = hash(frozenset(map(_canonical, options.tools)))
     return _Left(cached, started, head, hash(options.tools), in_any_order)
 
