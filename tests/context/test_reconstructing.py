@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -20,6 +19,7 @@ from chatstack.context.context import Context
 from chatstack.context.growth import Growth
 from chatstack.context.pruning import OldestFirst
 from chatstack.context.reconstructing import Policy, Reconstruction, Step
+from tests.calls import calls_in
 from tests.context.test_work_counted import rounds
 from tests.histories import PROPERTY, tidy_histories
 
@@ -115,18 +115,12 @@ def test_a_history_of_twice_the_length_takes_twice_the_work(strategy: Strategy) 
 
 def calls_of(strategy: Strategy, count: int) -> int:
     history = [Message.user("task"), *rounds(0, count), Message.assistant("done")]
-    calls = 0
+    steps: list[Step] = []
 
-    def note(frame: object, event: str, arg: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        steps = steps_of(strategy, history)
+    def work() -> None:
+        steps.extend(steps_of(strategy, history))
         assert steps[-1].record
-    finally:
-        sys.setprofile(before)
+
+    calls = calls_in(work)
     assert len(steps) > count / 30
     return calls

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Iterator
-from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -16,6 +14,7 @@ from chatstack import Message, ToolCall
 from chatstack.tokens import pieces
 from chatstack.tokens.estimating import EstimatingCounter
 from chatstack.tokens.pieces import estimated_tokens
+from tests.calls import calls_in
 
 NAMES = list(pieces.CLASSES)
 MESSAGES = 1_000
@@ -93,21 +92,9 @@ def test_a_long_text_is_the_sum_of_its_slices() -> None:
 
 
 def steps_of(messages: list[Message]) -> int:
-    """Count the Python and C calls that it takes to count messages; unlike a time, the same on every machine."""
-    counter, steps = EstimatingCounter("openai"), 0
-
-    def note(_frame: FrameType, event: str, _arg: object) -> None:
-        nonlocal steps
-        steps += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        for message in messages:
-            counter.count_message(message)
-    finally:
-        sys.setprofile(before)
-    return steps
+    """Count the Python and C calls that it takes to count messages."""
+    counter = EstimatingCounter("openai")
+    return calls_in(lambda: [counter.count_message(message) for message in messages])
 
 
 def rounds(line: str) -> Iterator[Message]:
