@@ -22,7 +22,7 @@ from chatstack.telemetry.spans import end_span, error_type, start_span
 from chatstack.telemetry.standard_logging import write_tool_failure
 from chatstack.telemetry.turns import attached, beside, current_turn, within
 from chatstack.tools.output import output_of
-from chatstack.tools.threads import in_own_thread
+from chatstack.client.threads import in_own_thread
 from chatstack.tools.tool import Tool, ToolContext
 from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.surrogates import without_lone_surrogates

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from chatstack.tools.threads import in_own_thread
+from chatstack.client.threads import in_own_thread
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default="unset")
 
@@ -99,7 +99,7 @@ def test_a_function_that_ends_after_its_waiter_was_cancelled_disturbs_nobody(loo
 def test_a_function_that_hangs_does_not_hold_up_the_end_of_the_process() -> None:
     program = (
         "import asyncio, time\n"
-        "from chatstack.tools.threads import in_own_thread\n"
+        "from chatstack.client.threads import in_own_thread\n"
         "async def main():\n"
         "    try:\n"
         "        async with asyncio.timeout(0.05):\n"
