@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop
 from typing import cast
 
 from chatstack.values.messages import Message
@@ -77,8 +78,8 @@ class Gone:
             for word in names - in_sight
             if len(word) <= _LONGEST
         ]
-        ranked.sort()
-        return _without_pieces((word for *_, word in ranked), most)
+        heapify(ranked)  # most of them are never looked at
+        return _without_pieces((heappop(ranked)[-1] for _ in range(len(ranked))), most)
 
     def _sort_new_words(self) -> None:
         """Find the words that are names, and telling, by their form alone."""
