@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from chatstack.context.asking import Asking, aside
 from chatstack.context.context import Context
 from chatstack.context.conversations import LastAnswer
 from chatstack.context.history import Recognised
@@ -63,6 +64,12 @@ class Weighing:
             is_cold=last is not None and self._is_cold(last),
         )
 
+    def counted(self, seen: Recognised) -> Asking[None]:
+        """Count the new messages of a history; aside, if these are many."""
+        history, length = seen.history, seen.length
+        new = length - history.counted_by(self.counter)
+        yield from aside(lambda: history.sums(length, self.counter, self.size_of), new)
+
     def _is_cold(self, last: LastAnswer) -> bool:
         """Return True if hardly anything of the history with this answer is in the provider's cache."""
         return last.missed_cache or self.memory.clock() - last.at >= CACHE_SECONDS
@@ -86,10 +93,11 @@ class Opening:
     weighing: Weighing
     owner: str
 
-    def open(self, request: ChatRequest) -> Came:
+    def open(self, request: ChatRequest) -> Asking[Came]:
         """Recognise and repair a request. Raises ``InputError`` if nothing is left to send."""
         came = self._recognised(request)
         seen = came.seen
+        yield from self.weighing.counted(seen)
         answered = seen.conversation.levels.get(_ANSWERED, 0)
         if seen.needs_repair or answered:
             came = self._repaired(came, answered)

@@ -13,11 +13,12 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
+from chatstack.context.conversations import Conversation
 from chatstack.context.editing import ContextEditing
-from chatstack.context.history import Form
+from chatstack.context.history import Form, History, Recognised
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened, after_edits
-from chatstack.context.opening import Came, Weighing
+from chatstack.context.opening import Came, Opening, Weighing
 from chatstack.context.records import Record
 from chatstack.context.reports import keep_answer
 from chatstack.telemetry.shortening import compacted
@@ -111,7 +112,9 @@ class Passage:
     __slots__ = (
         "_above",
         "_contexts",
+        "_opening",
         "_outer",
+        "_request",
         "_steps",
         "bound",
         "came",
@@ -122,12 +125,17 @@ class Passage:
     )
 
     def __init__(
-        self, layers: Sequence[Passing], outer: Sequence[int], inner: ChatClient, memory: ContextMemory, came: Came
+        self,
+        layers: Sequence[Passing],
+        outer: Sequence[int],
+        inner: ChatClient,
+        memory: ContextMemory,
+        request: ChatRequest,
+        opening: Opening | None = None,
     ) -> None:
         self.layers = layers
         self.inner = inner
         self.memory = memory
-        self.came = came
         self.is_ineffective = False
         """True once a layer has warned that an edit does not help."""
         self.bound: list[tuple[Step, Sequence[Bound]]] = []
@@ -135,13 +143,19 @@ class Passage:
         self._outer = outer
         self._contexts: dict[TokenCounter, Context] = {}
         self._steps: list[Step] = []
-        options = came.request.options
-        systems = came.seen.systems_in(came.request.messages)
-        self._above = hash((systems, options.instructions, options.tools, options.output_schema))
+        self._request = request
+        self._opening = opening
 
     def core(self) -> Asking[ChatStream]:
-        """Pass the request from the first layer on."""
-        return self.to(Arrived(self, 0, self.came.request))
+        """Open the request, and pass it from the first layer on."""
+        if self._opening is None:
+            self.came = Came(self._request, Recognised(History(), Conversation(), 0, (), False), None, False)
+        else:
+            self.came = yield from self._opening.open(self._request)
+        request = self.came.request
+        options, systems = request.options, self.came.seen.systems_in(request.messages)
+        self._above = hash((systems, options.instructions, options.tools, options.output_schema))
+        return (yield from self.to(Arrived(self, 0, request)))
 
     def to(self, arrived: Arrived) -> Asking[ChatStream]:
         """Pass a request to its next layer, or send it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from chatstack.context.asking import Asking, Pauses, ask
+from chatstack.context.asking import Asking, aside, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.folding import OldestIntoSummary, cut_in
@@ -69,8 +70,8 @@ class SummarySearch:
         """Return the last edits whose summaries exist, those in force included, and the first edits after them that
         lack one, with its subject."""
         since, record, missing = opened.since, opened.replayed, None
-        known, pauses = record, Pauses()
-        while (step := past.first(since, record)) is not None:
+        known = record
+        while step := (yield from aside(partial(past.first, since, record), opened.seen.length)):
             subject = self.kept.subject(opened.seen, step.record, model)
             summary = yield from ask(FindSummary(self.kept, subject, opened.seen))
             if summary is None:
@@ -79,7 +80,6 @@ class SummarySearch:
                 record = known = step.record.with_summary(summary)
                 missing = None
             since = step.length
-            yield from pauses.if_due()
         return known, missing
 
     def _expected(self, context: Context) -> Plan | None:

@@ -13,7 +13,7 @@ from chatstack.client.options import PositiveInt, Share, check_options
 from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
-from chatstack.context.asking import Asking, AskWindow, LoadTables, ask
+from chatstack.context.asking import Asking, AskWindow, LoadTables, aside, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
@@ -172,7 +172,8 @@ class ContextWindowGuard(ContextLayer):
         if news:
             numbers = self._numbers(context, limit, action)
             error = "ContextOverflowError" if action == "reject" else ""
-            message = f"{self._outcome(context, limit)} at {share_of(context, limit)}"
+            outcome = yield from aside(lambda: self._outcome(before, limit), len(before.messages))
+            message = f"{outcome} at {share_of(context, limit)}"
             with self.telemetry.warning("context_window_exceeded", message, numbers, error=error):
                 context = yield from self._pruned(opened, context, limit)
         else:
