@@ -124,7 +124,7 @@ class ContextEditing:
         if not steps:
             return context
         last = steps[-1]
-        after = self.adopt(last.record, came, opened, strategy=last.plan.strategy, reason=last.plan.reason, span=span)
+        after = yield from self.adopt(last.made, came, opened, last.plan.strategy, last.plan.reason, span)
         return (yield from self._edited_now(policy, context, opened, span)) if after is came else after
 
     def _edited_now(self, policy: Policy, context: Context, opened: Opened, span: Span | None) -> Asking[Context]:
@@ -143,22 +143,16 @@ class ContextEditing:
         return after
 
     def adopt(
-        self,
-        record: Record,
-        came: Context,
-        opened: Opened,
-        *,
-        strategy: str,
-        reason: str,
-        span: Span | None = None,
-    ) -> Context:
+        self, made: Made, came: Context, opened: Opened, strategy: str, reason: str, span: Span | None = None
+    ) -> Asking[Context]:
         """Return the context as it came, after these edits; without them if they do not pass the verifier."""
-        seen = opened.seen
-        edited = record.edited(came.messages, seen.positions)
-        if edited is None:
-            return came
-        plan = record.plan(seen.positions, len(came.messages), edited)
-        return self.apply(msgspec.structs.replace(plan, strategy=strategy, reason=reason), came, opened, span=span)
+
+        def draft() -> _Draft:
+            plan = made.record.plan(opened.seen.positions, len(came.messages), made.edited)
+            plan = msgspec.structs.replace(plan, strategy=strategy, reason=reason)
+            return self._checked(plan, came, opened, made)
+
+        return self._carry_out((yield from aside(draft, len(came.messages))), came, opened, span)
 
     def as_it_came(self, context: Context, opened: Opened) -> Context:
         """Return the context without this layer's edits, scaled as the one with them."""
@@ -189,13 +183,16 @@ class ContextEditing:
         """
         return self._carry_out(self._checked(plan, context, opened), context, opened, span)
 
-    def _checked(self, plan: Plan | None, context: Context, opened: Opened) -> _Draft:
-        """Verify a plan, and work out its record."""
+    def _checked(self, plan: Plan | None, context: Context, opened: Opened, made: Made | None = None) -> _Draft:
+        """Verify a plan, and work out its record; ``made``, where that is known."""
         if plan is None or (isinstance(plan, Plan) and plan.is_empty):  # pyright: ignore[reportUnnecessaryIsInstance]
             return _NO_DRAFT
         wrong = problems(plan, context)
         if wrong or not opened.seen.length:
             return _Draft(plan, wrong, None)
+        opened.seen.links  # noqa: B018 - digested here, as the choice will be bound by them
+        if made is not None:
+            return _Draft(plan, (), made)
         after = context.after(plan)
         left = list(zip(after.messages, after.origins, strict=True))
         carried = opened.seen.conversation.carried.get((self.owner, opened.before))

@@ -13,7 +13,7 @@ from chatstack.context.kept_summaries import Due, FindCut, FindSummary, KeptSumm
 from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
-from chatstack.context.records import Record
+from chatstack.context.records import Made, Record
 from chatstack.context.sizes import sized
 from chatstack.context.summaries import summary_message
 from chatstack.values.messages import Annotation
@@ -49,8 +49,11 @@ class SummarySearch:
                 return context, None
         known, missing = yield from self._known(past, opened, model)
         if known is not None and known is not opened.replayed:
+            edited = known.edited(came.messages, seen.positions)
             why = "there is a summary of these messages"
-            context = self.editing.adopt(known, came, opened, strategy=strategy.name, reason=why)
+            context = came
+            if edited is not None:
+                context = yield from self.editing.adopt(Made(known, edited), came, opened, strategy.name, why)
         if missing is not None:
             return context, Due(cut_in(context, opened, missing[0]), missing[1])
         if strategy.is_due(context):
