@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+
+import msgspec
 
 from chatstack.context.asking import Asking, aside
 from chatstack.context.context import Context
@@ -75,7 +76,7 @@ class Weighing:
         return last.missed_cache or self.memory.clock() - last.at >= CACHE_SECONDS
 
 
-class Came(NamedTuple):
+class Came(msgspec.Struct, frozen=True):
     """A request as it came to the first of adjacent context layers, repaired. ``last`` is the answer before it."""
 
     request: ChatRequest
@@ -105,7 +106,7 @@ class Opening:
             return came  # stable, or edited by layers further out
         if self.memory.raise_level("prefix_unstable", who_of(came.request, came.seen), 1):
             say_unstable(self.telemetry, came.seen.length)
-        return came._replace(is_unstable=True)
+        return msgspec.structs.replace(came, is_unstable=True)
 
     def stands_aside(self, request: ChatRequest) -> bool:
         """Return True if the history is kept at the provider, so that nothing may be edited; warns once for each

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+import msgspec
 from opentelemetry import context as otel
 
 from chatstack.client.protocol import ChatClient
@@ -57,7 +58,7 @@ class Send:
             return await self.inner.send(self.request)
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True):
     """A request as the layer at that place got it, and as it handed it on."""
 
     place: int
@@ -67,7 +68,7 @@ class Step(NamedTuple):
     request: ChatRequest
 
 
-class Arrived(NamedTuple):
+class Arrived(msgspec.Struct, frozen=True):
     """A request that arrives at one of the layers; ``fewer`` tokens than in the one that came to the first."""
 
     passage: Passage
@@ -86,7 +87,7 @@ class Arrived(NamedTuple):
     def as_is(self, request: ChatRequest) -> Asking[ChatStream]:
         """Hand on a request with the same messages."""
         self.passage.back_to(self.place)
-        return self.passage.to(self._replace(place=self.place + 1, request=request))
+        return self.passage.to(Arrived(self.passage, self.place + 1, request, self.fewer))
 
     def onward(self, editing: ContextEditing, context: Context, opened: Opened) -> Asking[ChatStream]:
         """Hand it on as this context: to the next layer, or to the client behind the last one."""
@@ -100,7 +101,7 @@ class Arrived(NamedTuple):
     def folded_behind(self) -> Asking[Record | None]:
         """Return what a layer behind this one has folded for good, by a summary; None if there is none."""
         for place, layer in enumerate(self.passage.layers[self.place + 1 :], self.place + 1):
-            record = yield from layer.folded(self._replace(place=place))
+            record = yield from layer.folded(Arrived(self.passage, place, self.request, self.fewer))
             if record is not None:
                 return record
         return None

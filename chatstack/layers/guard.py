@@ -142,9 +142,10 @@ class ContextWindowGuard(ContextLayer):
         """Return the context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
         context = yield from self._editing.replay(opened, limit=limit if self.prune_on_overflow else 0)
         expected = context.as_expected()
-        self.telemetry.weighed(expected.tokens, limit)
+        tokens = expected.tokens
+        self.telemetry.weighed(tokens, limit)
         context = context if self.prune_on_overflow or self.strict else expected  # or nothing is decided here
-        size = max(context.tokens, min(expected.tokens, limit))
+        size = tokens if context is expected else max(context.tokens, min(tokens, limit))
         reached = level_of(size, limit, self.warning_threshold)
         was_near = (
             opened.context.request.conversation_id is not None or context.is_edited or opened.seen.conversation.levels
