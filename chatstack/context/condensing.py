@@ -15,6 +15,7 @@ from chatstack.context.growth import Growth
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of
 from chatstack.context.limits import Limits
 from chatstack.context.mentions import Gone
+from chatstack.context.name_lists import Names, list_text
 from chatstack.context.pairing import alone, answered_calls, as_it_came
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import removable
@@ -261,8 +262,7 @@ class _Draft:
         message = self.context.messages[position]
         at = max(at for at, part in enumerate(message.parts) if isinstance(part, ToolResult))
         text = self._placeholder(position, at)
-        if names:
-            text += f" Names in what was left out: {' '.join(names)}"
+        text += list_text([Names(tuple(names))])
         return self._edited(position, {at: _with_output(self._as_it_came(position, at), text)})
 
     def _as_it_came(self, position: int, at: int) -> ToolResult:
