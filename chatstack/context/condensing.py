@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
 from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.wiring import wrong
+from chatstack.context.break_even import FORGETTING, may_forget, why_now
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of
@@ -22,6 +23,7 @@ from chatstack.context.pruning import removable
 from chatstack.context.shortening import fitted, never_whole, saved_by, shortened_to, unseen_results
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit
+from chatstack.tokens.caching import CACHED_FROM
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import ToolResult
 
@@ -29,6 +31,9 @@ ListShare: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
 
 _LEAST = 64
 """Tokens of a new result that are left in any case."""
+_SHARED_FROM = 8_000
+"""Size that shares are taken of, at least, where nothing forces an edit: of a short conversation they are not enough to
+work with."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,7 +43,10 @@ class ClearThenDrop(Strategy):
 
     Everything in one edit, and deep, so that the next is far off: ``target``, ``keep_recent`` (what stays untouched of
     the newest units) and ``mentions`` (the list) are shares of ``max_tokens``; without a number, it is the model's
-    window. A result that the model has not seen yet is not cleared; but where one that is larger than the share
+    window. Below it an edit is made once it pays: once reading what would go again and again has cost twice what the
+    edit costs, the price of forgetting included (``context/break_even.py``); shares are then of the size at that
+    moment. That adds at most half to the cost of sending everything, however the conversation goes on.
+    ``before_limit="never"`` waits for the limit. A result that the model has not seen yet is not cleared; but where one that is larger than the share
     ``newest_result`` comes when the limit is exceeded, it loses its middle, or it would push out all the rest; that is
     warned of as ``tool_result_shortened``. Never touched: system and pinned messages, the first user message, the
     latest one, and calls that wait for results; a summary only where the limit needs it. ``placeholder`` may name
@@ -50,8 +58,9 @@ class ClearThenDrop(Strategy):
     target: Share = 0.35
     keep_recent: ShareOrZero = 0.1
     newest_result: ShareOrZero = 0.2
-    mentions: ListShare = 0.05
+    mentions: ListShare = 0.08
     placeholder: str = PLACEHOLDER
+    before_limit: Literal["pays", "never"] = "pays"
     name = "clear_then_drop"
     quotes_nothing = True
 
@@ -65,7 +74,12 @@ class ClearThenDrop(Strategy):
         return self.max_tokens is None
 
     def is_due(self, context: Context) -> bool:
-        return bool(self.excess(context))
+        is_early = self.before_limit == "pays" and context.tokens - context.reserved_tokens > CACHED_FROM
+        return is_early or bool(self.excess(context))
+
+    def waits_on(self, context: Context) -> tuple[int, ...] | None:
+        """Return size and number of messages: the rent grows with both."""
+        return None if self.excess(context) or context.is_cold else (context.tokens, len(context.messages))
 
     def excess(self, context: Context) -> str:
         return Limits(self.max_tokens or context.window_tokens, with_reserve=True).excess(context)
@@ -73,25 +87,38 @@ class ClearThenDrop(Strategy):
     def plan(self, context: Context) -> Plan | None:
         limit = self.max_tokens or context.window_tokens
         if limit is None or context.tokens <= limit:
-            return None
-        draft = _Draft(context, self, limit)
+            return self._early_plan(context, limit)
+        draft = _Draft(context, self, limit, context.tokens)
         draft.shorten_new()
-        draft.clear_old()
-        if draft.tokens + draft.list_tokens > self.target * limit:
-            draft.drop_oldest()
+        draft.take_out()
         draft.list_mentions()
         draft.make_fit()
-        return draft.plan(f"{context.size_told}, more than {limit:,}")
+        return draft.plan(f"forced ({context.size_told}, more than {limit:,})")
+
+    def _early_plan(self, context: Context, limit: int | None) -> Plan | None:
+        """Plan an edit that nothing forces, if it pays."""
+        if self.before_limit == "never" or context.is_unstable or not may_forget(context):
+            return None
+        tokens = context.tokens - context.reserved_tokens
+        draft = _Draft(context, self, max(tokens, min(_SHARED_FROM, limit or _SHARED_FROM)), tokens)
+        draft.take_out()
+        put_in = draft.list_tokens / context.scale if draft.carrier is not None else 0.0
+        left = {at: context.size_of(message) for at, message in draft.replaced.items()} | dict.fromkeys(draft.dropped, 0)
+        why = why_now(context, left, put_in=put_in, forgetting=FORGETTING) if left else ""
+        if not why:
+            return None
+        draft.list_mentions()
+        return draft.plan(why)
 
 
 class _Draft:
     """A plan in the making. Sizes are in tokens as they will be, corrected by what was reported."""
 
-    def __init__(self, context: Context, strategy: ClearThenDrop, limit: int) -> None:
+    def __init__(self, context: Context, strategy: ClearThenDrop, limit: int, tokens: int) -> None:
         self.context = context
         self.strategy = strategy
         self.limit = limit
-        self.tokens = float(context.tokens)
+        self.tokens = float(tokens)
         self.list_tokens = strategy.mentions * limit
         self.dropped: set[int] = set()
         self.replaced: dict[int, Message] = {}
@@ -114,7 +141,13 @@ class _Draft:
             recent.add(unit)
         return recent
 
-    def clear_old(self) -> None:
+    def take_out(self) -> None:
+        """Clear old results, and drop the oldest units if that is not enough."""
+        self._clear_old()
+        if self.tokens + self.list_tokens > self.strategy.target * self.limit:
+            self._drop_oldest()
+
+    def _clear_old(self) -> None:
         """Take the content of every result that is not recent."""
         for unit in self.removable:
             if unit in self.recent:
@@ -123,7 +156,7 @@ class _Draft:
                 if self._clear(position):
                     self.carrier = position
 
-    def drop_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         """Leave out the oldest units, until the target is reached; the recent ones only where the limit needs it."""
         tokens = self.tokens
         going: list[Unit] = []

@@ -139,7 +139,8 @@ class ContextEditing:
         else:
             after = context
         sizes = policy.waits_on(context) if after is context else None
-        opened.wait = Wait(opened.seen.latest_user(opened.seen.length), sizes) if sizes is not None else None
+        latest_user = policy.latest_user(opened.seen, opened.seen.length)
+        opened.wait = Wait(latest_user, sizes) if sizes is not None else None
         return after
 
     def adopt(
@@ -251,7 +252,8 @@ def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:
     if opened.wait is None:
         return False
     sizes = policy.waits_on(context)
-    return sizes is not None and opened.wait.goes_on(opened.seen.latest_user(opened.seen.length), sizes)
+    latest_user = policy.latest_user(opened.seen, opened.seen.length)
+    return sizes is not None and opened.wait.goes_on(latest_user, sizes)
 
 
 def _name_in_recipe(layer: object) -> str:

@@ -40,12 +40,18 @@ class Policy(NamedTuple):
     """A strategy with its layer's rules for when to plan.
 
     ``is_due`` is cheap, and once true it stays true as a context grows. ``waits_on`` gives the sizes that the layer
-    waits on after a search that found no edit (see ``Wait``); None if it searches again on each call.
+    waits on after a search that found no edit (see ``Wait``); None if it searches again on each call. A new user
+    message ends the wait, unless it ``waits_over_turns``.
     """
 
     plan: Callable[[Context], Plan | None]
     is_due: Callable[[Context], bool]
     waits_on: Callable[[Context], tuple[int, ...] | None] = lambda _: None
+    waits_over_turns: bool = False
+
+    def latest_user(self, seen: Recognised, length: int) -> int:
+        """Return the position of the user message that a wait began under; -1 if it does not depend on that."""
+        return -1 if self.waits_over_turns else seen.latest_user(length)
 
 
 class Step:
@@ -198,7 +204,7 @@ class Reconstruction:
 
     def _waits_on(self, length: int, context: Context) -> tuple[int, tuple[int, ...] | None]:
         """Return the latest user message of a request, and the sizes that its layer waits on after a search."""
-        user, sizes = self._seen.latest_user(length), self._policy.waits_on(context)
+        user, sizes = self._policy.latest_user(self._seen, length), self._policy.waits_on(context)
         if (self._looks >= _EACH or self._looked_at >= _LOOKS_AT) and length < self._seen.length:
             return -1, sizes or (context.tokens,)
         return user, sizes

@@ -63,6 +63,11 @@ class Strategy(ABC):
         context grows."""
         return True
 
+    def waits_on(self, context: Context) -> tuple[int, ...] | None:
+        """Return the sizes that ``plan`` waits on after it has found nothing to do: until one of them has grown by a
+        32nd, it is not asked again. None asks it on each call that is due."""
+        return None
+
     def excess(self, context: Context) -> str:
         """Return in words by how much a context is still too large, or \"\"; it is warned of after the edit."""
         return ""
@@ -139,10 +144,11 @@ class StrategyApplier(ContextLayer):
         context = yield from editing.replay(opened, limit=window or 0)
         if strategy.needs_window and window is None and editing.is_news("window", opened):
             name = type(strategy).__name__
-            say_window_unknown(self.telemetry, name, "it edits nothing for want of it")
+            say_window_unknown(self.telemetry, name, "it keeps to no limit")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
-        context = yield from editing.edit(Policy(self._plan, strategy.is_due), context, opened)
+        policy = Policy(self._plan, strategy.is_due, strategy.waits_on, waits_over_turns=True)
+        context = yield from editing.edit(policy, context, opened)
         excess = strategy.excess(context)
         if excess:
             why = f"{self._worded(excess, 'too much is left')}, and nothing more may go"

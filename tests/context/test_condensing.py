@@ -106,7 +106,7 @@ def test_the_reason_names_size_and_limit() -> None:
     assert plan is not None
     assert (plan.strategy, plan.reason) == (
         "clear_then_drop",
-        f"{size([TASK, *rounds(10), NOW]):,} tokens, more than 1,000",
+        f"forced ({size([TASK, *rounds(10), NOW]):,} tokens, more than 1,000)",
     )
 
 

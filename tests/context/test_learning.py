@@ -190,7 +190,7 @@ LIMIT = 9_000
 EDITORS: dict[str, Callable[[ChatStack], ChatStack]] = {
     "guard": lambda stack: stack.use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True),
     "strict guard": lambda stack: stack.use(ContextWindowGuard, max_context_tokens=LIMIT, strict=True),
-    "clear then drop": lambda stack: stack.use(ClearThenDrop(LIMIT)),
+    "clear then drop": lambda stack: stack.use(ClearThenDrop(LIMIT, before_limit="never")),
     "truncate": lambda stack: stack.use(Truncate, max_tokens=LIMIT),
     "summarizer": lambda stack: stack.use(Summarizer, max_tokens=LIMIT, summary_client=ScriptedClient(["short"])),
     "clearer": lambda stack: stack.use(ToolResultClearer, trigger={"tokens": LIMIT}, keep={"messages": 0}),

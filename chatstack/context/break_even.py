@@ -1,0 +1,93 @@
+"""The break-even rule: an edit that nothing forces waits until it has paid for itself.
+
+How many calls are still to come is not known, as it is not to somebody who rents skis and might buy them. The rent is
+what it has cost to read again, from the prompt cache, the tokens that would go, since they were new. The price is that
+of writing anew what stays behind the edit, of what the edit puts in, and of forgetting. At ``TIMES`` the price the edit
+is made. A token goes once, so its rent counts once, and sending everything pays it, too. So all such edits together add
+at most 1 / ``TIMES`` to the cost of sending everything, whatever is still to come.
+
+Each assistant message was the answer to a request of all messages before it. So the rent follows from the history
+alone, and every process comes to the same.
+
+Source: ski rental, and its form with many purchases: Dooly, Goldman and Scott, "On-line analysis of the TCP
+acknowledgment delay problem" (2001).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Final
+
+from chatstack.context.context import Context
+from chatstack.context.units import is_users
+from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE, CACHED_FROM
+
+TIMES: Final = 2
+"""The rent at which an edit is made, in prices of the edit. Once would bound the cost, too; but many a conversation
+ends just then."""
+FORGETTING: Final = 0.25
+"""Price of a token that goes, in uncached input tokens, for the chance that it is needed again: what was read again
+fewer than five times on average stays, however little its edit costs. Chosen on half of the recorded coding runs."""
+
+
+def may_forget(context: Context) -> bool:
+    """Return True if anything was read again so often that forgetting it may pay: a test before any edit is drafted."""
+    return CACHE_READ * (len(_answers(context)) - 1) >= TIMES * FORGETTING
+
+
+def why_now(context: Context, left: Mapping[int, int], *, put_in: float = 0.0, forgetting: float = 0.0) -> str:
+    """Return in words why an edit is worth its price now; "" if it is not.
+
+    ``left`` holds what is left of each message that the edit touches, in counted tokens, by position: 0 if it goes.
+    ``put_in`` is what else it puts in, in counted tokens, ``forgetting`` the price of a token that goes.
+    """
+    rest = context.input_tokens + put_in - sum(context.sizes[at] - size for at, size in left.items())
+    if rest * context.scale < CACHED_FROM:
+        return ""  # nothing of it would be cached any more
+    rent, goes = _rent(context, left)
+    price = forgetting * goes
+    if not context.is_cold:
+        price += (CACHE_WRITE - CACHE_READ) * _written_anew(context, left) + CACHE_WRITE * put_in
+    if rent < TIMES * price:
+        return ""
+    told = f"reading again what goes has cost {rent * context.scale:,.0f}, the edit {price * context.scale:,.0f}"
+    return f"cold cache ({told})" if context.is_cold else f"pays ({told})"
+
+
+def _rent(context: Context, left: Mapping[int, int]) -> tuple[float, int]:
+    """Return what reading again the tokens that go has cost since they were new, and how many these are."""
+    answers, origins = _answers(context), context.origins
+    rent = goes = 0
+    for at, size in left.items():
+        origin = origins[at]
+        gain = _sent_all_along(context, at) - size
+        if origin is not None and gain > 0:
+            # The first of the requests with this message wrote it into the cache.
+            rent += gain * max(0, len(answers) - bisect_right(answers, origin) - 1)
+            goes += gain
+    return CACHE_READ * rent, goes
+
+
+def _sent_all_along(context: Context, at: int) -> int:
+    """Return the size of a message that every request since it was new had in it: not that of a list put in later."""
+    message, size = context.messages[at], context.sizes[at]
+    if message.original is message:
+        return size
+    known = message.annotation.tokens_before if message.annotation is not None else 0
+    return min(size, known or context.size_of(message.original))
+
+
+def _written_anew(context: Context, left: Mapping[int, int]) -> int:
+    """Return the tokens that the provider has in its cache, and writes again after the edit."""
+    first, sizes = min(left), context.sizes
+    head = context.fixed_tokens + sum(sizes[:first])
+    behind = sum(left.get(at, sizes[at]) for at in range(first, context.latest_assistant))
+    return behind + (head if head * context.scale < CACHED_FROM else 0)
+
+
+def _answers(context: Context) -> list[int]:
+    """Return the positions in the request of the answers that its history holds."""
+    messages = context.request.messages
+    user = next((at for at, message in enumerate(messages) if is_users(message)), len(messages))
+    return [at for at in range(user + 1, len(messages)) if messages[at].role == "assistant" and not messages[at].mark]
