@@ -90,6 +90,14 @@ class Gone:
             heappush(self._in_order, rank)
         return found
 
+    def last_position(self, name: str) -> int:
+        """Return the position of the last message that holds a name."""
+        return self._last[name]
+
+    def is_told(self, name: str) -> bool:
+        """Return True if the model has used a name, or a message that is no result has mentioned it."""
+        return name in self._used or name in self._spoken
+
     def _taken_in_order(self, taken: list[_Rank]) -> Iterator[str]:
         while self._in_order:
             rank = heappop(self._in_order)

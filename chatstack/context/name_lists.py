@@ -1,10 +1,11 @@
 """Lists of names that an edit leaves in the place of a cleared tool result: their text, written and read here alone.
 
-Without labels a list is one line, ``[cleared] Names in what was left out: setup.py B1234``. With labels each has a line
-of its own, which ends with the names that the labelled call or its result held::
+Each label has a line of its own, which ends with the names that the labelled call or its result held. Names without a
+label stand in the first line::
 
-    [cleared] Names in what was left out:
+    [cleared] Names in what was left out: tomorrow
     - bash cat setup.py: src/a.py B1234
+    - bash ls src:
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from chatstack.values.messages import Message, was_edited
 from chatstack.values.parts import Part, ToolResult
 
 _HEADING = " Names in what was left out:"
-_ROW = re.compile(r"\n- ([^\n]*): ([^\n]*)")
+_ROW = re.compile(r"- (.+):((?: [^\s]*[^\s:])*)")
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -30,28 +31,31 @@ class Names(msgspec.Struct, frozen=True):
 
 
 def list_text(rows: Sequence[Names]) -> str:
-    """Return the text of a list, to be appended to a placeholder; "" if it has no names.
+    """Return the text of a list, to be appended to a placeholder; "" if it is empty.
 
     Names hold no white space, and end with no colon. White space in labels is folded: a label stands in one line.
     """
-    rows = [row for row in rows if row.names]
-    if not any(row.label for row in rows):
-        names = [name for row in rows for name in row.names]
-        return f"{_HEADING} {' '.join(names)}" if names else ""
-    return _HEADING + "".join(f"\n- {' '.join(row.label.split())}: {' '.join(row.names)}" for row in rows)
+    loose = [name for row in rows if not row.label for name in row.names]
+    lines = ["".join(f" {name}" for name in loose)]
+    for row in rows:
+        if row.label:
+            lines.append(f"- {' '.join(row.label.split())}:{''.join(f' {name}' for name in row.names)}")
+    return _HEADING + "\n".join(lines) if loose or len(lines) > 1 else ""
 
 
 def without_list(text: str) -> tuple[str, tuple[Names, ...]]:
     """Split a text that ends with a list: what stands before the list, and its rows. Any other text has no rows."""
     rest, heading, names = text.rpartition(_HEADING)
-    if not heading:
+    loose, *lines = names.split("\n")
+    rows = [_ROW.fullmatch(line) for line in lines]
+    if not heading or not names or not (not loose or loose.startswith(" ")):
         return text, ()
-    if names.startswith(" ") and "\n" not in names:
-        return rest, (Names(tuple(names.split())),)
-    rows = [*_ROW.finditer(names)]
-    if not rows or "".join(row[0] for row in rows) != names:
-        return text, ()
-    return rest, tuple(Names(tuple(row[2].split()), row[1]) for row in rows)
+    found = [Names(tuple(loose.split()))] if loose.strip() else []
+    for row in rows:
+        if row is None:
+            return text, ()
+        found.append(Names(tuple(row[2].split()), row[1]))
+    return rest, tuple(found)
 
 
 def without_lists(message: Message) -> tuple[Message, tuple[Names, ...]]:

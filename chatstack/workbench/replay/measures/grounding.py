@@ -166,7 +166,9 @@ class Evidence:
         if not wanted.holders.isdisjoint(held.numbers) or any(value in text.bare for text in held.others):
             return Sight.BARE
         listed = [text for text in held.others if text.rows and value in text.whole]
-        rows = (row for text in listed for row in text.rows if row.label and value in " ".join(row.names))
+        rows = (
+            row for text in listed for row in text.rows if row.label and value in f"{row.label} {' '.join(row.names)}"
+        )
         if any(self._attribution.holds(row.label, value, position) for row in rows):
             return Sight.ATTRIBUTED
         return Sight.LISTED if listed else Sight.NONE
