@@ -22,6 +22,7 @@ from typing import Final
 from chatstack.context.context import Context
 from chatstack.context.units import is_users
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE, CACHED_FROM
+from chatstack.values.messages import was_edited
 
 TIMES: Final = 2
 """The rent at which an edit is made, in prices of the edit. Once would bound the cost, too; but many a conversation
@@ -29,6 +30,11 @@ ends just then."""
 FORGETTING: Final = 0.25
 """Price of a token that goes, in uncached input tokens, for the chance that it is needed again: what was read again
 fewer than five times on average stays, however little its edit costs. Chosen on half of the recorded coding runs."""
+
+MOST_LEFT: Final = 7 / 8
+"""Share of a conversation that an edit leaves, at most: one that takes little would be followed by the next."""
+SHARED_FROM: Final = 8_000
+"""Size that shares are taken of, at least: those of a short conversation are not enough to work with."""
 
 
 def may_forget(context: Context) -> bool:
@@ -72,10 +78,7 @@ def _rent(context: Context, left: Mapping[int, int]) -> tuple[float, int]:
 def _sent_all_along(context: Context, at: int) -> int:
     """Return the size of a message that every request since it was new had in it: not that of a list put in later."""
     message, size = context.messages[at], context.sizes[at]
-    if message.original is message:
-        return size
-    known = message.annotation.tokens_before if message.annotation is not None else 0
-    return min(size, known or context.size_of(message.original))
+    return min(size, context.size_of(message.original)) if was_edited(message) else size
 
 
 def _written_anew(context: Context, left: Mapping[int, int]) -> int:

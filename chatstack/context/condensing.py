@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.wiring import wrong
-from chatstack.context.break_even import FORGETTING, may_forget, why_now
+from chatstack.context.break_even import FORGETTING, MOST_LEFT, SHARED_FROM, may_forget, why_now
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of, recall_name
@@ -32,22 +32,20 @@ ListShare: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
 
 _LEAST = 64
 """Tokens of a new result that are left in any case."""
-_SHARED_FROM = 8_000
-"""Size that shares are taken of, at least, where nothing forces an edit: of a short conversation they are not enough to
-work with."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClearThenDrop(Strategy):
-    """Above ``max_tokens``, clears all tool results but the newest, drops the oldest units if that is not enough, and
-    leaves a list of the names that were in them in the place of one cleared result, by the calls that held them.
+    """Above ``max_tokens``, and before that where it pays, clears all tool results but the newest, drops the oldest
+    units if that is not enough, and leaves a list of the names that were in them in the place of one cleared result, by
+    the calls that held them.
 
     Everything in one edit, and deep, so that the next is far off: ``target``, ``keep_recent`` (what stays untouched of
     the newest units) and ``mentions`` (the list) are shares of ``max_tokens``; without a number, it is the model's
-    window. Below it an edit is made once it pays: once reading what would go again and again has cost twice what the
-    edit costs, the price of forgetting included (``context/break_even.py``); shares are then of the size at that
-    moment. That adds at most half to the cost of sending everything, however the conversation goes on.
-    ``before_limit="never"`` waits for the limit. A result that the model has not seen yet is not cleared; but where one that is larger than the share
+    window. Below it an edit pays once reading what would go has cost twice what the edit costs, with a price for
+    forgetting (``context/break_even.py``); shares are of the size at that moment then. That adds at most half to the
+    cost of sending everything, however the conversation goes on; ``before_limit="never"`` waits for the limit.
+    A result that the model has not seen yet is not cleared; but where one that is larger than the share
     ``newest_result`` comes when the limit is exceeded, it loses its middle, or it would push out all the rest; that is
     warned of as ``tool_result_shortened``. Never touched: system and pinned messages, the first user message, the
     latest one, and calls that wait for results; a summary only where the limit needs it. ``placeholder`` may name
@@ -59,7 +57,7 @@ class ClearThenDrop(Strategy):
     target: Share = 0.35
     keep_recent: ShareOrZero = 0.1
     newest_result: ShareOrZero = 0.2
-    mentions: ListShare = 0.08
+    mentions: ListShare = 0.1
     placeholder: str = PLACEHOLDER
     before_limit: Literal["pays", "never"] = "pays"
     name = "clear_then_drop"
@@ -101,15 +99,15 @@ class ClearThenDrop(Strategy):
         if self.before_limit == "never" or context.is_unstable or not may_forget(context):
             return None
         tokens = context.tokens - context.reserved_tokens
-        draft = _Draft(context, self, max(tokens, min(_SHARED_FROM, limit or _SHARED_FROM)), tokens)
+        draft = _Draft(context, self, max(tokens, min(SHARED_FROM, limit or SHARED_FROM)), tokens)
         draft.take_out()
-        put_in = draft.list_tokens / context.scale if draft.carrier is not None else 0.0
-        left = {at: context.size_of(message) for at, message in draft.replaced.items()} | dict.fromkeys(draft.dropped, 0)
-        why = why_now(context, left, put_in=put_in, forgetting=FORGETTING) if left else ""
-        if not why:
+        if draft.tokens > MOST_LEFT * tokens:
             return None
-        draft.list_mentions()
-        return draft.plan(why)
+        put_in = draft.list_tokens / context.scale if draft.carrier is not None else 0.0
+        why = why_now(context, draft.left(), put_in=put_in, forgetting=FORGETTING)
+        if why:
+            draft.list_mentions()
+        return draft.plan(why) if why else None
 
 
 class _Draft:
@@ -258,6 +256,11 @@ class _Draft:
             return None
         replace = tuple(sorted((at, each) for at, each in self.replaced.items() if at not in self.dropped))
         return Plan(strategy=self.strategy.name, reason=reason, drop=tuple(sorted(self.dropped)), replace=replace)
+
+    def left(self) -> dict[int, int]:
+        """Return what is left of each message that is touched, in counted tokens, by position."""
+        sizes = {at: self.context.size_of(message) for at, message in self.replaced.items()}
+        return {**sizes, **dict.fromkeys(self.dropped, 0)}
 
     def size_of_unit(self, unit: Unit) -> float:
         return sum(self._size_at(position) for position in unit.positions)
