@@ -17,7 +17,7 @@ from chatstack.context.handles import PLACEHOLDER, filled, handle_of, recall_nam
 from chatstack.context.labels import Labels
 from chatstack.context.limits import Limits
 from chatstack.context.mentions import Gone
-from chatstack.context.name_lists import list_text
+from chatstack.context.name_lists import Names, list_text
 from chatstack.context.pairing import alone, answered_calls, as_it_came
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import removable
@@ -32,6 +32,8 @@ ListShare: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
 
 _LEAST = 64
 """Tokens of a new result that are left in any case."""
+_LABELLED_FROM = 400
+"""Tokens of a list from which on names stand by their calls: in a shorter one, labels would take most of the room."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -189,12 +191,12 @@ class _Draft:
         room = min(room, (self.limit - self.tokens + self._size_at(carrier)) / self.context.scale)
         gone = [at for at in range(len(came)) if stands.get(at) is not came[at]]
         words = self._words_in(gone)
-        self.labels = Labels(
-            came, words.last_position, with_handles=bool(recall_name(self.context.request.options.tools))
-        )
         # A name is a token at least.
         names = words.mentions([message for message, _ in left], most=int(room))
-        names = self.labels.sorted(names, words.is_told)
+        if room >= _LABELLED_FROM:
+            can_recall = bool(recall_name(self.context.request.options.tools))
+            self.labels = Labels(came, words.last_position, with_handles=can_recall)
+            names = self.labels.sorted(names, words.is_told)
         low, high = 0, len(names)
         while low < high:  # the longest list that fits: a few counts, not one for each name
             middle = (low + high + 1) // 2
@@ -305,7 +307,7 @@ class _Draft:
         message = self.context.messages[position]
         at = max(at for at, part in enumerate(message.parts) if isinstance(part, ToolResult))
         text = self._placeholder(position, at)
-        text += list_text(self.labels.grouped(names)) if self.labels is not None else ""
+        text += list_text([Names(tuple(names))] if self.labels is None else self.labels.grouped(names))
         return self._edited(position, {at: _with_output(self._as_it_came(position, at), text)})
 
     def _as_it_came(self, position: int, at: int) -> ToolResult:

@@ -87,7 +87,7 @@ def test_what_a_tool_wrote_is_no_list(message: Message) -> None:
     assert without_lists(message) == (message, ())
 
 
-def test_what_clear_then_drop_leaves_is_such_a_list() -> None:
+def rows_left_by(strategy: ClearThenDrop) -> set[Names]:
     messages = [Message.user("find it")]
     for number in range(8):
         messages.append(Message.assistant(ToolCall(f"c{number}", "look", f'{{"at": "part_{number}.py"}}')))
@@ -96,11 +96,17 @@ def test_what_clear_then_drop_leaves_is_such_a_list() -> None:
     context = Context.of(
         ChatRequest((*messages, Message.assistant("so"))), fixed_tokens=0, size_of=counter.count_message
     )
-    plan = ClearThenDrop(4_000, mentions=0.1).plan(context)
+    plan = strategy.plan(context)
     assert plan is not None
+    return {row for message in context.after(plan).messages for row in without_lists(message)[1]}
 
-    rows = [row for message in context.after(plan).messages for row in without_lists(message)[1]]
 
-    assert {("look part_0.py", ("seen_0",)), ("look part_1.py", ("seen_1",))} <= {
-        (row.label, row.names) for row in rows
-    }
+def test_what_clear_then_drop_leaves_is_such_a_list() -> None:
+    rows = rows_left_by(ClearThenDrop(4_000, mentions=0.1))
+    assert {Names(("seen_0",), "look part_0.py"), Names(("seen_1",), "look part_1.py")} <= rows
+
+
+def test_in_a_short_list_labels_would_take_the_room_of_names() -> None:
+    (row,) = rows_left_by(ClearThenDrop(4_000, mentions=0.07))
+    assert row.label == ""
+    assert {"seen_0", "seen_1"} <= set(row.names)
