@@ -14,7 +14,7 @@ from chatstack.client.options import NonNegativeInt, check_options
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of
-from chatstack.context.pairing import Answered, Place, alone, answered_at, as_it_came, places_of
+from chatstack.context.pairing import Answered, Place, alone, answered_at, as_it_came, in_full, places_of
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE
@@ -182,7 +182,9 @@ class ClearToolResults(Strategy):
         if result != as_it_came(message, each.part):
             return result, 0  # an edited one has given back what it had
         before = _size(context, each)
-        placeholder = filled(self.placeholder, result.name or each.call.name, before, result)
+        placeholder = filled(
+            self.placeholder, result.name or each.call.name, before, lambda: handle_of(in_full(message, each.part))
+        )
         cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
         is_alone = len(message.parts) == 1
         after = context.size_of(replace(message, parts=(cleared,)) if is_alone else alone(cleared))
@@ -267,7 +269,7 @@ class ClearToolResults(Strategy):
     def _edited(self, context: Context, position: int, parts: Mapping[int, Part]) -> Message:
         message = context.messages[position]
         before = message.annotation
-        handles = [handle_of(part) for at in parts if type(part := message.parts[at]) is ToolResult]
+        handles = [handle_of(in_full(message, at)) for at in parts if type(message.parts[at]) is ToolResult]
         call_ids = [part.id for at in parts if type(part := message.parts[at]) is ToolCall]
         return message.edited(
             parts=tuple(parts.get(at, part) for at, part in enumerate(message.parts)),
