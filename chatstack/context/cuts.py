@@ -39,7 +39,7 @@ class Cut(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """What is left out between beginning and end: bytes, and lines if only whole ones are; ``has_errors``: those that
+    """The part left out between beginning and end: bytes, and lines if only whole ones are; ``has_errors``: those that
     look like errors follow."""
 
     left_out: int
