@@ -18,6 +18,7 @@ from chatstack.context.mentions import Gone
 from chatstack.context.pairing import alone, answered_calls, as_it_came, in_full
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import removable
+from chatstack.context.recalling import recalled_lately
 from chatstack.context.shortening import fitted, never_whole, saved_by, shortened_to, unseen_results
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit
@@ -114,9 +115,10 @@ class _Draft:
         return recent
 
     def clear_old(self) -> None:
-        """Take the content of every result that is not recent."""
+        """Take the content of every result that is not recent, and was not recalled lately."""
+        recalled = recalled_lately(self.context)
         for unit in self.removable:
-            if unit in self.recent:
+            if unit in self.recent or not recalled.isdisjoint(unit.positions):
                 continue
             for position in unit.positions:
                 if self._clear(position):
