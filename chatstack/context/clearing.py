@@ -293,7 +293,7 @@ class ClearToolResults(Strategy):
             annotation=Annotation(
                 self.name,
                 context.size_of(message.original),
-                (*(before.handles if before is not None else ()), *handles),
+                tuple(dict.fromkeys((*(before.handles if before is not None else ()), *handles))),
                 (*(before.call_ids if before is not None else ()), *call_ids),
             ),
         )
