@@ -22,7 +22,7 @@ from typing import Final
 from chatstack.context.context import Context
 from chatstack.context.units import is_users
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE, CACHED_FROM
-from chatstack.values.messages import was_edited
+from chatstack.values.messages import as_shaped, was_edited
 
 TIMES: Final = 2
 """The rent at which an edit is made, in prices of the edit. Once would bound the cost, too; but many a conversation
@@ -78,7 +78,7 @@ def _rent(context: Context, left: Mapping[int, int]) -> tuple[float, int]:
 def _sent_all_along(context: Context, at: int) -> int:
     """Return the size of a message that every request since it was new had in it: not that of a list put in later."""
     message, size = context.messages[at], context.sizes[at]
-    return min(size, context.size_of(message.original)) if was_edited(message) else size
+    return min(size, context.size_of(as_shaped(message))) if was_edited(message) else size
 
 
 def _written_anew(context: Context, left: Mapping[int, int]) -> int:

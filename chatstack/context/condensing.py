@@ -12,15 +12,15 @@ from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_opti
 from chatstack.client.wiring import wrong
 from chatstack.context.break_even import FORGETTING, MOST_LEFT, SHARED_FROM, may_forget, why_now
 from chatstack.context.context import Context
-from chatstack.context.growth import Growth
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of, recall_name
 from chatstack.context.labels import Labels
 from chatstack.context.limits import Limits
-from chatstack.context.mentions import Gone
+from chatstack.context.mentions import words_gone
 from chatstack.context.name_lists import Names, list_text
-from chatstack.context.pairing import alone, answered_calls, as_it_came
+from chatstack.context.pairing import alone, answered_calls, as_it_came, in_full
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import removable
+from chatstack.context.recalling import recalled_lately
 from chatstack.context.shortening import fitted, never_whole, saved_by, shortened_to, unseen_results
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit
@@ -150,9 +150,10 @@ class _Draft:
             self._drop_oldest()
 
     def _clear_old(self) -> None:
-        """Take the content of every result that is not recent."""
+        """Take the content of every result that is not recent, and was not recalled lately."""
+        recalled = recalled_lately(self.context)
         for unit in self.removable:
-            if unit in self.recent:
+            if unit in self.recent or not recalled.isdisjoint(unit.positions):
                 continue
             for position in unit.positions:
                 if self._clear(position):
@@ -190,7 +191,7 @@ class _Draft:
         room = self.list_tokens / self.context.scale + self.context.size_of(self._listing(carrier, ()))
         room = min(room, (self.limit - self.tokens + self._size_at(carrier)) / self.context.scale)
         gone = [at for at in range(len(came)) if stands.get(at) is not came[at]]
-        words = self._words_in(gone)
+        words = words_gone(self.context, gone)
         # A name is a token at least.
         names = words.mentions([message for message, _ in left], most=int(room))
         if room >= _LABELLED_FROM:
@@ -208,15 +209,6 @@ class _Draft:
             self._replace(carrier, self._listing(carrier, names[:low]))
         elif self.spared is not None:
             self._drop(self.spared)
-
-    def _words_in(self, gone: Sequence[int]) -> Gone:
-        """The words in messages of the request; those of earlier requests of a history are read already."""
-        growth = Growth.of(self.context)
-        words = growth.gone
-        if not isinstance(words, Gone) or not words.read.issubset(gone):
-            words = growth.gone = Gone()
-        words.add(self.context.request.messages, gone)
-        return words
 
     def shorten_new(self) -> None:
         """Take the middle out of each result that the model has not seen yet, and that is larger than its share; and of
@@ -300,7 +292,7 @@ class _Draft:
     def _placeholder(self, position: int, at: int) -> str:
         came = self._as_it_came(position, at)
         tool = came.name or self.tools.get((position, at), "")
-        return filled(self.strategy.placeholder, tool, self._size_of_part(came), came)
+        return filled(self.strategy.placeholder, tool, self._size_of_part(came), lambda: self._handle(position, at))
 
     def _listing(self, position: int, names: Sequence[str]) -> Message:
         """The message with the names in the place of its last result."""
@@ -311,12 +303,15 @@ class _Draft:
         return self._edited(position, {at: _with_output(self._as_it_came(position, at), text)})
 
     def _as_it_came(self, position: int, at: int) -> ToolResult:
-        """A result with the content that it had before any edit."""
+        """A result with the content that it had before any edit but its shaping."""
         return as_it_came(self.context.messages[position], at)
+
+    def _handle(self, position: int, at: int) -> str:
+        return handle_of(in_full(self.context.messages[position], at))
 
     def _edited(self, position: int, results: Mapping[int, ToolResult]) -> Message:
         message = self.replaced.get(position, self.context.messages[position])
-        handles = [handle_of(self._as_it_came(position, at)) for at in results]
+        handles = [self._handle(position, at) for at in results]
         before = message.annotation or Annotation(self.strategy.name)
         return message.edited(
             parts=tuple(results.get(at, part) for at, part in enumerate(message.parts)),

@@ -12,6 +12,7 @@ import msgspec
 from chatstack.context.conversations import Conversation
 from chatstack.context.digests import Links, first_link, next_link
 from chatstack.context.pairing import Pairs
+from chatstack.context.shaping import Shapes
 from chatstack.context.units import is_users
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message, was_edited
@@ -74,6 +75,7 @@ class History:
         "moves",
         "pairs",
         "root",
+        "shapes",
     )
 
     def __init__(self, key: bytes = b"", lock: threading.RLock | None = None) -> None:
@@ -97,6 +99,8 @@ class History:
         """Number of times in a row that it came with another beginning than before."""
         self.forms: dict[Form, tuple[History, Conversation]] = {}
         """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
+        self.shapes: dict[int, Shapes] = {}
+        """Its shaped messages, by a hash of the options that they were shaped under. See ``Derived``."""
         self.entries: dict[str, dict[EntryKey, int]] = {}
         """The memory's entries for it with their bytes, by the conversations that they were kept for."""
         self.held_bytes = _HISTORY_BYTES
@@ -152,7 +156,8 @@ class History:
 
     @property
     def is_edited(self) -> bool:
-        """True if it holds messages that a layer, or a graph with its own context manager, has edited."""
+        """True if it holds messages that a layer, or a graph with its own context manager, has edited, other than by
+        shaping them."""
         (found, looked_at), messages = self._edited, self.messages
         if looked_at < len(messages):
             found = found or any(map(was_edited, messages[looked_at:]))

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias, cast
 
+from chatstack.context.context import Context
+from chatstack.context.growth import Growth
 from chatstack.values.messages import Message
 from chatstack.values.parts import Text, ToolCall, ToolResult
 
@@ -126,6 +128,16 @@ class Gone:
         if len(word) > _LONGEST or not (word in self._used or word in self._quoted or _NAME.search(word)):
             return False
         return word in self._spoken or _TELLING.match(word) is not None
+
+
+def words_gone(context: Context, gone: Sequence[int]) -> Gone:
+    """Return the words in these messages of the request; those of earlier requests of a history are read already."""
+    growth = Growth.of(context)
+    words = growth.gone
+    if not isinstance(words, Gone) or not words.read.issubset(gone):
+        words = growth.gone = Gone()
+    words.add(context.request.messages, gone)
+    return words
 
 
 def _without_pieces(names: Iterable[str], most: int) -> list[str]:

@@ -32,6 +32,7 @@ from chatstack import (
     Telemetry,
     ToolLoopError,
     ToolResultClearer,
+    ToolResultShaper,
 )
 from chatstack.context.services import ContextServices
 from chatstack.context.strategy import StrategyApplier
@@ -114,6 +115,14 @@ class TestToolResultClearer(LayerContract):
             clear_tool_inputs=True,
             services=ContextServices(telemetry=telemetry),
         )
+
+
+class TestToolResultShaper(LayerContract):
+    covers = (ToolResultShaper,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return ToolResultShaper(inner, max_bytes=40, services=ContextServices(telemetry=telemetry))
 
 
 class TestSummarizer(LayerContract):
@@ -205,6 +214,7 @@ class TestAFullStack(LayerContract):
             ChatStack(inner)
             .use(ProgressReporter, on_progress=lambda event: None)
             .use(FunctionInvoker, tools=TOOLS)
+            .use(ToolResultShaper, max_bytes=40)
             .use(ToolResultClearer, trigger={"tokens": LIMIT // 2}, keep={"messages": 1})
             .use(OldestFirst(LIMIT, LIMIT // 2))
             .use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True)
