@@ -54,7 +54,7 @@ def test_each_installs_what_it_needs_from_this_checkout() -> None:
 
 def test_the_rows_of_the_recordings_fit_their_headings_and_say_who_would_do() -> None:
     benchmark = runpy.run_path(str(BENCHMARKS / "recordings.py"))
-    setup = setup_of(*policies_for([], ["nothing", "guard", "ours"]), window=1_000, counter=WireCounter.best())
+    setup = setup_of(*policies_for([], ["nothing", "guard", "recommended"]), window=1_000, counter=WireCounter.best())
     outcome = outcome_of(setup, recording(talk(20)))
 
     rows = [benchmark["row"]("made", figures, outcome).split(" | ") for figures in outcome.figures]
@@ -64,7 +64,7 @@ def test_the_rows_of_the_recordings_fit_their_headings_and_say_who_would_do() ->
     assert {len(row) for row in rows} == {len(benchmark["HEADINGS"])}
     assert nothing == "| nothing | (1.000: -, -) |"  # it goes over the window
     assert re.fullmatch(r"\| guard \| [0-9.]+: -, - \|", guard)
-    assert re.fullmatch(r"\| ours \| [0-9.]+: -, - \|", ours)
+    assert re.fullmatch(r"\| recommended \| [0-9.]+: -, - \|", ours)
     told = f"made: of 1 that would do, as cheap as ours or cheaper: {cheaper}; with more found: none. Of all 2, "
     assert benchmark["verdict"]("made", outcome).startswith(told)
 

@@ -12,8 +12,8 @@ DIR holds two sets, each a JSONL file of OpenAI chat messages, gzipped: ``tau_ai
 trajectories of sierra-research/tau-bench at 59a200c, and ``swe_gemini3_mini*.jsonl.gz``, the runs of
 gruckion/mini-swe-agent at d12a71a. Sizes are those of the wire text by o200k, no tool schemas; cost is at prompt-cache
 prices (read 0.1, write 1.25, nothing under 1,024 tokens cached), beside sending everything. Then follow the README's
-short form of the table, and what ``ours`` comes to beside the others. At last the guard and ``ours`` at a window that
-is too small for the coding runs.
+short form of the table, and what ``recommended`` comes to beside the others. At last the guard and ``recommended`` at a
+window that is too small for the coding runs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
     for where, outcome in outcomes.items():
         print(verdict(where, outcome))
     print()
-    outcomes |= replayed(directory, *TOO_SMALL, policies_for([], ["guard", "ours"]))
+    outcomes |= replayed(directory, *TOO_SMALL, policies_for([], ["guard", "recommended"]))
     note(run, outcomes)
     run.write()
 
@@ -148,8 +148,8 @@ def row(where: str, figures: PolicyFigures, outcome: Outcome) -> str:
 
 
 def verdict(where: str, outcome: Outcome) -> str:
-    """What ``ours`` comes to beside those that would do, and beside all."""
-    (ours,) = (each for each in outcome.figures if each.name == "ours")
+    """What ``recommended`` comes to beside those that would do, and beside all."""
+    (ours,) = (each for each in outcome.figures if each.name == "recommended")
     others = [each for each in outcome.figures if each is not ours]
     doing = list(filter(would_do, others))
     return (

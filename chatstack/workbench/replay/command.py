@@ -39,9 +39,10 @@ No model is called: the recording answers.
 These stacks are there: 'nothing' sends everything as it is, 'guard' leaves out
 the oldest messages that do not fit the window, 'sliding-window' sends the
 newest that fit, 'rolling-masking' the ten newest tool results,
-'batch-clearing' clears all but three when the window is full; 'ours' is what we
-recommend: it clears, then drops, in one edit, and keeps the names that were in
-it. --policy picks some of them, --pipeline adds yours.
+'batch-clearing' clears all but three when the window is full; 'recommended'
+bounds new results, and clears, then drops, in one edit, when the window is full
+or once that pays, and keeps the names that were in it. --policy picks some of
+them, --pipeline adds yours.
 
 Costs are those of input tokens with a prompt cache that lives from one call
 to the next, or as long as --pause has it. Found are the values in the recorded

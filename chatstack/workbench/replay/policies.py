@@ -13,6 +13,7 @@ from chatstack.context.condensing import ClearThenDrop
 from chatstack.errors import InputError
 from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.guard import ContextWindowGuard
+from chatstack.layers.shaper import ToolResultShaper
 from chatstack.stack.recipe import ChatStack
 from chatstack.workbench.replay.comparisons import RollingMasking, SlidingWindow
 from chatstack.workbench.replay.measures.measuring import WireCounter
@@ -32,11 +33,13 @@ class Policy:
 
 
 def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[Policy]:
-    """Return the built-in policies, or those of these names, then one for each pipeline file, named after it.
+    """Return the built-in policies, or those of these names (``ours`` is ``recommended``), then one for each pipeline
+    file, named after it.
 
     Raises ``InputError`` for a name that no built-in policy has.
     """
     built_in = {policy.name: policy for policy in BUILT_IN}
+    names = [_ALIASES.get(name, name) for name in names]
     for name in names:
         if name not in built_in:
             raise InputError(f"--policy {name!r}: no such policy; there are {', '.join(built_in)}")
@@ -80,14 +83,20 @@ def _batch_clearing(ceiling: int, model: ChatClient) -> ChatStack:
     )
 
 
-def _ours(ceiling: int, model: ChatClient) -> ChatStack:
+def _recommended(ceiling: int, model: ChatClient) -> ChatStack:
     """Return the recipe that we recommend, its sizes fractions of the ceiling."""
     counter = WireCounter.best()
     return (
         ChatStack(model)
+        .use(ToolResultShaper, max_bytes=bytes_for(ceiling), counter=counter)
         .use(ClearThenDrop(ceiling), counter=counter)
         .use(ContextWindowGuard, max_context_tokens=ceiling, prune_on_overflow=True, counter=counter)
     )
+
+
+def bytes_for(ceiling: int, bytes_per_token: float = 0.25) -> int:
+    """Return the bound of a new tool result, in bytes: so many for each token of the ceiling, 1,000 to 4,000."""
+    return max(1_000, min(4_000, round(bytes_per_token * ceiling)))
 
 
 BUILT_IN = (
@@ -96,9 +105,16 @@ BUILT_IN = (
     Policy("sliding-window", _sliding_window, "sends the newest messages that fit, worked out anew on each call"),
     Policy("rolling-masking", _rolling_masking, "masks all but the ten newest tool results, anew on each call"),
     Policy("batch-clearing", _batch_clearing, "clears all but the three newest tool results at the ceiling"),
-    Policy("ours", _ours, "clears, then drops, in one deep edit, and keeps the names that were in it"),
+    Policy(
+        "recommended",
+        _recommended,
+        "bounds new tool results; clears, then drops, in one deep edit, at the ceiling or once that pays, and "
+        "keeps the names that were in it",
+    ),
 )
 """The built-in policies in the order of the table; the first is the baseline."""
+_ALIASES = {"ours": "recommended"}
+"""Earlier names of policies."""
 
 
 @dataclass(frozen=True, slots=True)

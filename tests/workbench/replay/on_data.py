@@ -91,8 +91,8 @@ def _clearer(window: int, model: ChatClient) -> ChatStack:
     )
 
 
-def _ours(window: int, model: ChatClient) -> ChatStack:
-    (policy,) = policies_for([], ["ours"])
+def _recommended(window: int, model: ChatClient) -> ChatStack:
+    (policy,) = policies_for([], ["recommended"])
     return policy.stack(window, model)
 
 
@@ -115,7 +115,7 @@ def _pays_unforced(trigger: int, model: ChatClient) -> ChatStack:
 KINDS = (
     Kind("guard", 1.0, True, _guard),
     Kind("clearer", 0.5, True, _clearer),
-    Kind("ours", 1.0, True, _ours),
+    Kind("recommended", 1.0, True, _recommended),
     Kind("pays", 0.5, False, _pays),
 )
 UNFORCED = Kind("pays unforced", 1.0, False, _pays_unforced)
@@ -270,7 +270,7 @@ class Pass:
             results = masked
             for side in self._sides:
                 request = await side.call(talk, at, given, fresh, whole, self._gauge)
-                if side.found.kind.name == "ours":
+                if side.found.kind.name == "recommended":
                     evidence.weigh(end, request, side.found.figures.grounding)
         for side in self._sides:
             side.end(talk, self.everything)
@@ -377,7 +377,7 @@ class _Side:
                     if at in unseen & edited and _is_cut(message, given[at])
                 }
         newest = edited.intersection(results[-KEPT_RESULTS:]) - self._shortened
-        if found.kind.name != "ours" and newest:
+        if found.kind.name != "recommended" and newest:
             found.note("newest", talk, end, sorted(newest))
         lost = talk.protected(end) - left
         if lost:

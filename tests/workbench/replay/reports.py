@@ -78,7 +78,7 @@ RULES: Mapping[str, tuple[str, Rule]] = {
     "sliding-window": ("The system message, the task and the newest that fit, anew on each call.", _sliding),
     "rolling-masking": ("Masks all but the ten newest tool results, anew on each call.", _masking),
     "batch-clearing": ("Clears all but the three newest results when the window is full.", _clearing),
-    "ours": ("Clears, then drops, in one edit, and keeps the names that were in it.", _clear_then_drop),
+    "recommended": ("Clears, then drops, in one edit, and keeps the names that were in it.", _clear_then_drop),
     "summary": ("Folds old messages into a summary.", _folding),
 }
 
@@ -233,9 +233,11 @@ def _figures(name: str, stories: Sequence[Mapping[str, Any]], base: float, rng: 
         "grounding_values": 12_345,
         "grounding_far": 1.0 if name == "nothing" else round(max(0.3, found - 0.09), 6),
         "grounding_far_values": 2_345,
-        "grounding_bare": 1.0 if name == "nothing" else round(found - (0.1 if name == "ours" else 0.0), 6),
+        "grounding_bare": 1.0 if name == "nothing" else round(found - (0.1 if name == "recommended" else 0.0), 6),
         "grounding_far_bare": 1.0 if name == "nothing" else round(max(0.2, found - 0.3), 6),
-        "grounding_attributed": 1.0 if name == "nothing" else round(found - (0.05 if name == "ours" else 0.0), 6),
+        "grounding_attributed": 1.0
+        if name == "nothing"
+        else round(found - (0.05 if name == "recommended" else 0.0), 6),
         "grounding_far_attributed": 1.0 if name == "nothing" else round(max(0.25, found - 0.2), 6),
         "invalid_requests": 0,
         "edits": edits,
@@ -308,7 +310,7 @@ def large_story(messages: int = 500, calls: int = 250, window: int = 40_000) -> 
     made = [message("user" if at % 2 == 0 else "assistant", f"message {at} " * 20, 120) for at in range(messages)]
     for at in range(3, messages, 4):
         made[at - 1] = message("tool", f"finding {at} " * 30, 500, "bash")
-    story = story_of(made, ("rolling-masking", "ours", "summary"), window)
+    story = story_of(made, ("rolling-masking", "recommended", "summary"), window)
     assert len(story["calls"]) == calls
     return story
 
@@ -331,7 +333,7 @@ def hostile(told: Report) -> Report:
     for at in range(2, len(messages), 3):
         messages[at] = message("tool", messages[at]["text"], 900, next(texts))
     messages[1] = message("assistant", "long " + "x" * 1_000_000)
-    names = ("ours", "summary")
+    names = ("recommended", "summary")
     story: dict[str, Any] = story_of(messages, names, 1_500)
     story |= {"id": HOSTILE[0], "model": HOSTILE[1], "file": HOSTILE[2]}
     calls = [call for each in story["policies"] for call in each["calls"]]

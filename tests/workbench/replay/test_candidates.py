@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from chatstack import ChatStack, ContextWindowGuard, ToolResultClearer
+from chatstack import ChatStack, ContextWindowGuard, ToolResultClearer, ToolResultShaper
 from chatstack.config.recipes import from_config
 from chatstack.context.condensing import ClearThenDrop
 from chatstack.testing import ScriptedClient
 from chatstack.tokens.counter import CharCounter, TokenizerCounter
 from chatstack.workbench.replay.measures.measuring import WireCounter
+from chatstack.workbench.replay.policies import bytes_for
 from chatstack.workbench.replay.tuning.candidates import (
     AXES,
     PAYS,
@@ -45,7 +46,8 @@ def some_candidates() -> list[Candidate]:
 def test_the_search_begins_with_what_each_kind_does_by_default() -> None:
     model = ScriptedClient(["fine"])
     guard: dict[str, Any] = {"max_context_tokens": WINDOW, "prune_on_overflow": True}
-    ours = ChatStack(model).use(ClearThenDrop(WINDOW)).use(ContextWindowGuard, **guard)
+    shaped = ChatStack(model).use(ToolResultShaper, max_bytes=bytes_for(WINDOW))
+    ours = shaped.use(ClearThenDrop(WINDOW)).use(ContextWindowGuard, **guard)
     clearer = ChatStack(model).use(ToolResultClearer, trigger={"tokens": WINDOW}, max_context_tokens=WINDOW)
     alone = ChatStack(model).use(ContextWindowGuard, **guard)
 
@@ -87,7 +89,7 @@ def test_the_layers_count_by_the_tokenizer_where_the_measure_does_and_else_by_ch
 
 def test_words_tell_the_sizes_in_tokens() -> None:
     writer = ConfigWriter(10_000, "")
-    assert "Above 10,000 tokens it clears" in writer.words(OURS)
+    assert "New tool results are bounded at 2,500 bytes. Above 10,000 tokens it clears" in writer.words(OURS)
     assert "down to 3,500, of which" in writer.words(OURS)
     pays = Candidate("ToolResultClearer", (0.5, 4, PAYS, 0.7, 0.9))
     assert writer.words(pays) == (

@@ -20,7 +20,7 @@ from tests.workbench.replay.conversations import data_file, recordings_in, write
 from tests.workbench.replay.errands import errands
 
 FIGURES = ("cost_relative", "cost_usd", "grounding", "grounding_far", "over_limit", "prefix_breaks", "tokens_sent")
-NAMES = ["nothing", "guard", "ours", "tuned"]
+NAMES = ["nothing", "guard", "recommended", "tuned"]
 
 
 @pytest.fixture(autouse=True)
@@ -128,8 +128,8 @@ def test_the_tuned_half_keeps_what_is_wanted_and_costs_no_more_than_what_keeps_i
     assert report["wanted"] == {"grounding": 0.9, "far": 0.5}
     assert policies["tuned"]["grounding"] >= 0.9  # type: ignore[operator]
     assert policies["tuned"]["grounding_far"] >= 0.5  # type: ignore[operator]
-    assert policies["ours"]["grounding"] >= 0.9  # type: ignore[operator]
-    assert policies["tuned"]["cost_usd"] <= policies["ours"]["cost_usd"]  # type: ignore[operator]
+    assert policies["recommended"]["grounding"] >= 0.9  # type: ignore[operator]
+    assert policies["tuned"]["cost_usd"] <= policies["recommended"]["cost_usd"]  # type: ignore[operator]
     assert policies["tuned"]["over_limit"] == policies["guard"]["over_limit"] == 0
     assert policies["nothing"]["over_limit"] > 0  # type: ignore[operator]
 
@@ -195,7 +195,7 @@ def test_where_nothing_keeps_what_is_wanted_the_nearest_is_told_and_nothing_writ
     report = json.loads(captured.out)
     told = " ".join(captured.err.split())
     assert not mine.exists()
-    assert (report["reached"], report["config"]["layers"][0]["use"]) == (False, "ClearThenDrop")
+    assert (report["reached"], report["config"]["layers"][1]["use"]) == (False, "ClearThenDrop")
     assert "None of 1 settings that were tried keeps what is wanted: 100 % found, 100 % of the far ones." in told
     assert "The nearest, with " in told
     assert "Nothing is written." in told
@@ -352,8 +352,8 @@ def test_the_figures_of_recorded_conversations_are_those_of_a_replay_of_the_file
         if name not in ("name", "about", "cpu_ms_per_call"):
             assert policies["tuned"][name] == value, name
     tuned = half(json_of(target), "tuned")
-    assert tuned["ours"]["grounding"] >= 0.92  # type: ignore[operator]
-    assert tuned["tuned"]["cost_usd"] <= tuned["ours"]["cost_usd"]  # type: ignore[operator]
+    assert tuned["recommended"]["grounding"] >= 0.92  # type: ignore[operator]
+    assert tuned["tuned"]["cost_usd"] <= tuned["recommended"]["cost_usd"]  # type: ignore[operator]
 
 
 def test_a_log_of_requests_is_tuned_on_as_the_conversations_that_it_is_of(tmp_path: Path) -> None:

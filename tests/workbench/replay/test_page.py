@@ -221,7 +221,7 @@ def test_every_piece_is_on_the_page_and_can_be_read_at_one_sitting(name: str) ->
 
 def test_the_table_is_there_without_a_script() -> None:
     ours = policy(
-        "ours",
+        "recommended",
         cost_relative=0.5584,
         grounding=0.99996,
         grounding_far=1,
@@ -232,7 +232,7 @@ def test_the_table_is_there_without_a_script() -> None:
     )
     heading, first, second = rows_of(page_of({"policies": [ours, {"name": "none known"}]}))
     told = dict(zip(heading, first, strict=True))
-    assert told["policy"] == "ours"
+    assert told["policy"] == "recommended"
     shown = ("cost", "found %", "far %", "largest", "tokens sent", "over window", "edits", "USD", "USD uncached")
     assert [told[each] for each in shown] == ["0.558", "99.9", "100", "7,999", "12,345,678", "0", "0", "12.35", "–"]
     assert second == ["none known"] + ["–"] * (len(heading) - 1)

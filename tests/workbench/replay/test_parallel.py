@@ -78,7 +78,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Outcome]:
     path = tmp_path_factory.mktemp("pipelines") / "summing.json"
     path.write_text('{"layers": [{"use": "ContextWindow", "max_tokens": 1000}]}')
     setup = setup_of(
-        *policies_for([path], ["nothing", "guard", "ours"]), window=1_500, counter=WireCounter.best(), stories=5
+        *policies_for([path], ["nothing", "guard", "recommended"]), window=1_500, counter=WireCounter.best(), stories=5
     )
     return {jobs: replay(setup, items(), jobs=jobs) for jobs in (1, 2, 3)}
 

@@ -67,7 +67,7 @@ def test_all_built_in_policies_are_there_unless_some_are_named() -> None:
     names = [policy.name for policy in BUILT_IN]
 
     assert [policy.name for policy in policies_for([])] == names
-    assert names == ["nothing", "guard", "sliding-window", "rolling-masking", "batch-clearing", "ours"]
+    assert names == ["nothing", "guard", "sliding-window", "rolling-masking", "batch-clearing", "recommended"]
     assert [policy.name for policy in policies_for([], ["guard", "nothing", "guard"])] == ["guard", "nothing"]
 
 
@@ -82,7 +82,7 @@ def test_every_built_in_policy_can_be_built_for_any_ceiling() -> None:
             assert policy.stack(ceiling, Recorder(ceiling)).build()
 
 
-@pytest.mark.parametrize("name", ["nothing", "guard", "sliding-window", "ours"])
+@pytest.mark.parametrize("name", ["nothing", "guard", "sliding-window", "recommended"])
 def test_what_just_fits_the_ceiling_is_sent_as_it_is(name: str) -> None:
     """To the token: they count by what they are measured by."""
     history = talk(8)
@@ -90,7 +90,7 @@ def test_what_just_fits_the_ceiling_is_sent_as_it_is(name: str) -> None:
     assert sent_by(name, size_of(history), history) == ([history], 0)
 
 
-@pytest.mark.parametrize("name", ["guard", "sliding-window", "ours"])
+@pytest.mark.parametrize("name", ["guard", "sliding-window", "recommended"])
 def test_one_token_more_than_the_ceiling_is_cut_to_fit(name: str) -> None:
     history = talk(8)
 
@@ -173,12 +173,12 @@ def test_batch_clearing_may_stay_over_the_ceiling() -> None:
     assert (sent, edits) == (history, 0)
 
 
-def test_ours_goes_down_to_a_third_in_one_edit_and_remembers() -> None:
+def test_recommended_goes_down_to_a_third_in_one_edit_and_remembers() -> None:
     """It clears what is old and drops the oldest; the newest units stay as they are."""
     history = talk(22)
     ceiling = size_of(history[:-2]) - 1
 
-    (first, second), edits = sent_by("ours", ceiling, history[:-2], history)
+    (first, second), edits = sent_by("recommended", ceiling, history[:-2], history)
 
     assert edits == 1
     assert size_of(first) <= 0.36 * ceiling
@@ -187,11 +187,11 @@ def test_ours_goes_down_to_a_third_in_one_edit_and_remembers() -> None:
     assert second == [*first, *history[-2:]]
 
 
-def test_ours_leaves_the_names_of_what_is_gone() -> None:
-    """In the place of one cleared result, in a twentieth of the ceiling; those still in sight are not listed."""
+def test_recommended_leaves_the_names_of_what_is_gone() -> None:
+    """In the place of one cleared result, in a tenth of the ceiling; those still in sight are not listed."""
     history = talk(30)
 
-    (sent,), _ = sent_by("ours", size_of(history) - 1, history)
+    (sent,), _ = sent_by("recommended", size_of(history) - 1, history)
 
     (listing,) = [text for text in outputs(sent) if "Names in what was left out" in text]
     names = [f"helper_{number}" for number in range(10, 40)]
@@ -200,24 +200,24 @@ def test_ours_leaves_the_names_of_what_is_gone() -> None:
     listed = [name for name in names if name in listing]
     assert not set(listed).intersection(left)
     assert len(listed) >= 0.9 * (len(names) - len(left))
-    assert WireCounter.best().count_text(listing) <= 0.06 * size_of(history)
+    assert WireCounter.best().count_text(listing) <= 0.11 * size_of(history)
 
 
-def test_ours_lists_no_more_than_a_twentieth_of_the_ceiling() -> None:
+def test_recommended_lists_no_more_than_a_tenth_of_the_ceiling() -> None:
     history = talk(200, words=5)
 
-    (sent,), _ = sent_by("ours", size_of(history) - 1, history)
+    (sent,), _ = sent_by("recommended", size_of(history) - 1, history)
 
     (listing,) = [text for text in outputs(sent) if "Names in what was left out" in text]
-    assert 0.04 * size_of(history) <= WireCounter.best().count_text(listing) <= 0.06 * size_of(history)
-    assert size_of(sent) <= 0.36 * size_of(history)
+    assert 0.08 * size_of(history) <= WireCounter.best().count_text(listing) <= 0.11 * size_of(history)
+    assert size_of(sent) <= 0.5 * size_of(history)  # it was edited on the way, and has grown since
 
 
-def test_ours_clears_before_it_drops() -> None:
+def test_recommended_clears_before_it_drops() -> None:
     """Where clearing alone comes down to a third, every call stays."""
-    history = [RULE, TASK, *rounds(4, words=300), *rounds(1, words=10, first=50)]
+    history = [RULE, TASK, *rounds(8, words=60), *rounds(1, words=10, first=50)]
 
-    (sent,), edits = sent_by("ours", size_of(history) - 1, history)
+    (sent,), edits = sent_by("recommended", size_of(history) - 1, history)
 
     assert edits == 1
     assert [message.calls for message in sent] == [message.calls for message in history]
@@ -225,29 +225,39 @@ def test_ours_clears_before_it_drops() -> None:
     assert sent[-1] is history[-1]
 
 
-def test_ours_takes_the_middle_out_of_a_new_result_that_is_too_large() -> None:
+def test_recommended_takes_the_middle_out_of_a_new_result_that_is_too_large() -> None:
     """Rather than push out all the rest, or send more than fits."""
     history = [*talk(3), *rounds(1, words=2_000, first=90)]
     ceiling = size_of(history) // 2
 
-    (sent,), _ = sent_by("ours", ceiling, history)
+    (sent,), _ = sent_by("recommended", ceiling, history)
 
     new = outputs(history)[-1]
     assert size_of(sent) <= ceiling
     assert outputs(sent)[-1][:20] == new[:20]
     assert outputs(sent)[-1][-20:] == new[-20:]
-    assert "bytes left out]" in outputs(sent)[-1]
+    assert "bytes left out" in outputs(sent)[-1]
 
 
-def test_the_sizes_of_ours_are_shares_of_the_ceiling() -> None:
+def test_recommended_bounds_new_results_at_a_byte_for_four_tokens_of_the_ceiling() -> None:
+    history = [RULE, TASK, *rounds(1, words=20_000)]
+    sizes = [len(outputs(sent_by("recommended", ceiling, history)[0][0])[0]) for ceiling in (4_000, 8_000, 128_000)]
+    assert [round(size / 500) for size in sizes] == [2, 4, 8]
+
+
+def test_ours_is_what_recommended_was_called() -> None:
+    assert policies_for([], ["ours", "recommended", "nothing"]) == policies_for([], ["recommended", "nothing"])
+
+
+def test_the_sizes_of_recommended_are_shares_of_the_ceiling() -> None:
     """Of a conversation of three times as many rounds, at a ceiling three times as high, the same share is left."""
     shares: list[float] = []
     for count in (40, 120):
         history = talk(count, words=10)
-        (sent,), _ = sent_by("ours", size_of(history) - 1, history)
+        (sent,), _ = sent_by("recommended", size_of(history) - 1, history)
         shares.append(size_of(sent) / size_of(history))
 
-    assert shares[1] == pytest.approx(shares[0], abs=0.03)
+    assert shares[1] == pytest.approx(shares[0], abs=0.05)
 
 
 def test_a_pipeline_called_like_a_built_in_policy_keeps_its_path(tmp_path: Path) -> None:

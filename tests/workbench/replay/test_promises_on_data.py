@@ -121,14 +121,14 @@ def test_between_two_edits_each_request_starts_with_exactly_what_the_last_one_se
 
 def test_edits_are_few(replayed: Pass) -> None:
     """Below a third of what one makes that remembers nothing, and with many results below rolling masking's."""
-    for found in replayed.of("guard", "ours"):
+    for found in replayed.of("guard", "recommended"):
         if found.window >= 4_000 and found.due_calls > 100:  # of 2,000, hardly any is left beside the task
             assert found.edited_calls <= found.due_calls / 3, found.figures.name
     if replayed.name == SWE:
-        for found in replayed.of("guard", "clearer", "ours", UNFORCED.name):
+        for found in replayed.of("guard", "clearer", "recommended", UNFORCED.name):
             if found.window >= 4_000:  # many a task is 2,000 alone, and each new result is cut beside it
                 assert found.figures.spending.prefix_breaks < replayed.rolling, found.figures.name
-        for found in replayed.of("guard", "ours"):
+        for found in replayed.of("guard", "recommended"):
             if found.window >= 8_000:
                 assert found.edited_calls < replayed.rolling / 5, found.figures.name
 
@@ -181,7 +181,7 @@ SPREAD = 0.02
 def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
     """Cost beside sending everything, and how much of what the model used is still there."""
     for window in WINDOWS:
-        figures = replayed.found["ours", window].figures
+        figures = replayed.found["recommended", window].figures
         cost, grounding = figures.cost_relative(replayed.everything.spending), figures.grounding
         most, least, least_far, most_breaks = AIMS.get((replayed.name, window), (1.01, 0.0, 0.0, 1.0))
         spread = 0.0 if STEPS[replayed.name] == 1 else SPREAD

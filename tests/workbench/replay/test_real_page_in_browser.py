@@ -24,7 +24,7 @@ from tests.workbench.replay.devtools import PROGRAM, Browser, Page, chromium
 from tests.workbench.replay.errands import errand
 from tests.workbench.replay.reports import Report, letters_of, report, rows_of
 
-NAMES = ("nothing", "sliding-window", "guard", "ours")
+NAMES = ("nothing", "sliding-window", "guard", "recommended")
 LEFT, ACROSS, DOWN = 44, 30, 15
 """Pixels: where the first cell of a map begins, and the size of a cell, where there is room for all of them."""
 FIRST = ".pane:first-child"
@@ -145,7 +145,12 @@ def test_a_click_chooses_a_conversation_and_a_click_in_the_map_a_call_and_a_mess
     page.click("#story-list li:nth-child(2)")
     assert text(page, "#story-list [aria-selected=true] .id") == story["id"]
     seen: set[str] = set()
-    for first, second in (("guard", "ours"), ("folding", "sliding-window"), ("strict", "guard"), ("ours", "folding")):
+    for first, second in (
+        ("guard", "recommended"),
+        ("folding", "sliding-window"),
+        ("strict", "guard"),
+        ("recommended", "folding"),
+    ):
         show(page, told, first, second)
         for call, message in ((len(story["calls"]) - 1, 2), (7, 13), (8, 0), (2, 5)):
             page.click(f"{FIRST} .map", LEFT + (call + 0.5) * ACROSS, (message + 0.5) * DOWN)
@@ -162,7 +167,7 @@ def test_a_click_chooses_a_conversation_and_a_click_in_the_map_a_call_and_a_mess
 def test_the_cells_of_the_map_have_the_colours_of_the_states(page: Page, told: Report) -> None:
     story = told["stories"][1]
     page.click("#story-list li:nth-child(2)")
-    for name in ("guard", "ours", "folding", "strict"):
+    for name in ("guard", "recommended", "folding", "strict"):
         show(page, told, name)
         painted = page.value(f"{PAINTED}({LEFT}, {ACROSS}, {DOWN}, {story['calls']})")
         assert painted == [letters_of(call["states"]) for call in course(story, name)]

@@ -222,7 +222,7 @@ def test_a_hundred_percent_means_all() -> None:
 
 @pytest.mark.parametrize("has_faults", [False, True])
 def test_the_largest_figures_fit_80_columns_with_the_names_of_the_policies(has_faults: bool) -> None:
-    names = ["nothing", "guard", "sliding-window", "rolling-masking", "batch-clearing", "ours", "a" * 50]
+    names = ["nothing", "guard", "sliding-window", "rolling-masking", "batch-clearing", "recommended", "a" * 50]
     tools = (ToolDeclaration("look", "x" * 3_000),)
     policies = (Policy(name, lambda ceiling, model: ChatStack(model)) for name in names)
     setup = setup_of(*policies, window=1_000_000, tools=tools)

@@ -74,14 +74,14 @@ def test_where_nothing_could_be_measured_there_are_dashes() -> None:
 
 
 def test_what_was_found_without_lists_of_names_has_rows_only_where_there_were_lists() -> None:
-    setup = setup_of(*policies_for([], ["nothing", "ours"]))
+    setup = setup_of(*policies_for([], ["nothing", "recommended"]))
     outcome = outcome_of(setup, recording(talk(2)))
     outcome.figures[1].grounding = Grounding(8, 7, 4, 3, 5, 1, 6, 2)
 
     lines = told(outcome, setup).splitlines()
 
     (nothing, *rows) = [
-        line.split() for line in lines if line.split()[:1] in (["nothing"], ["ours"], ["bare"], ["attributed"])
+        line.split() for line in lines if line.split()[:1] in (["nothing"], ["recommended"], ["bare"], ["attributed"])
     ]
     assert nothing[0] == "nothing"
     assert rows[0][4:6] == ["87.5", "75.0"]

@@ -59,8 +59,8 @@ def figures_of(name: str, cost: int, found: int, values: int = 1_000, **others: 
 
 def condensing(config: PipelineConfig, part: Part) -> tuple[int, int, int]:
     """Cheapest where the limit is 0.7 and the target 0.45; all is found there, and everywhere but below 0.4."""
-    layer = config["layers"][0]
-    if layer["use"] != "ClearThenDrop":
+    layer = next((each for each in config["layers"] if each["use"] == "ClearThenDrop"), None)
+    if layer is None:
         return 10**6, 1_000, 0
     limit, target = int(str(layer["max_tokens"])), float(str(layer["target"]))
     return 1_000 + abs(limit - 700) + round(1_000 * abs(target - 0.45)), 1_000 if target >= 0.4 else 500, 0

@@ -36,7 +36,7 @@ class Stories {
   /** First ours where it is there, else the last one; beside it the first other one that keeps the window. */
   fillSelects() {
     const kept = POLICIES.filter((policy) => statusOf(policy) === "kept").map(({ name }) => name);
-    const first = this.names.includes("ours") ? "ours" : this.names[this.names.length - 1] ?? "";
+    const first = this.names.includes("recommended") ? "recommended" : this.names[this.names.length - 1] ?? "";
     const others = this.names.filter((name) => name !== first);
     const second = innerWidth >= WIDE ? others.find((name) => kept.includes(name)) ?? others[0] ?? "" : "";
     const option = (name, words = visible(name)) => el("option", { value: this.names.indexOf(name) }, words);

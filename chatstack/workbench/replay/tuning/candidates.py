@@ -16,6 +16,7 @@ from chatstack.client.protocol import ChatClient
 from chatstack.config.recipes import from_config
 from chatstack.stack.recipe import ChatStack
 from chatstack.workbench.replay.measures.measuring import WireCounter
+from chatstack.workbench.replay.policies import bytes_for
 
 Settings: TypeAlias = Mapping[str, float]
 LayerConfig: TypeAlias = dict[str, object]
@@ -33,6 +34,7 @@ AXES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "keep_recent": (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
         "mentions": (0.0, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15),
         "newest_result": (0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0),
+        "max_bytes": (0.0, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0),
         "guard": _ROOM,
     },
     "ToolResultClearer": {
@@ -46,16 +48,18 @@ AXES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
 }
 """The settings of each kind, and the values that are tried.
 
-They are shares of the window, except ``keep``, a number of results, and the settings of ``ClearThenDrop``, which are
-shares of its ``max_tokens``.
+They are shares of the window, except ``keep``, a number of results, ``max_bytes``, the bound of new results in bytes
+for each token of the window (0 for none), and the settings of ``ClearThenDrop``, which are shares of its
+``max_tokens``.
 """
 _FIRST: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "ClearThenDrop": {
         "max_tokens": (1.0, 0.8, 0.6),
         "target": (0.35, 0.25, 0.5),
         "keep_recent": (0.1, 0.3),
-        "mentions": (0.05, 0.1),
+        "mentions": (0.1, 0.05),
         "newest_result": (0.2,),
+        "max_bytes": (0.25,),
         "guard": (1.0,),
     },
     "ToolResultClearer": {
@@ -122,6 +126,8 @@ class ConfigWriter:
         settings = candidate.settings
         layers: list[LayerConfig] = []
         if candidate.kind == "ClearThenDrop":
+            if settings["max_bytes"]:
+                layers.append({"use": "ToolResultShaper", "max_bytes": bytes_for(self.window, settings["max_bytes"])})
             shares = {name: settings[name] for name in ("target", "keep_recent", "mentions", "newest_result")}
             layers.append({"use": "ClearThenDrop", "max_tokens": self._tokens(settings["max_tokens"]), **shares})
         elif candidate.kind == "ToolResultClearer":
@@ -135,7 +141,7 @@ class ConfigWriter:
         return {"layers": [layer | ({"counter": self.counter} if self.counter else {}) for layer in layers]}
 
     def words(self, candidate: Candidate) -> str:
-        """Describe the candidate in two sentences."""
+        """Describe the candidate in a few sentences."""
         settings = candidate.settings
         if candidate.kind == "ContextWindowGuard":
             return self._guard_told(settings)
@@ -148,7 +154,9 @@ class ConfigWriter:
             )
         limit = settings["max_tokens"]
         mentions = f"{self._tokens(limit * settings['mentions']):,}" if settings["mentions"] else "none"
+        bound = bytes_for(self.window, settings["max_bytes"])
         return (
+            f"{f'New tool results are bounded at {bound:,} bytes. ' if settings['max_bytes'] else ''}"
             f"Above {self._tokens(limit):,} tokens it clears old tool results, then drops the oldest messages, down "
             f"to {self._tokens(limit * settings['target']):,}, of which a list of names in what is gone takes up to "
             f"{mentions}; the newest {self._tokens(limit * settings['keep_recent']):,} stay, and a new result over "

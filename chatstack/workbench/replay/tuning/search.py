@@ -173,7 +173,7 @@ def policy_of(candidate: Candidate, writer: ConfigWriter, name: str) -> Policy:
 
 def compared(chosen: Policy) -> tuple[Policy, ...]:
     """Return the policies of the report: the usual ones, then the chosen stack."""
-    return (*policies_for([], ["nothing", "guard", "ours"]), chosen)
+    return (*policies_for([], ["nothing", "guard", "recommended"]), chosen)
 
 
 def misses(goal: Goal, outcome: Outcome, where: str) -> Iterable[str]:
