@@ -33,6 +33,7 @@ from chatstack.context.shapes import is_too_long
 from chatstack.layers.shaper import ToolResultShaper as Layer
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import leftovers
+from tests.context.test_sharing import DictStore
 from tests.histories import decoded_again
 
 BOUND = 600
@@ -439,3 +440,40 @@ def test_a_text_beside_shaped_results_is_untouched() -> None:
     sent = Sent(shaper).of(history)
     assert len(sent[2].results) == 2
     assert list(itertools.chain(sent[:2], sent[3:])) == [*history[:2], *history[3:]]
+
+
+def test_what_stands_behind_it_is_forgotten_by_the_callers_messages() -> None:
+    store = DictStore()
+    running = Sent(lambda stack: clearer(shaper(stack)), store=store, scope="tenant", store_timeout_seconds=60)
+    history = [Message.user("go"), *rounds(range(14))]
+    running.of(history)
+    assert store.kept
+    asyncio.run(running.memory.forget_stored([*history, Message.assistant("fine")]))
+    assert not store.kept
+
+
+def test_another_process_takes_over_what_was_decided_behind_it() -> None:
+    store = DictStore()
+    history = [Message.user("go"), *rounds(range(14))]
+
+    def process() -> Sent:
+        return Sent(lambda stack: clearer(shaper(stack)), store=store, scope="tenant", store_timeout_seconds=60)
+
+    first = process().of(history)
+    history += [Message.assistant("fine"), Message.user("more"), *rounds([99])]
+    second = process()
+    assert second.of(history)[: len(first)] == first
+    told = [span.name for span in second.capture.spans if span.name.startswith("compact_context")]
+    assert told == ["compact_context shape_tool_results"]
+
+
+def test_turned_on_later_it_leaves_earlier_edits_standing() -> None:
+    memory = ContextMemory(clock=lambda: 0.0)
+    model = ScriptedClient(["fine"])
+    history = [Message.user("go"), *rounds(range(6))]
+    for recipe in (clearer, lambda stack: clearer(shaper(stack))):
+        asyncio.run(recipe(ChatStack(model, memory=memory)).build().get_response(history))
+        history += [Message.assistant("fine"), Message.user("more")]
+    before, after = (results_in(request.messages) for request in model.requests)
+    assert [text for text in before if "cleared" in text] == [text for text in after if "cleared" in text] != []
+    assert all(len(text) <= BOUND for text in after)
