@@ -29,11 +29,8 @@ class Derived:
         self._past = past
         self._lock = lock
 
-    def recognised(
-        self, seen: Recognised, form: Form, messages: tuple[Message, ...], *, is_shaped: bool = False
-    ) -> Recognised:
-        """Return the history of these messages: those of the seen history, in that form. ``is_shaped``: each message
-        stands for the one in its place, so that it is the same conversation."""
+    def recognised(self, seen: Recognised, form: Form, messages: tuple[Message, ...]) -> Recognised:
+        """Return the history of these messages: those of the seen history, in that form."""
         positions: Sequence[int]
         if isinstance(seen.positions, range):
             positions = range(seen.positions.start, len(messages))
@@ -44,7 +41,7 @@ class Derived:
         with self._lock:
             if seen.history.is_fresh and len(seen.history.forms) > 1:
                 self._drop_stale(seen.history, form)
-            history, state = self._of(seen, form, conversation, is_shaped)
+            history, state = self._of(seen, form, conversation)
             new = len(conversation) - len(history.messages)
             if new:
                 history.grow(conversation)
@@ -80,9 +77,7 @@ class Derived:
         for each in [each for each in history.forms if each != form and each[:3] == form[:3]]:
             self._drop(history, each)
 
-    def _of(
-        self, seen: Recognised, form: Form, conversation: tuple[Message, ...], is_shaped: bool
-    ) -> tuple[History, Conversation]:
+    def _of(self, seen: Recognised, form: Form, conversation: tuple[Message, ...]) -> tuple[History, Conversation]:
         forms = seen.history.forms
         known = forms.get(form)
         if known is not None:
@@ -96,7 +91,7 @@ class Derived:
         self._weigh(seen.history, _FORM_BYTES)
         state = Conversation()
         state.levels = seen.conversation.levels
-        forms[form] = (seen.history.derived(same_links=is_shaped), state)
+        forms[form] = (seen.history.derived(same_links=form.is_shaped), state)
         return forms[form]
 
     def _drop(self, history: History, form: Form) -> None:

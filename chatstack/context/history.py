@@ -39,13 +39,15 @@ EntryKey: TypeAlias = ChoiceKey | ArtifactKey
 class Form(NamedTuple):
     """An edited form of a conversation's history: behind the layer at that place, by the fingerprint of the edits.
 
-    Where it is ``by_original``, edits that only replace messages make no other form of it.
+    Where it is ``by_original``, edits that only replace messages make no other form of it. Where it ``is_shaped``, each
+    message stands for the one in its place, so that it is the same conversation.
     """
 
     who: str
     behind: int
     by_original: bool
     edits: int
+    is_shaped: bool = False
 
 
 class History:

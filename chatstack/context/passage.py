@@ -186,8 +186,8 @@ class Passage:
 
     def rebase(self, place: int, request: ChatRequest, opened: Opened, terms: int) -> None:
         """Take these messages, which the layer at that place hands on, for those that came."""
-        form = Form(opened.seen.who, place, False, terms)
-        seen = self.memory.derived.recognised(opened.seen, form, request.messages, is_shaped=True)
+        form = Form(opened.seen.who, place, False, terms, is_shaped=True)
+        seen = self.memory.derived.recognised(opened.seen, form, request.messages)
         self.memory.past.recall(seen)
         last = seen.conversation.last_answer(seen.length)
         self._bases.append((place, Came(request, seen, last, self.came.is_unstable)))

@@ -64,6 +64,8 @@ class ToolResultShaper(ContextLayer):
     _editing: ContextEditing = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
+    may_wait: ClassVar[bool] = False
+    needs_window: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chatstack import (
+    AgentState,
     ChatOptions,
     ChatRequest,
     ChatStack,
@@ -18,6 +19,7 @@ from chatstack import (
     ContextWindowGuard,
     FunctionInvoker,
     Message,
+    StackContextManager,
     Summarizer,
     Text,
     ToolCall,
@@ -477,3 +479,10 @@ def test_turned_on_later_it_leaves_earlier_edits_standing() -> None:
     before, after = (results_in(request.messages) for request in model.requests)
     assert [text for text in before if "cleared" in text] == [text for text in after if "cleared" in text] != []
     assert all(len(text) <= BOUND for text in after)
+
+
+def test_a_node_of_a_graph_shapes_without_an_event_loop() -> None:
+    history = [Message.user("go"), *rounds(range(3))]
+    manager = StackContextManager(shaper(ChatStack(ScriptedClient())))
+    trimmed = manager.trim_context(AgentState(messages=history))
+    assert tuple(trimmed.messages) == Sent(shaper).of(history)
