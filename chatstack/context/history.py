@@ -65,7 +65,6 @@ class History:
         "_edited",
         "_hashes",
         "_key",
-        "_linked_as",
         "_lock",
         "_sums",
         "entries",
@@ -74,6 +73,7 @@ class History:
         "is_fresh",
         "latest_assistant",
         "latest_user",
+        "linked_as",
         "messages",
         "moves",
         "pairs",
@@ -86,7 +86,9 @@ class History:
         self._lock = lock or threading.RLock()
         self.root = self
         """The history that this one was derived from by edits; itself if it was not. It holds the entries of both."""
-        self._linked_as: History | None = None
+        self.linked_as: History | None = None
+        """The history whose messages these stand for, if any: choices are kept under the callers' messages, by which
+        they are forgotten, too."""
         self._chain = Links()
         # Arrays, as numbers of their own would take four times as many bytes for each message.
         self._hashes = array("q")
@@ -110,12 +112,10 @@ class History:
         self.held_bytes = _HISTORY_BYTES
         """Estimated size in bytes, its messages and entries included."""
 
-    def derived(self, *, same_links: bool = False) -> History:
-        """Return a new history for an edited form of this one. With ``same_links``, choices are kept under the messages
-        of this one: the callers', who may want them forgotten."""
+    def derived(self) -> History:
+        """Return a new history for an edited form of this one."""
         made = History(self._key, self._lock)
         made.root, made.entries = self.root, self.root.entries
-        made._linked_as = self if same_links else None
         return made
 
     def conversation(self, who: str) -> Conversation:
@@ -188,8 +188,8 @@ class History:
     def links(self, length: int) -> Links:
         """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than
         ``length``."""
-        if self._linked_as is not None:
-            return self._linked_as.links(length)
+        if self.linked_as is not None:
+            return self.linked_as.links(length)
         chain = self._chain
         if chain.length < length:
             with self._lock:
