@@ -12,9 +12,11 @@ from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_opti
 from chatstack.client.wiring import wrong
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
-from chatstack.context.handles import PLACEHOLDER, filled, handle_of
+from chatstack.context.handles import PLACEHOLDER, filled, handle_of, recall_name
+from chatstack.context.labels import Labels
 from chatstack.context.limits import Limits
 from chatstack.context.mentions import Gone
+from chatstack.context.name_lists import Names, list_text
 from chatstack.context.pairing import alone, answered_calls, as_it_came, in_full
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import removable
@@ -29,12 +31,14 @@ ListShare: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
 
 _LEAST = 64
 """Tokens of a new result that are left in any case."""
+_LABELLED_FROM = 400
+"""Tokens of a list from which on names stand by their calls: in a shorter one, labels would take most of the room."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClearThenDrop(Strategy):
     """Above ``max_tokens``, clears all tool results but the newest, drops the oldest units if that is not enough, and
-    leaves a list of the names that were in them in the place of one cleared result.
+    leaves a list of the names that were in them in the place of one cleared result, by the calls that held them.
 
     Everything in one edit, and deep, so that the next is far off: ``target``, ``keep_recent`` (what stays untouched of
     the newest units) and ``mentions`` (the list) are shares of ``max_tokens``; without a number, it is the model's
@@ -98,6 +102,7 @@ class _Draft:
         self.removable = list(removable(context))
         self.recent = self._recent()
         self.carrier: int | None = None
+        self.labels: Labels | None = None
         self.unseen = unseen_results(context)
         self.spared: Unit | None = None
         """The unit of the carrier, where it would be left out if it did not carry anything."""
@@ -156,8 +161,13 @@ class _Draft:
         room = self.list_tokens / self.context.scale + self.context.size_of(self._listing(carrier, ()))
         room = min(room, (self.limit - self.tokens + self._size_at(carrier)) / self.context.scale)
         gone = [at for at in range(len(came)) if stands.get(at) is not came[at]]
+        words = self._words_in(gone)
         # A name is a token at least.
-        names = self._words_in(gone).mentions([message for message, _ in left], most=int(room))
+        names = words.mentions([message for message, _ in left], most=int(room))
+        if room >= _LABELLED_FROM:
+            can_recall = bool(recall_name(self.context.request.options.tools))
+            self.labels = Labels(came, words.last_position, with_handles=can_recall)
+            names = self.labels.sorted(names, words.is_told)
         low, high = 0, len(names)
         while low < high:  # the longest list that fits: a few counts, not one for each name
             middle = (low + high + 1) // 2
@@ -263,8 +273,7 @@ class _Draft:
         message = self.context.messages[position]
         at = max(at for at, part in enumerate(message.parts) if isinstance(part, ToolResult))
         text = self._placeholder(position, at)
-        if names:
-            text += f" Names in what was left out: {' '.join(names)}"
+        text += list_text([Names(tuple(names))] if self.labels is None else self.labels.grouped(names))
         return self._edited(position, {at: _with_output(self._as_it_came(position, at), text)})
 
     def _as_it_came(self, position: int, at: int) -> ToolResult:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from chatstack.context.records import Made, Record
 from chatstack.tokens.calibration import Anchor
 from chatstack.values.messages import Message
@@ -17,7 +19,7 @@ _MOST_TERMS = 64
 """A conversation keeps its state for that many layers, models and sets of options; else it is worked out again."""
 
 
-class LastAnswer(NamedTuple):
+class LastAnswer(msgspec.Struct, frozen=True):
     """The time of the last answer to a conversation, what was reported for it, and the edits that it was given under
     (their fingerprint, 0 for none). ``length``: how many messages the request had.
 
@@ -31,7 +33,7 @@ class LastAnswer(NamedTuple):
     length: int
 
 
-class LastReport(NamedTuple):
+class LastReport(msgspec.Struct, frozen=True):
     """The reported size of a request of ``length`` messages."""
 
     length: int
@@ -85,7 +87,7 @@ class Wait(NamedTuple):
         )
 
 
-class Reached(NamedTuple):
+class Reached(msgspec.Struct, frozen=True):
     """The progress of a pure strategy over a history: the length up to which it was run, the resulting edits, and its
     wait, so that nothing is run twice. ``scale`` is that of the context then."""
 

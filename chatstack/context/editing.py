@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from opentelemetry.trace import Span
@@ -10,7 +11,7 @@ from opentelemetry.trace import Span
 from chatstack.client.options import options_key, versioned
 from chatstack.client.protocol import ChatClient, chain, provider_info
 from chatstack.context.agreement import Agreement
-from chatstack.context.asking import Asking
+from chatstack.context.asking import Asking, aside
 from chatstack.context.binding import Binding
 from chatstack.context.carrying import carried_out, keep_carried
 from chatstack.context.context import Context
@@ -32,6 +33,17 @@ from chatstack.context.services import ContextServices
 from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
+
+
+class _Draft(NamedTuple):
+    """A plan with what is wrong with it, or with the record of all edits after it."""
+
+    plan: Plan | None
+    wrong: tuple[str, ...]
+    made: Made | None
+
+
+_NO_DRAFT = _Draft(None, (), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +108,12 @@ class ContextEditing:
         are not remembered here are reconstructed."""
         seen = opened.seen
         if context.is_unstable or opened.since >= seen.history.latest_assistant or opened.is_by_original:
-            return self._edited_now(policy, context, opened, span)
+            return (yield from self._edited_now(policy, context, opened, span))
         came = self.as_it_came(context, opened)
         past = self.past_of(came, opened, policy)
         steps = yield from past.steps(opened.since, opened.replayed)
         if not steps and past.was_rejected:
-            return self._edited_now(policy, context, opened, span)
+            return (yield from self._edited_now(policy, context, opened, span))
         if len(steps) == 1 and steps[0].context is not None:
             if _is_waiting(policy, context, opened):
                 return context
@@ -112,35 +124,35 @@ class ContextEditing:
         if not steps:
             return context
         last = steps[-1]
-        after = self.adopt(last.record, came, opened, strategy=last.plan.strategy, reason=last.plan.reason, span=span)
-        return self._edited_now(policy, context, opened, span) if after is came else after
+        after = yield from self.adopt(last.made, came, opened, last.plan.strategy, last.plan.reason, span)
+        return (yield from self._edited_now(policy, context, opened, span)) if after is came else after
 
-    def _edited_now(self, policy: Policy, context: Context, opened: Opened, span: Span | None) -> Context:
+    def _edited_now(self, policy: Policy, context: Context, opened: Opened, span: Span | None) -> Asking[Context]:
         if _is_waiting(policy, context, opened):
             return context  # planning reads the whole history: do not repeat it for every new message
         opened.has_looked = True
-        after = self.apply(policy.plan(context), context, opened, span=span)
+        if policy.is_due(context):
+            draft = yield from aside(
+                lambda: self._checked(policy.plan(context), context, opened), len(context.messages)
+            )
+            after = self._carry_out(draft, context, opened, span)
+        else:
+            after = context
         sizes = policy.waits_on(context) if after is context else None
         opened.wait = Wait(opened.seen.latest_user(opened.seen.length), sizes) if sizes is not None else None
         return after
 
     def adopt(
-        self,
-        record: Record,
-        came: Context,
-        opened: Opened,
-        *,
-        strategy: str,
-        reason: str,
-        span: Span | None = None,
-    ) -> Context:
+        self, made: Made, came: Context, opened: Opened, strategy: str, reason: str, span: Span | None = None
+    ) -> Asking[Context]:
         """Return the context as it came, after these edits; without them if they do not pass the verifier."""
-        seen = opened.seen
-        edited = record.edited(came.messages, seen.positions)
-        if edited is None:
-            return came
-        plan = record.plan(seen.positions, len(came.messages), edited)
-        return self.apply(msgspec.structs.replace(plan, strategy=strategy, reason=reason), came, opened, span=span)
+
+        def draft() -> _Draft:
+            plan = made.record.plan(opened.seen.positions, len(came.messages), made.edited)
+            plan = msgspec.structs.replace(plan, strategy=strategy, reason=reason)
+            return self._checked(plan, came, opened, made)
+
+        return self._carry_out((yield from aside(draft, len(came.messages))), came, opened, span)
 
     def as_it_came(self, context: Context, opened: Opened) -> Context:
         """Return the context without this layer's edits, scaled as the one with them."""
@@ -169,19 +181,31 @@ class ContextEditing:
         A plan that does not pass the verifier is not applied, with the warning ``plan_rejected``. The choice is bound
         to the answer given under it, once that has arrived.
         """
+        return self._carry_out(self._checked(plan, context, opened), context, opened, span)
+
+    def _checked(self, plan: Plan | None, context: Context, opened: Opened, made: Made | None = None) -> _Draft:
+        """Verify a plan, and work out its record; ``made``, where that is known."""
         if plan is None or (isinstance(plan, Plan) and plan.is_empty):  # pyright: ignore[reportUnnecessaryIsInstance]
-            return context
+            return _NO_DRAFT
         wrong = problems(plan, context)
+        if wrong or not opened.seen.length:
+            return _Draft(plan, wrong, None)
+        opened.seen.links  # noqa: B018 - digested here, as the choice will be bound by them
+        if made is not None:
+            return _Draft(plan, (), made)
+        after = context.after(plan)
+        left = list(zip(after.messages, after.origins, strict=True))
+        carried = opened.seen.conversation.carried.get((self.owner, opened.before))
+        known = NOTHING_MADE if carried is None else carried.made
+        return _Draft(plan, (), record_of(opened.seen.positions, opened.context.messages, left, known))
+
+    def _carry_out(self, draft: _Draft, context: Context, opened: Opened, span: Span | None) -> Context:
+        plan, wrong, made = draft
+        if plan is None:
+            return context
         if wrong:
             say_rejected(self.telemetry, plan, wrong)
             return context
-        made = None
-        if opened.seen.length:
-            after = context.after(plan)
-            left = list(zip(after.messages, after.origins, strict=True))
-            carried = opened.seen.conversation.carried.get((self.owner, opened.before))
-            known = NOTHING_MADE if carried is None else carried.made
-            made = record_of(opened.seen.positions, opened.context.messages, left, known)
         return self._made(plan, context, opened, made, span)
 
     def _made(self, plan: Plan, context: Context, opened: Opened, made: Made | None, span: Span | None) -> Context:

@@ -193,11 +193,17 @@ class History:
         chain = self._chain
         if chain.length < length:
             with self._lock:
-                link = chain.last or first_link(self._key)
-                for message in self.messages[chain.length : length]:
-                    link = next_link(link, message, self._key)
+                known, link, new = chain.length, chain.last or first_link(self._key), list[bytes]()
+            for message in self.messages[known:length]:
+                new.append(link := next_link(link, message, self._key))
+            with self._lock:
+                for link in new[chain.length - known :]:  # another thread may have added some
                     chain.append(link)
         return chain
+
+    def counted_by(self, counter: TokenCounter) -> int:
+        """Return how many of its messages that counter has counted."""
+        return len(self._sums.get(counter, (0,))) - 1
 
     def sums(self, length: int, counter: TokenCounter, size_of: Callable[[Message], int]) -> Sequence[int]:
         """Return prefix sums of sizes: the one at ``i`` is for the first ``i`` messages. May be longer than needed."""

@@ -6,7 +6,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias, cast
 
 from chatstack.values.messages import Message
 from chatstack.values.parts import Text, ToolCall, ToolResult
@@ -23,10 +24,18 @@ _LONGEST = 100
 """Maximum length of a name in characters; a longer word is data, and would take the room of other names."""
 _MOST_CHARS = 200_000
 """Maximum number of characters of one text that are searched."""
+_FEW = 8
+"""Where more than an eighth of the names is new, all are put in order anew."""
+
+_Rank: TypeAlias = tuple[int, int, float, int, str]
+"""The order of a name in the list, with the name."""
 
 
 class Gone:
-    """The words in messages that are no longer sent. More may be added; no message comes back."""
+    """The words in messages that are no longer sent. More may be added; no message comes back.
+
+    Names are kept in order: a list costs what is new since the last one, and what it holds, not all that is gone.
+    """
 
     def __init__(self) -> None:
         self.read: set[int] = set()
@@ -37,9 +46,11 @@ class Gone:
         self._last: dict[str, int] = {}
         self._quoted: set[str] = set()
         self._furthest = -1
-        self._sorted: set[str] = set()
-        self._names: set[str] = set()
-        self._telling: set[str] = set()
+        self._changed: set[str] = set()
+        """The words whose rank may have changed since the last list."""
+        self._ranks: dict[str, _Rank] = {}
+        self._in_order: list[_Rank] = []
+        """A heap of the ranks; those that are not in ``_ranks`` any more are skipped."""
 
     def add(self, messages: Sequence[Message], positions: Iterable[int]) -> None:
         """Add those of the messages that stand at these positions, in order, and were not added before."""
@@ -49,8 +60,10 @@ class Gone:
             message, is_later = messages[at], at > self._furthest
             own = _words_used(message)
             self._used.update(own)
-            self._quoted.update(_words_quoted(message))
+            quoted = _words_quoted(message)
+            self._quoted |= quoted
             words = _words_of(message) | own
+            self._changed |= words | (quoted & self._last.keys())
             (self._spoken if message.role != "tool" else self._returned).update(words)
             if not is_later:
                 words = {word for word in words if self._last.get(word, -1) < at}
@@ -69,23 +82,50 @@ class Gone:
         in_sight: set[str] = set()
         for message in left:
             in_sight.update(_words_of(message), _words_used(message))
-        used, spoken, returned, last = self._used, self._spoken, self._returned, self._last
-        self._sort_new_words()
-        names = (self._names | used.keys() | self._quoted) & (self._telling | spoken.keys())
-        ranked = [
-            (-used.get(word, 0), -spoken.get(word, 0), -returned.get(word, 0) / len(word), -last[word], word)
-            for word in names - in_sight
-            if len(word) <= _LONGEST
-        ]
-        ranked.sort()
-        return _without_pieces((word for *_, word in ranked), most)
+        self._rank_changed()
+        looked_at: list[_Rank] = []
+        names = (word for word in self._taken_in_order(looked_at) if word not in in_sight)
+        found = _without_pieces(names, most)
+        for rank in looked_at:
+            heappush(self._in_order, rank)
+        return found
 
-    def _sort_new_words(self) -> None:
-        """Find the words that are names, and telling, by their form alone."""
-        new = self._last.keys() - self._sorted
-        self._names.update(filter(_NAME.search, new))
-        self._telling.update(filter(_TELLING.match, new))
-        self._sorted |= new
+    def last_position(self, name: str) -> int:
+        """Return the position of the last message that holds a name."""
+        return self._last[name]
+
+    def is_told(self, name: str) -> bool:
+        """Return True if the model has used a name, or a message that is no result has mentioned it."""
+        return name in self._used or name in self._spoken
+
+    def _taken_in_order(self, taken: list[_Rank]) -> Iterator[str]:
+        while self._in_order:
+            rank = heappop(self._in_order)
+            if self._ranks[rank[-1]] is rank:
+                taken.append(rank)
+                yield rank[-1]
+
+    def _rank_changed(self) -> None:
+        """Rank the names among the words that have changed."""
+        used, spoken, returned, last = self._used, self._spoken, self._returned, self._last
+        changed = {
+            word: (-used.get(word, 0), -spoken.get(word, 0), -returned.get(word, 0) / len(word), -last[word], word)
+            for word in self._changed
+            if self._is_name(word)
+        }
+        self._changed.clear()
+        self._ranks.update(changed)
+        if len(changed) < len(self._in_order) // _FEW:
+            for rank in changed.values():
+                heappush(self._in_order, rank)
+        else:
+            self._in_order = list(self._ranks.values())
+            heapify(self._in_order)
+
+    def _is_name(self, word: str) -> bool:
+        if len(word) > _LONGEST or not (word in self._used or word in self._quoted or _NAME.search(word)):
+            return False
+        return word in self._spoken or _TELLING.match(word) is not None
 
 
 def _without_pieces(names: Iterable[str], most: int) -> list[str]:

@@ -53,8 +53,8 @@ class Opened(msgspec.Struct):
 
     def know(self, reached: Reached) -> None:
         """Take over the known progress of the strategy over its history."""
-        self.since, self.replayed, self.wait, scale = reached
-        self.scale = scale if reached.length == self.seen.length else None
+        self.since, self.replayed, self.wait = reached.length, reached.record, reached.wait
+        self.scale = reached.scale if reached.length == self.seen.length else None
 
     @property
     def edits(self) -> int:

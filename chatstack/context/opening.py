@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
+import msgspec
+
+from chatstack.context.asking import Asking, aside
 from chatstack.context.context import Context
 from chatstack.context.conversations import LastAnswer
 from chatstack.context.history import Recognised
@@ -63,12 +65,18 @@ class Weighing:
             is_cold=last is not None and self._is_cold(last),
         )
 
+    def counted(self, seen: Recognised) -> Asking[None]:
+        """Count the new messages of a history; aside, if these are many."""
+        history, length = seen.history, seen.length
+        new = length - history.counted_by(self.counter)
+        yield from aside(lambda: history.sums(length, self.counter, self.size_of), new)
+
     def _is_cold(self, last: LastAnswer) -> bool:
         """Return True if hardly anything of the history with this answer is in the provider's cache."""
         return last.missed_cache or self.memory.clock() - last.at >= CACHE_SECONDS
 
 
-class Came(NamedTuple):
+class Came(msgspec.Struct, frozen=True):
     """A request as it came to the first of adjacent context layers, repaired. ``last`` is the answer before it."""
 
     request: ChatRequest
@@ -86,10 +94,11 @@ class Opening:
     weighing: Weighing
     owner: str
 
-    def open(self, request: ChatRequest) -> Came:
+    def open(self, request: ChatRequest) -> Asking[Came]:
         """Recognise and repair a request. Raises ``InputError`` if nothing is left to send."""
         came = self._recognised(request)
         seen = came.seen
+        yield from self.weighing.counted(seen)
         answered = seen.conversation.levels.get(_ANSWERED, 0)
         if seen.needs_repair or answered:
             came = self._repaired(came, answered)
@@ -97,7 +106,7 @@ class Opening:
             return came  # stable, or edited by layers further out
         if self.memory.raise_level("prefix_unstable", who_of(came.request, came.seen), 1):
             say_unstable(self.telemetry, came.seen.length)
-        return came._replace(is_unstable=True)
+        return msgspec.structs.replace(came, is_unstable=True)
 
     def stands_aside(self, request: ChatRequest) -> bool:
         """Return True if the history is kept at the provider, so that nothing may be edited; warns once for each

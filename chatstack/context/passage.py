@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+import msgspec
 from opentelemetry import context as otel
 
 from chatstack.client.protocol import ChatClient
@@ -13,11 +14,12 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
+from chatstack.context.conversations import Conversation
 from chatstack.context.editing import ContextEditing
-from chatstack.context.history import Form
+from chatstack.context.history import Form, History, Recognised
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened, after_edits
-from chatstack.context.opening import Came, Weighing
+from chatstack.context.opening import Came, Opening, Weighing
 from chatstack.context.records import Record
 from chatstack.context.reports import keep_answer
 from chatstack.telemetry.shortening import compacted
@@ -57,7 +59,7 @@ class Send:
             return await self.inner.send(self.request)
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True):
     """A request as the layer at that place got it, and as it handed it on."""
 
     place: int
@@ -67,7 +69,7 @@ class Step(NamedTuple):
     request: ChatRequest
 
 
-class Arrived(NamedTuple):
+class Arrived(msgspec.Struct, frozen=True):
     """A request that arrives at one of the layers; ``fewer`` tokens than in the one that came to the first."""
 
     passage: Passage
@@ -86,7 +88,7 @@ class Arrived(NamedTuple):
     def as_is(self, request: ChatRequest) -> Asking[ChatStream]:
         """Hand on a request with the same messages."""
         self.passage.back_to(self.place)
-        return self.passage.to(self._replace(place=self.place + 1, request=request))
+        return self.passage.to(Arrived(self.passage, self.place + 1, request, self.fewer))
 
     def onward(self, editing: ContextEditing, context: Context, opened: Opened) -> Asking[ChatStream]:
         """Hand it on as this context: to the next layer, or to the client behind the last one."""
@@ -109,7 +111,7 @@ class Arrived(NamedTuple):
     def folded_behind(self) -> Asking[Record | None]:
         """Return what a layer behind this one has folded for good, by a summary; None if there is none."""
         for place, layer in enumerate(self.passage.layers[self.place + 1 :], self.place + 1):
-            record = yield from layer.folded(self._replace(place=place))
+            record = yield from layer.folded(Arrived(self.passage, place, self.request, self.fewer))
             if record is not None:
                 return record
         return None
@@ -122,7 +124,9 @@ class Passage:
         "_above",
         "_bases",
         "_contexts",
+        "_opening",
         "_outer",
+        "_request",
         "_steps",
         "bound",
         "came",
@@ -133,12 +137,17 @@ class Passage:
     )
 
     def __init__(
-        self, layers: Sequence[Passing], outer: Sequence[int], inner: ChatClient, memory: ContextMemory, came: Came
+        self,
+        layers: Sequence[Passing],
+        outer: Sequence[int],
+        inner: ChatClient,
+        memory: ContextMemory,
+        request: ChatRequest,
+        opening: Opening | None = None,
     ) -> None:
         self.layers = layers
         self.inner = inner
         self.memory = memory
-        self.came = came
         self.is_ineffective = False
         """True once a layer has warned that an edit does not help."""
         self.bound: list[tuple[Step, Sequence[Bound]]] = []
@@ -147,13 +156,19 @@ class Passage:
         self._outer = outer
         self._contexts: dict[TokenCounter, Context] = {}
         self._steps: list[Step] = []
-        options = came.request.options
-        systems = came.seen.systems_in(came.request.messages)
-        self._above = hash((systems, options.instructions, options.tools, options.output_schema))
+        self._request = request
+        self._opening = opening
 
     def core(self) -> Asking[ChatStream]:
-        """Pass the request from the first layer on."""
-        return self.to(Arrived(self, 0, self.came.request))
+        """Open the request, and pass it from the first layer on."""
+        if self._opening is None:
+            self.came = Came(self._request, Recognised(History(), Conversation(), 0, (), False), None, False)
+        else:
+            self.came = yield from self._opening.open(self._request)
+        request = self.came.request
+        options, systems = request.options, self.came.seen.systems_in(request.messages)
+        self._above = hash((systems, options.instructions, options.tools, options.output_schema))
+        return (yield from self.to(Arrived(self, 0, request)))
 
     def to(self, arrived: Arrived) -> Asking[ChatStream]:
         """Pass a request to its next layer, or send it."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+import msgspec
+
 from chatstack.context.conversations import Conversation
 from chatstack.context.history import History, Recognised
 from chatstack.context.pairing import is_interrupted
@@ -24,13 +26,16 @@ _NO_BOUND = 2**62
 _role_of = attrgetter("role")
 
 
-class _Found(NamedTuple):
+class _Found(msgspec.Struct, frozen=True):
     history: History | None
     known: tuple[Message, ...]
     """Its messages, a prefix of the conversation; empty if only its end was recognised."""
 
 
-class _Latest(NamedTuple):
+_NOT_FOUND = _Found(None, ())
+
+
+class _Latest(msgspec.Struct, frozen=True):
     """A cache of the last recognised request: the next layer mostly gets the very same messages."""
 
     messages: tuple[Message, ...]
@@ -148,7 +153,7 @@ class Recogniser:
     def _found(self, conversation: tuple[Message, ...], who: str) -> _Found:
         """Find the longest known history that this one continues, one of the same conversation first; else one that
         differs only in its beginning."""
-        length, others = len(conversation), _Found(None, ())
+        length, others = len(conversation), _NOT_FOUND
         for at in _ends_of(length):
             for history in self._places.get(_place(conversation, at), ()):
                 known = history.messages
@@ -170,7 +175,7 @@ class Recogniser:
         return None
 
     def _grown(self, found: _Found, conversation: tuple[Message, ...]) -> History:
-        history, known = found
+        history, known = found.history, found.known
         if history is not None and known:
             # Else it has grown in another thread in the meantime, or it was evicted.
             if history.messages is known and history in self._used:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
 
-from chatstack.context.asking import Asking, Pauses
+from chatstack.context.asking import Asking, aside
 from chatstack.context.carrying import weighed, with_edits
 from chatstack.context.context import Context
 from chatstack.context.conversations import Carried, Wait
@@ -123,9 +123,14 @@ class Reconstruction:
 
     def steps(self, since: int, record: Record | None) -> Asking[list[Step]]:
         """Return the edits of all requests of more than ``since`` messages, the current one included; ``record`` holds
-        the edits in force before that. Pauses between them."""
-        steps, pauses = list[Step](), Pauses()
+        the edits in force before that."""
         course = self._course(record)
+        if course is None or not self._is_due(self._seen.length, course):
+            return []
+        return (yield from aside(partial(self._steps, since, course), self._seen.length))
+
+    def _steps(self, since: int, course: _Course | None) -> list[Step]:
+        steps: list[Step] = []
         while course is not None and len(steps) < _MOST_STEPS:
             found = self._next(since, course)
             if found is None:
@@ -133,14 +138,18 @@ class Reconstruction:
             step, course = found
             steps.append(step)
             since = step.length
-            yield from pauses.if_due()
+        if steps:
+            steps[-1].made  # noqa: B018 - put together here, where nobody waits for it
         return steps
 
     def first(self, since: int, record: Record | None) -> Step | None:
         """Return the first of these edits; None if there is none."""
         course = self._course(record)
         found = None if course is None else self._next(since, course)
-        return None if found is None else found[0]
+        if found is None:
+            return None
+        found[0].made  # noqa: B018 - put together here, where nobody waits for it
+        return found[0]
 
     def _next(self, since: int, course: _Course) -> tuple[Step, _Course | None] | None:
         """Return the first edit of the requests of more than ``since`` messages, and the course after it."""

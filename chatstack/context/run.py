@@ -14,11 +14,9 @@ from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking, answered
 from chatstack.context.binding import ThenShared
-from chatstack.context.conversations import Conversation
 from chatstack.context.editing import ContextEditing
-from chatstack.context.history import History, Recognised
 from chatstack.context.memory import ContextMemory
-from chatstack.context.opening import Came, Opening
+from chatstack.context.opening import Opening
 from chatstack.context.passage import Arrived, Passage
 from chatstack.context.records import Record
 from chatstack.context.services import ContextServices, in_common, memories_given
@@ -127,7 +125,7 @@ class ContextRun:
         opening = self.opening
         if opening is not None and opening.stands_aside(request):
             others = [layer for layer in self.layers if layer.editing is None]
-            return await answered(Passage(others, self.outer, self.below, self.memory, _unopened(request)).core())
+            return await answered(Passage(others, self.outer, self.below, self.memory, request).core())
         for counter in self.counters:
             await counter.prepare()
         passage = self.passage(request)
@@ -142,9 +140,8 @@ class ContextRun:
         return shared
 
     def passage(self, request: ChatRequest) -> Passage:
-        """Open a request."""
-        came = _unopened(request) if self.opening is None else self.opening.open(request)
-        return Passage(self.layers, self.outer, self.below, self.memory, came)
+        """Return the way of a request through these layers."""
+        return Passage(self.layers, self.outer, self.below, self.memory, request, self.opening)
 
 
 def _with(services: ContextServices, layer: ContextLayer) -> ContextLayer:
@@ -162,10 +159,6 @@ def _with(services: ContextServices, layer: ContextLayer) -> ContextLayer:
     if make_ready is not None:
         make_ready()
     return made
-
-
-def _unopened(request: ChatRequest) -> Came:
-    return Came(request, Recognised(History(), Conversation(), 0, (), False), None, False)
 
 
 async def _share(passage: Passage) -> None:

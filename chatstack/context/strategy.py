@@ -31,7 +31,8 @@ class Strategy(ABC):
     """Decides what to edit. Subclass it, write ``plan``, and hand it to a layer that applies strategies.
 
     A strategy is a value: a dataclass whose fields are all its options. It keeps nothing between calls, and for the
-    same context it makes the same plan. Its plans are verified before they are applied.
+    same context it makes the same plan. Its plans are verified before they are applied. For long conversations ``plan``
+    is called in a thread, so that others have the event loop.
 
     Its decisions are kept under its class's name and its ``version``, in a store, too: raise the version when the
     algorithm changes so much that earlier decisions should no longer apply. New or changed options do not invalidate

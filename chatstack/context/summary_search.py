@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from chatstack.context.asking import Asking, Pauses, ask
+from chatstack.context.asking import Asking, aside, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.folding import OldestIntoSummary, cut_in
@@ -12,7 +13,7 @@ from chatstack.context.kept_summaries import Due, FindCut, FindSummary, KeptSumm
 from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
-from chatstack.context.records import Record
+from chatstack.context.records import Made, Record
 from chatstack.context.sizes import sized
 from chatstack.context.summaries import summary_message
 from chatstack.values.messages import Annotation
@@ -48,8 +49,11 @@ class SummarySearch:
                 return context, None
         known, missing = yield from self._known(past, opened, model)
         if known is not None and known is not opened.replayed:
+            edited = known.edited(came.messages, seen.positions)
             why = "there is a summary of these messages"
-            context = self.editing.adopt(known, came, opened, strategy=strategy.name, reason=why)
+            context = came
+            if edited is not None:
+                context = yield from self.editing.adopt(Made(known, edited), came, opened, strategy.name, why)
         if missing is not None:
             return context, Due(cut_in(context, opened, missing[0]), missing[1])
         if strategy.is_due(context):
@@ -69,8 +73,8 @@ class SummarySearch:
         """Return the last edits whose summaries exist, those in force included, and the first edits after them that
         lack one, with its subject."""
         since, record, missing = opened.since, opened.replayed, None
-        known, pauses = record, Pauses()
-        while (step := past.first(since, record)) is not None:
+        known = record
+        while step := (yield from aside(partial(past.first, since, record), opened.seen.length)):
             subject = self.kept.subject(opened.seen, step.record, model)
             summary = yield from ask(FindSummary(self.kept, subject, opened.seen))
             if summary is None:
@@ -79,7 +83,6 @@ class SummarySearch:
                 record = known = step.record.with_summary(summary)
                 missing = None
             since = step.length
-            yield from pauses.if_due()
         return known, missing
 
     def _expected(self, context: Context) -> Plan | None:

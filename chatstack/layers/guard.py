@@ -13,7 +13,7 @@ from chatstack.client.options import PositiveInt, Share, check_options
 from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
-from chatstack.context.asking import Asking, AskWindow, LoadTables, ask
+from chatstack.context.asking import Asking, AskWindow, LoadTables, aside, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
@@ -142,9 +142,10 @@ class ContextWindowGuard(ContextLayer):
         """Return the context to send: what was decided replayed, weighed, warned of, and pruned if it must be."""
         context = yield from self._editing.replay(opened, limit=limit if self.prune_on_overflow else 0)
         expected = context.as_expected()
-        self.telemetry.weighed(expected.tokens, limit)
+        tokens = expected.tokens
+        self.telemetry.weighed(tokens, limit)
         context = context if self.prune_on_overflow or self.strict else expected  # or nothing is decided here
-        size = max(context.tokens, min(expected.tokens, limit))
+        size = tokens if context is expected else max(context.tokens, min(tokens, limit))
         reached = level_of(size, limit, self.warning_threshold)
         was_near = (
             opened.context.request.conversation_id is not None or context.is_edited or opened.seen.conversation.levels
@@ -172,7 +173,8 @@ class ContextWindowGuard(ContextLayer):
         if news:
             numbers = self._numbers(context, limit, action)
             error = "ContextOverflowError" if action == "reject" else ""
-            message = f"{self._outcome(context, limit)} at {share_of(context, limit)}"
+            outcome = yield from aside(lambda: self._outcome(before, limit), len(before.messages))
+            message = f"{outcome} at {share_of(context, limit)}"
             with self.telemetry.warning("context_window_exceeded", message, numbers, error=error):
                 context = yield from self._pruned(opened, context, limit)
         else:

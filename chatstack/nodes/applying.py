@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
-from chatstack.context.asking import without_pauses
+from chatstack.context.asking import on_this_thread
 from chatstack.errors import WiringError
 from chatstack.stack.recipe import ChatStack
 from chatstack.tokens.counter import TokenizerCounter
@@ -66,7 +66,7 @@ class Applied:
         _load_tables(self._client.layers)
         step = self._applied(self._alone, messages)
         try:
-            with without_pauses():
+            with on_this_thread():
                 step.send(None)
         except StopIteration as done:
             return cast("tuple[Message, ...]", done.value)

@@ -70,20 +70,20 @@ class PromptCaches:
     def missed(self, request: ChatRequest, info: ProviderInfo, usage: Usage, started: float) -> CacheMiss | None:
         """Return what a call that was ``started`` then has missed, and keep what it left; None if it missed nothing
         that counts, or if nothing is known of the cache."""
-        if not usage.input_tokens:
+        is_reported = info.reports_cache or usage.cache_read_tokens > 0 or usage.cache_write_tokens > 0
+        if not usage.input_tokens or not (is_reported or self._reporting):
             return None
         server = (info.name, info.server_address, info.server_port, request.options.model or info.model)
         systems = tuple(takewhile(_is_system, request.messages))
-        history = request.messages[len(systems) :]
         with self._lock:
-            if usage.cache_read_tokens or usage.cache_write_tokens:
+            if is_reported and not info.reports_cache:
                 self._reporting.put(server, True)
-            elif not info.reports_cache and self._reporting.get(server) is None:
+            elif not is_reported and self._reporting.get(server) is None:
                 return None
-            answered = _last_answer(history)
-            before = self._calls.pop(_key(server, request, history[:answered]), None) if answered else None
+            answered = _last_answer(request.messages, len(systems))
+            before = self._calls.pop(_key(server, request, len(systems), answered), None) if answered else None
             left = _left(request, systems, info, usage, started)
-            self._keep(_key(server, request, history), left)
+            self._keep(_key(server, request, len(systems), len(request.messages)), left)
         if before is None:
             return None
         # What an edit has left out since is not sent, and so not missed.
@@ -124,18 +124,20 @@ def _reason(before: _Left, now: _Left, *, is_over: bool) -> MissReason | Literal
     return "pause" if is_over else ""
 
 
-def _key(server: Hashable, request: ChatRequest, history: Sequence[Message]) -> int:
-    """Return the key of a call: a hash, which holds no text, of the first message of its history and the last ones, as
-    they were before any edit.
+def _key(server: Hashable, request: ChatRequest, begin: int, end: int) -> int:
+    """Return the key of a call with the messages between these: a hash, which holds no text, of the first one and the
+    last ones, as they were before any edit.
 
     Without a conversation's id its length counts too, or short messages would be taken for those of another one.
     """
-    ends = tuple(message.original for message in (*history[:1], *history[-_COMPARED:]))
-    return hash((server, request.conversation_id or len(history), ends))
+    messages = request.messages
+    ends = (*messages[begin : begin + 1], *messages[max(begin, end - _COMPARED) : end])
+    return hash((server, request.conversation_id or end - begin, tuple([message.original for message in ends])))
 
 
-def _last_answer(history: Sequence[Message]) -> int:
-    return next((at for at in range(len(history) - 1, -1, -1) if history[at].role == "assistant"), 0)
+def _last_answer(messages: Sequence[Message], begin: int) -> int:
+    """Return the position of the last answer behind the first message of the history; 0 if there is none."""
+    return next((at for at in range(len(messages) - 1, begin, -1) if messages[at].role == "assistant"), 0)
 
 
 def _is_system(message: Message) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from chatstack import semconv
+from chatstack.client.threads import in_own_thread
 from chatstack.client.wiring import Resolver, ask, is_bound, nearest
 from chatstack.errors import ToolDeniedError, ToolError, ToolTimeoutError, UnknownToolError, WiringError
 from chatstack.telemetry.content import as_attributes, tool_content
@@ -22,7 +23,6 @@ from chatstack.telemetry.spans import end_span, error_type, start_span
 from chatstack.telemetry.standard_logging import write_tool_failure
 from chatstack.telemetry.turns import attached, beside, current_turn, within
 from chatstack.tools.output import output_of
-from chatstack.client.threads import in_own_thread
 from chatstack.tools.tool import Tool, ToolContext
 from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.surrogates import without_lone_surrogates

@@ -19,7 +19,7 @@ from typing import Any
 
 import chatstack
 
-TIMED = ("layers", "telemetry", "counting", "clearing", "summarizing")
+TIMED = ("layers", "telemetry", "counting", "clearing", "summarizing", "pauses")
 VERSION = 1
 LIBRARIES = (
     "msgspec",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from chatstack import ClearThenDrop, Image, Message, Plan, Text, ToolCall, ToolResult, WiringError
 from chatstack.context.handles import handle_of
+from chatstack.context.name_lists import without_list
 from chatstack.context.verifier import problems
 from tests.context.strictness import context_of, is_subsequence, leftovers, size
 from tests.histories import PROPERTY, tidy_histories
@@ -323,9 +324,10 @@ def test_of_several_results_in_one_message_each_is_cleared() -> None:
 
 
 def names_in(messages: Sequence[Message]) -> list[str]:
-    texts = [each.text for message in messages for each in message.results if "Names in what was left out" in each.text]
-    assert len(texts) <= 1
-    return texts[0].partition("Names in what was left out: ")[2].split() if texts else []
+    """The names in the one list, and the arguments in its labels."""
+    lists = [rows for message in messages for each in message.results if (rows := without_list(each.text)[1])]
+    assert len(lists) <= 1
+    return [name for rows in lists for row in rows for name in (*row.names, *row.label.split()[1:])]
 
 
 def test_the_names_in_what_is_gone_are_left_in_the_place_of_one_result() -> None:

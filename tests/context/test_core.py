@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from chatstack import AgentState, ChatStack, StackContextManager
 from chatstack.client.stream import ChatStream
 from chatstack.context import asking
-from chatstack.context.asking import Asking, AskWindow, Pause, Question
+from chatstack.context.asking import Aside, Asking, AskWindow, Question
 from chatstack.context.attempts import WaitForTurn
 from chatstack.context.kept_summaries import FindSummary, KeepSummary
 from chatstack.context.passage import Send
@@ -35,7 +36,7 @@ class Driver:
     def __init__(self, answers: Mapping[type, Answer]) -> None:
         self.answers = answers
         self.asked: list[Question[object]] = []
-        self.pauses = 0
+        self.aside = 0
 
     def run(self, core: Asking[ChatStream]) -> ChatStream:
         step = core.__next__
@@ -45,9 +46,9 @@ class Driver:
             except StopIteration as end:
                 stream: ChatStream = end.value
                 return stream
-            if isinstance(question, Pause):  # on a slow machine there may be any number of them
-                self.pauses += 1
-                step = core.__next__
+            if isinstance(question, Aside):
+                self.aside += 1
+                step = partial(core.send, question.work())
             else:
                 self.asked.append(question)
                 step = self._answer(core, question)
@@ -214,20 +215,21 @@ def pruning_run(calls: int) -> tuple[ContextRun, ChatRequest]:
     return ContextRun.of(guard), ChatRequest(history(calls))
 
 
-def test_long_work_pauses_between_its_steps_and_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_work_is_done_aside_and_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     run, came = pruning_run(60)
     straight = Driver({Send: started})
     straight.run(run.passage(came).core())
-    monkeypatch.setattr(asking, "_AT_A_TIME_SECONDS", 0)
+    monkeypatch.setattr(asking, "MANY", 10)
     run, came = pruning_run(60)
-    paused = Driver({Send: started})
-    paused.run(run.passage(came).core())
-    assert paused.pauses > 3
-    assert paused.sent() == straight.sent()
+    apart = Driver({Send: started})
+    apart.run(run.passage(came).core())
+    assert straight.aside == 0
+    assert apart.aside == 4, "to count it, to say how it ends, to find what was pruned, and to check that"
+    assert apart.sent() == straight.sent()
 
 
-def test_a_synchronous_caller_is_not_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_AT_A_TIME_SECONDS", 0)
+def test_for_a_synchronous_caller_it_is_done_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "MANY", 10)
     manager = StackContextManager(
         ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=1_500, prune_on_overflow=True)
     )

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chatstack import CharCounter, ContextMemory, ContextWindowGuard, Message, ToolCall
-from chatstack.context.asking import without_pauses
+from chatstack.context.asking import on_this_thread
 from chatstack.context.repairing import repair_plan
 from chatstack.context.services import ContextServices
 from chatstack.context.units import units_of
@@ -65,7 +65,7 @@ class Guarded:
 
 def finished(call: Coroutine[object, object, object]) -> None:
     """Run a call that has nothing to wait for, without a loop: there are thousands of them."""
-    with suppress(StopIteration), without_pauses():
+    with suppress(StopIteration), on_this_thread():
         call.send(None)
         raise AssertionError("the call waits for something")
 

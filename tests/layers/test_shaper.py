@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -486,3 +487,16 @@ def test_a_node_of_a_graph_shapes_without_an_event_loop() -> None:
     manager = StackContextManager(shaper(ChatStack(ScriptedClient())))
     trimmed = manager.trim_context(AgentState(messages=history))
     assert tuple(trimmed.messages) == Sent(shaper).of(history)
+
+
+def test_the_handles_in_a_list_of_names_are_those_of_the_whole_results() -> None:
+    placeholder = "[cleared {handle}]"
+    running = Sent(lambda stack: shaper(stack).use(ClearThenDrop(900, mentions=0.3, placeholder=placeholder)))
+    history = [Message.user("go"), *rounds(range(12))]
+    options = ChatOptions(tools=(recall_tool().declaration(),))
+    sent = results_in(running.of(history, options=options))
+    listed = [text for text in sent if "Names in what was left out" in text]
+    assert len(listed) == 1
+    handles = {handle_of(message.results[0]) for message in history if message.results}
+    assert len(re.findall(r"[0-9a-f]{10}", listed[0])) > 1
+    assert set(re.findall(r"[0-9a-f]{10}", listed[0])) <= handles

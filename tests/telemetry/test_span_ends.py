@@ -35,7 +35,6 @@ from chatstack import (
     tool,
 )
 from chatstack.client.sources import StreamWatch
-from chatstack.context.asking import without_pauses
 from chatstack.testing import Answer, CapturedSpan, ScriptedClient, TelemetryCapture
 from chatstack.testing.leftovers import cancelled_at, complaints
 
@@ -151,8 +150,7 @@ def test_a_call_that_is_cancelled_at_any_step_ends_all_its_spans(streaming: bool
             found.update(["later " + CHAT] if len(whole.capture.spans_named(CHAT)) == 2 else names)
         raise AssertionError("it does not end")
 
-    with without_pauses():  # a machine that is slow at one step would give it to another number
-        found = asyncio.run(run())
+    found = asyncio.run(run())
     assert {ROOT, SUMMARY, "chat writer", CHAT, TOOL, "later " + CHAT} <= set(found)
 
 

@@ -24,7 +24,9 @@ so no conversation of their own, ``errors`` (``file``, ``line``, ``error``) what
   same for every policy and is left out.
 - ``grounding``, ``grounding_far``: shares, 0 to 1, of the ``grounding_values`` and ``grounding_far_values`` that the
   recorded calls took from their full context and that were still in what was sent (``measures/grounding.py``); null
-  where there was no such value. Of a refused call none was there.
+  where there was no such value. Of a refused call none was there. ``grounding_bare``, ``grounding_far_bare``: the same
+  without what stood only in a list of names that an edit left; ``grounding_attributed``, ``grounding_far_attributed``:
+  without what stood only in such a list and whose label there does not lead to the call that held it
 - ``edits`` (that layers report), ``refused`` (calls for which the stack raised), ``invalid_requests`` (that a server
   would refuse), ``faults`` (why, and how often), ``cpu_ms_per_call``
 - ``curve``: ``tokens`` (the mean) and ``peak`` (the largest) of the requests for the first call of each conversation,
@@ -129,6 +131,10 @@ def _policy(about: str, figures: PolicyFigures, everything: PolicyFigures) -> di
         "grounding_values": grounding.values,
         "grounding_far": _rounded(grounding.far_share),
         "grounding_far_values": grounding.far_values,
+        "grounding_bare": _rounded(grounding.bare_share),
+        "grounding_far_bare": _rounded(grounding.far_bare_share),
+        "grounding_attributed": _rounded(grounding.attributed_share),
+        "grounding_far_attributed": _rounded(grounding.far_attributed_share),
         "invalid_requests": figures.invalid_requests,
         "edits": figures.edits,
         "refused": figures.refused,

@@ -11,7 +11,7 @@ import msgspec
 from chatstack.values.messages import Message
 from chatstack.values.parts import Text
 from chatstack.values.requests import ChatRequest
-from chatstack.workbench.replay.measures.grounding import text_of
+from chatstack.workbench.replay.measures.values import text_of
 
 TEXT_CHARS = 2_000
 """Maximum characters of the text of a recorded or an edited message; longer texts are cut."""

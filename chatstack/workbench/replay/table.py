@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from chatstack.cli.terminal import printable
 from chatstack.workbench.replay.measures.figures import PolicyFigures
+from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.running import Setup
 from chatstack.workbench.replay.telling import percent
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _PLACES_SHOWN = 10
+_FOUND, _FAR = "found\n%", "  far\n%"
 
 
 def report_table(outcome: Outcome, setup: Setup) -> Table:
@@ -40,7 +42,24 @@ def report_table(outcome: Outcome, setup: Setup) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for each in outcome.figures:
         table.add_row(printable(each.name), *(tell(each) for tell in columns.values()))
+        for name, shares in _without_lists(each.grounding):
+            table.add_row(name, *(shares.get(heading, "") for heading in columns))
     return table
+
+
+def _without_lists(grounding: Grounding) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield rows on what was found otherwise than in lists of names, if there were any."""
+    values, far_values = grounding.values, grounding.far_values
+    if grounding.bare == grounding.found:
+        return
+    yield "  bare", {_FOUND: _percent(grounding.bare, values), _FAR: _percent(grounding.far_bare, far_values)}
+    yield (
+        "  attributed",
+        {
+            _FOUND: _percent(grounding.attributed, values),
+            _FAR: _percent(grounding.far_attributed, far_values),
+        },
+    )
 
 
 def _columns(outcome: Outcome) -> dict[str, Callable[[PolicyFigures], str]]:
@@ -54,8 +73,8 @@ def _columns(outcome: Outcome) -> dict[str, Callable[[PolicyFigures], str]]:
         "sent\n%": lambda each: "-" if each.refused else _percent(each.tokens_sent, everything.tokens_sent),
         " cost": lambda each: _decimals(each.cost_relative(everything.spending)),
         "breaks": lambda each: f"{each.spending.prefix_breaks:,}",
-        "found\n%": lambda each: _percent(each.grounding.found, each.grounding.values),
-        "  far\n%": lambda each: _percent(each.grounding.far_found, each.grounding.far_values),
+        _FOUND: lambda each: _percent(each.grounding.found, each.grounding.values),
+        _FAR: lambda each: _percent(each.grounding.far_found, each.grounding.far_values),
         "largest": lambda each: f"{each.peak_tokens:,}",
         " over\nlimit": lambda each: f"{each.over_limit:,}",
         " edits": lambda each: f"{each.edits:,}",
@@ -77,6 +96,11 @@ def _caption(outcome: Outcome, setup: Setup) -> str:
         "found: values of the recorded tool calls that were still in what was",
         "sent, of those in the full context; far: of those only far back in it",
     ]
+    if any(each.grounding.bare != each.grounding.found for each in outcome.figures):
+        lines += [
+            "bare: without those only in a list of names that an edit left;",
+            "attributed: with those whose label there leads to the call that held them",
+        ]
     return "\n".join(lines)
 
 

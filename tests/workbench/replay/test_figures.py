@@ -93,7 +93,7 @@ def figures_with(scale: int) -> PolicyFigures:
         refused=59 * scale,
         cpu_seconds=0.5 * scale,
         spending=spending,
-        grounding=Grounding(67 * scale, 71 * scale, 73 * scale, 79 * scale),
+        grounding=Grounding(*(prime * scale for prime in (67, 71, 73, 79, 89, 97, 101, 103))),
         curve=Curve([scale], [scale], [83 * scale]),
         faults={"empty request": 61 * scale},
     )

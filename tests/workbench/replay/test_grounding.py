@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, File, Message, Reasoning, Text, ToolCall, ToolResult
+from chatstack.context.name_lists import Names, list_text
 from chatstack.values.parts import ProviderItem
-from chatstack.workbench.replay.measures import grounding
-from chatstack.workbench.replay.measures.grounding import Evidence, Grounding, text_of, values_of
+from chatstack.workbench.replay.measures import grounding, values
+from chatstack.workbench.replay.measures.grounding import Evidence, Grounding
+from chatstack.workbench.replay.measures.values import text_of, values_of
 
 TASK = Message.user("please move the booking")
 
@@ -83,7 +85,7 @@ def test_a_command_may_be_a_list_and_called_cmd() -> None:
 def test_a_call_with_too_many_values_is_looked_at_up_to_a_bound() -> None:
     given = ToolCall("a", "look", json.dumps([f"value {number}" for number in range(2_000)]))
 
-    assert len(values_of(given)) == grounding.MOST_VALUES
+    assert len(values_of(given)) == values.MOST_VALUES
 
 
 def test_the_text_of_a_message_is_all_that_it_says() -> None:
@@ -232,17 +234,75 @@ def test_what_is_not_found_is_told_and_far_or_near_makes_no_difference() -> None
     assert evidence.weigh(len(full), None, Grounding()) == ["O1111", "B2222", "N3333"]
 
 
+LISTS = {
+    "no labels": [Names(("A1111", "B2222"))],
+    "right label": [Names(("A1111",), "look first"), Names(("B2222",), "look second")],
+    "one wrong label": [Names(("A1111",), "look first"), Names(("B2222",), "look first")],
+    "one label too vague": [Names(("A1111",), "look first"), Names(("B2222",), "look")],
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "attributed"),
+    [("no labels", 1), ("right label", 3), ("one wrong label", 2), ("one label too vague", 2)],
+)
+def test_what_stands_only_in_a_list_is_found_but_not_bare_and_attributed_by_its_label(
+    form: str, attributed: int
+) -> None:
+    first, second = call("a", at="first"), call("b", at="second")
+    full = (TASK, first, result("A1111"), second, result("B2222", "b"), Message.assistant("C3333"), *filler(3))
+    asking = call("c", a="A1111", b="B2222", c="C3333", d="gone")
+    full = (*full[:5], Message.assistant("C3333 and gone"), *full[6:])
+    left = full[4].edited(parts=(ToolResult("b", "", "[cleared]" + list_text(LISTS[form])),))
+    found = Grounding()
+
+    lost = Evidence((*full, asking)).weigh(
+        len(full), ChatRequest((TASK, left, Message.assistant("C3333"), *full[6:])), found
+    )
+
+    assert (found.values, found.found, found.bare, found.attributed) == (4, 3, 1, attributed)
+    assert (found.far_values, found.far_found, found.far_bare, found.far_attributed) == (4, 3, 1, attributed)
+    assert lost == ["gone"]
+    shares = (found.share, found.bare_share, found.attributed_share)
+    assert shares == (found.far_share, found.far_bare_share, found.far_attributed_share)
+    assert shares == (0.75, 0.25, attributed / 4)
+
+
+def test_what_stands_in_a_list_and_in_a_text_is_bare() -> None:
+    full = (TASK, call(), result("A1111"), Message.assistant("A1111"))
+    left = full[2].edited(parts=(ToolResult("a", "", "[cleared]" + list_text([Names(("A1111",))])),))
+    found = Grounding()
+
+    Evidence((*full, call(at="A1111"))).weigh(len(full), ChatRequest((TASK, left, full[3])), found)
+
+    assert (found.found, found.bare, found.attributed) == (1, 1, 1)
+
+
+def test_the_words_around_a_list_are_no_text_of_the_conversations() -> None:
+    full = (TASK, call(), result("these Names were left out: A1111"))
+    left = full[2].edited(parts=(ToolResult("a", "", "[cleared]" + list_text([Names(("A1111",), "look it")])),))
+    found = Grounding()
+
+    Evidence((*full, call(what="left out"))).weigh(3, ChatRequest((TASK, left)), found)
+
+    assert (found.found, found.bare, found.attributed) == (1, 0, 0)
+
+
 def test_what_was_looked_for_elsewhere_is_added() -> None:
-    total = Grounding(4, 3, 2, 0)
+    total = Grounding(4, 3, 2, 0, 5, 6, 7, 8)
 
-    total.merge(Grounding(10, 1, 5, 1))
+    total.merge(Grounding(10, 1, 5, 1, 10, 20, 30, 40))
 
-    assert total == Grounding(14, 4, 7, 1)
+    assert total == Grounding(14, 4, 7, 1, 15, 26, 37, 48)
 
 
 def test_shares_are_none_where_nothing_was_measured() -> None:
-    assert (Grounding().share, Grounding().far_share) == (None, None)
-    assert (Grounding(4, 3, 2, 0).share, Grounding(4, 3, 2, 0).far_share) == (0.75, 0.0)
+    nothing, some = Grounding(), Grounding(4, 3, 2, 0, 2, 1, 3, 2)
+
+    assert (nothing.share, nothing.bare_share, nothing.attributed_share) == (None, None, None)
+    assert (nothing.far_share, nothing.far_bare_share, nothing.far_attributed_share) == (None, None, None)
+    assert (some.share, some.bare_share, some.attributed_share) == (0.75, 0.5, 0.75)
+    assert (some.far_share, some.far_bare_share, some.far_attributed_share) == (0.0, 0.5, 1.0)
 
 
 class Watched(str):

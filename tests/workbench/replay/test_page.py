@@ -245,6 +245,27 @@ def test_what_was_paid_for_summaries_is_told_where_there_were_any() -> None:
     assert (told["read for summaries"], told["written for them"]) == ("5,000", "400")
 
 
+def test_what_was_found_without_lists_of_names_is_told_where_there_were_any() -> None:
+    headings = ("found bare %", "far bare %", "found attr. %", "far attr. %")
+    same = policy("a", grounding=0.9, grounding_bare=0.9)
+    other = policy(
+        "b",
+        cost_relative=0.5,
+        grounding=0.97,
+        grounding_far=0.9,
+        grounding_bare=0.88,
+        grounding_far_bare=0.5,
+        grounding_attributed=0.92,
+        grounding_far_attributed=0.7,
+    )
+    assert not set(headings) & set(rows_of(page_of({"policies": [same]}))[0])
+    page = page_of({"policies": [same, other]})
+    heading, _, row = rows_of(page)
+    told = dict(zip(heading, row, strict=True))
+    assert [told[each] for each in headings] == ["88.0", "50.0", "92.0", "70.0"]
+    assert "with 97.0 % (88.0 % without lists of names) found. " in answer_of(other, same)
+
+
 def test_what_cost_is_tells_no_price_itself() -> None:
     """Prices depend on how the replay was asked for: they are told in one place."""
     (about,) = re.findall(r"<dt>cost</dt><dd>(.*?)</dd>", page_of({}))

@@ -16,6 +16,7 @@ from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, ContextWin
 from chatstack.values.requests import ToolDeclaration
 from chatstack.workbench.replay import report as schema
 from chatstack.workbench.replay.measures.figures import Curve, PolicyFigures
+from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import BrokenLine
@@ -125,6 +126,16 @@ def test_the_figures_of_sending_everything_by_hand() -> None:
     assert found["cost_usd_uncached"] == pytest.approx(2.5 * sum(calls) / 1e6, abs=1e-6)
     assert (found["grounding"], found["grounding_values"]) == (1.0, 1)
     assert (found["grounding_far"], found["grounding_far_values"]) == (1.0, 1)
+
+
+def test_grounding_is_told_three_times() -> None:
+    replay = replayed(policies_for([], ["nothing"]), big_talk())
+    replay.figures[0].grounding = Grounding(8, 7, 4, 3, 5, 1, 6, 2)
+
+    found = policy_in(replay, "nothing")
+
+    assert (found["grounding"], found["grounding_bare"], found["grounding_attributed"]) == (0.875, 0.625, 0.75)
+    assert (found["grounding_far"], found["grounding_far_bare"], found["grounding_far_attributed"]) == (0.75, 0.25, 0.5)
 
 
 def test_the_figures_of_leaving_out_the_first_round_by_hand() -> None:

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from chatstack import ChatClient, ChatStack, ContextWindowGuard, ToolDeclaration
+from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import BrokenLine
@@ -70,6 +71,22 @@ def test_where_nothing_could_be_measured_there_are_dashes() -> None:
     (row,) = (line for line in told(outcome_of(setup), setup).splitlines() if line.split()[:1] == ["nothing"])
 
     assert row.split()[1:] == ["-", "-", "0", "-", "-", "0", "0", "0", "0.00"]
+
+
+def test_what_was_found_without_lists_of_names_has_rows_only_where_there_were_lists() -> None:
+    setup = setup_of(*policies_for([], ["nothing", "ours"]))
+    outcome = outcome_of(setup, recording(talk(2)))
+    outcome.figures[1].grounding = Grounding(8, 7, 4, 3, 5, 1, 6, 2)
+
+    lines = told(outcome, setup).splitlines()
+
+    (nothing, *rows) = [
+        line.split() for line in lines if line.split()[:1] in (["nothing"], ["ours"], ["bare"], ["attributed"])
+    ]
+    assert nothing[0] == "nothing"
+    assert rows[0][4:6] == ["87.5", "75.0"]
+    assert rows[1:] == [["bare", "62.5", "25.0"], ["attributed", "75.0", "50.0"]]
+    assert "bare: without those only in a list of names that an edit left;" in map(str.strip, lines)
 
 
 def test_no_name_of_a_policy_or_file_and_no_error_moves_the_cursor() -> None:

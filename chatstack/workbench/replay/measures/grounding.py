@@ -5,64 +5,28 @@ all messages before the call (contents, arguments of calls as the JSON text and 
 instructions. Grounded are those that still occur in the request; a message that a layer edited counts by its new text.
 Far ones are those that occur in the full context only outside the system messages, the instructions, the first and the
 latest user message, and the last three units.
+
+All of this is told three times. *All*: as above. *Bare*: without what stands only in a list of names that an edit left
+(``context/name_lists.py``): a bare word may or may not help a model. *Attributed*: what stands only in a list counts if
+its label leads to a call that held the value (``attributing.py``); a list without labels attributes nothing.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
+from chatstack.context.name_lists import Names, without_lists
 from chatstack.context.units import units_of
 from chatstack.values.messages import Message
-from chatstack.values.parts import File, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest
+from chatstack.workbench.replay.measures.attributing import Attribution
+from chatstack.workbench.replay.measures.values import text_of, values_of
 
-SHORTEST_TEXT = 4
-"""Minimum length, in characters."""
-SHORTEST_NUMBER = 3
-"""Minimum length, in digits."""
 NEAR_UNITS = 3
-MOST_VALUES = 1_000
-"""Maximum number of values looked at in one call."""
-
-_BETWEEN = "\0"
-"""Separates the texts of one message, so that no value is found across two of them."""
-_WORD = re.compile(r"[A-Za-z0-9_./-]{6,}")
-_SHELL = re.compile(r"(^|[^a-z])(ba|z|da|k|fi|pw)?sh([^a-z]|$)|bash|shell|terminal|console|exec|command|cmd")
-_COMMANDS = ("command", "cmd")
-
-
-class Number(str):
-    """A number, as it is written in the JSON text."""
-
-    __slots__ = ()
-
-
-def values_of(call: ToolCall) -> tuple[str, ...]:
-    """Return the distinct values in the arguments of a call; none if the arguments are no JSON.
-
-    Texts of 4 characters and more and numbers of 3 digits and more count, at any depth; of a shell's command, its
-    words.
-    """
-    arguments = _decoded(call.arguments)
-    words, rest = _commands_apart(arguments) if _SHELL.search(call.name.lower()) else ([], arguments)
-    found = dict.fromkeys(words)
-    for leaf in _leaves(rest):
-        if isinstance(leaf, Number):
-            if sum(character.isdigit() for character in leaf) >= SHORTEST_NUMBER:
-                found[leaf] = None
-        elif len(leaf) >= SHORTEST_TEXT:
-            found[leaf] = None
-    return tuple(found)[:MOST_VALUES]
-
-
-def text_of(message: Message) -> str:
-    """Return all texts of a message, one after the other."""
-    return _BETWEEN.join(_texts(message))
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -73,30 +37,93 @@ class Wanted(msgspec.Struct, frozen=True):
     is_far: bool
 
 
+class Sight(Enum):
+    """The place where a value was found: nowhere, only in a list of names, there by its label, or in a text."""
+
+    NONE = 0
+    LISTED = 1
+    ATTRIBUTED = 2
+    BARE = 3
+
+
+class _Text(NamedTuple):
+    """The text of a message that a layer wrote: the whole, that without its lists of names, and their rows."""
+
+    whole: str
+    bare: str
+    rows: tuple[Names, ...]
+
+
+class _Held(NamedTuple):
+    """The texts of a request: the numbers of recorded ones, and all others."""
+
+    numbers: set[int]
+    others: Iterable[_Text]
+
+
 class Grounding(msgspec.Struct):
-    """Counts of the values that were looked for and found, and of the far ones among them."""
+    """Counts of the values that were looked for and found, and of the far ones among them.
+
+    ``bare`` counts the found ones that do not stand in a list of names alone; ``attributed`` those, and the ones in a
+    list whose label leads to the call that held them.
+    """
 
     values: int = 0
     found: int = 0
     far_values: int = 0
     far_found: int = 0
+    bare: int = 0
+    far_bare: int = 0
+    attributed: int = 0
+    far_attributed: int = 0
 
     @property
     def share(self) -> float | None:
         """The share that was found, 0 to 1; None if nothing was looked for."""
-        return self.found / self.values if self.values else None
+        return _share(self.found, self.values)
 
     @property
     def far_share(self) -> float | None:
         """The share of far values that was found, 0 to 1; None if none was looked for."""
-        return self.far_found / self.far_values if self.far_values else None
+        return _share(self.far_found, self.far_values)
+
+    @property
+    def bare_share(self) -> float | None:
+        """The share that was found outside lists of names; None if nothing was looked for."""
+        return _share(self.bare, self.values)
+
+    @property
+    def far_bare_share(self) -> float | None:
+        """The share of far values that was found outside lists of names; None if none was looked for."""
+        return _share(self.far_bare, self.far_values)
+
+    @property
+    def attributed_share(self) -> float | None:
+        """The share that was found, in lists of names only by its label; None if nothing was looked for."""
+        return _share(self.attributed, self.values)
+
+    @property
+    def far_attributed_share(self) -> float | None:
+        """The share of far values that was found, in lists only by its label; None if none was looked for."""
+        return _share(self.far_attributed, self.far_values)
+
+    def count(self, wanted: Wanted, sight: Sight) -> None:
+        """Count one value."""
+        found, bare, attributed = sight is not Sight.NONE, sight is Sight.BARE, sight in (Sight.BARE, Sight.ATTRIBUTED)
+        self.values += 1
+        self.found += found
+        self.bare += bare
+        self.attributed += attributed
+        if wanted.is_far:
+            self.far_values += 1
+            self.far_found += found
+            self.far_bare += bare
+            self.far_attributed += attributed
 
     def merge(self, other: Grounding) -> None:
         """Add the counts of other calls."""
-        self.values += other.values
-        self.found += other.found
-        self.far_values += other.far_values
-        self.far_found += other.far_found
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Evidence:
@@ -114,7 +141,8 @@ class Evidence:
         self._texts = [text_of(message) for message in self._numbers]
         self._known: dict[str, tuple[int, set[int]]] = {}
         self._wanted: dict[int, tuple[Wanted, ...]] = {}
-        self._edited: dict[Message, str] = {}
+        self._edited: dict[Message, _Text] = {}
+        self._attribution = Attribution(messages)
 
     def weigh(self, position: int, sent: ChatRequest | None, into: Grounding) -> list[str]:
         """Count the values that the recorded message at that position needs and ``sent`` holds; return the rest.
@@ -125,30 +153,40 @@ class Evidence:
         lost: list[str] = []
         if not wanted:
             return lost
-        numbers, others = (set[int](), ()) if sent is None else self._held(sent)
+        held = _Held(set(), ()) if sent is None else self._held(sent)
         for each in wanted:
-            is_found = not each.holders.isdisjoint(numbers) or any(each.value in text for text in others)
-            into.values += 1
-            into.found += is_found
-            into.far_values += each.is_far
-            into.far_found += each.is_far and is_found
-            if not is_found:
+            sight = self._sight_of(each, held, position)
+            into.count(each, sight)
+            if sight is Sight.NONE:
                 lost.append(each.value)
         return lost
 
-    def _held(self, sent: ChatRequest) -> tuple[set[int], Iterable[str]]:
+    def _sight_of(self, wanted: Wanted, held: _Held, position: int) -> Sight:
+        value = wanted.value
+        if not wanted.holders.isdisjoint(held.numbers) or any(value in text.bare for text in held.others):
+            return Sight.BARE
+        listed = [text for text in held.others if text.rows and value in text.whole]
+        rows = (
+            row for text in listed for row in text.rows if row.label and value in f"{row.label} {' '.join(row.names)}"
+        )
+        if any(self._attribution.holds(row.label, value, position) for row in rows):
+            return Sight.ATTRIBUTED
+        return Sight.LISTED if listed else Sight.NONE
+
+    def _held(self, sent: ChatRequest) -> _Held:
         """Return the numbers of the conversation's texts in the request, and all other texts in it."""
+        instructions = sent.options.instructions
         numbers: set[int] = set()
-        others: dict[str, None] = {sent.options.instructions: None}
+        others: dict[_Text, None] = {_Text(instructions, instructions, ()): None}
         for message in sent.messages:
             number = self._numbers.get(message)
             if number is not None:
                 numbers.add(number)
                 continue
             if message not in self._edited:
-                self._edited[message] = text_of(message)
+                self._edited[message] = _text_of_edited(message)
             others[self._edited[message]] = None
-        return numbers, others
+        return _Held(numbers, others)
 
     def _wanted_at(self, position: int) -> tuple[Wanted, ...]:
         if position not in self._wanted:
@@ -190,54 +228,11 @@ class Evidence:
         return {self._at[at] for at in near}
 
 
-def _commands_apart(arguments: object) -> tuple[list[str], object]:
-    """Split a shell's arguments into the words of its commands and the other arguments."""
-    if not isinstance(arguments, dict):
-        return [], arguments
-    fields = cast("dict[str, object]", arguments)
-    commands = (text for name in _COMMANDS for text in _leaves(fields.get(name)))
-    words = [word for text in commands for word in _WORD.findall(text)]
-    return words, [value for name, value in fields.items() if name not in _COMMANDS]
+def _text_of_edited(message: Message) -> _Text:
+    bare, rows = without_lists(message)
+    whole = text_of(message)
+    return _Text(whole, text_of(bare) if rows else whole, rows)
 
 
-def _texts(message: Message) -> Iterator[str]:
-    for part in message.parts:
-        if isinstance(part, ToolCall):
-            yield part.arguments
-            if "\\" in part.arguments:  # without escapes, the JSON text contains its strings as they are
-                yield from _leaves(_decoded(part.arguments))
-        elif isinstance(part, (Text, File, Reasoning)):
-            yield part.text
-        elif isinstance(part, ToolResult):
-            yield from (part.output,) if isinstance(part.output, str) else _output_texts(part)
-        elif isinstance(part, ProviderItem):
-            yield part.json
-
-
-def _output_texts(result: ToolResult) -> Iterator[str]:
-    for part in result.output:
-        if isinstance(part, (Text, File)):
-            yield part.text
-        elif isinstance(part, ProviderItem):
-            yield part.json
-
-
-def _decoded(arguments: str) -> object:
-    """Return the JSON value of a text; None if there is none, or it is nested too deeply."""
-    try:
-        return json.loads(arguments, parse_int=Number, parse_float=Number)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _leaves(value: object) -> Iterator[str]:
-    """Yield the texts and numbers in a JSON value, in order."""
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            yield each
-        elif isinstance(each, dict):
-            waiting.extend(reversed(list(cast("dict[str, object]", each).values())))
-        elif isinstance(each, list):
-            waiting.extend(reversed(cast("list[object]", each)))
+def _share(found: int, values: int) -> float | None:
+    return found / values if values else None

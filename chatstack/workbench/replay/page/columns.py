@@ -60,6 +60,10 @@ class PolicyRow(msgspec.Struct):
     grounding_values: Number = None
     grounding_far: Number = None
     grounding_far_values: Number = None
+    grounding_bare: Number = None
+    grounding_far_bare: Number = None
+    grounding_attributed: Number = None
+    grounding_far_attributed: Number = None
     invalid_requests: Number = None
     edits: Number = None
     refused: Number = None
@@ -72,6 +76,11 @@ class PolicyRow(msgspec.Struct):
     def would_do(self) -> bool:
         """True if no call was refused or over the window, both known, and no request is known to be invalid."""
         return self.over_limit == 0 and self.refused == 0 and not self.invalid_requests
+
+    @property
+    def lists_names(self) -> bool:
+        """True if values were found that stood only in lists of names."""
+        return self.grounding_bare is not None and self.grounding_bare != self.grounding
 
 
 class Figures(msgspec.Struct):
@@ -92,11 +101,19 @@ class Figures(msgspec.Struct):
     policies: list[PolicyRow] | None = None
 
 
+def _always(row: PolicyRow) -> bool:
+    return True
+
+
+def _lists_names(row: PolicyRow) -> bool:
+    return row.lists_names
+
+
 class Column(msgspec.Struct, frozen=True):
     """One column: its heading, its figure, and the format.
 
     ``first`` is the direction in which it is sorted first; a fault is highlighted unless it is zero; a rare column is
-    shown only if it has a figure.
+    shown only if ``occurs`` in some row.
     """
 
     heading: str
@@ -105,7 +122,7 @@ class Column(msgspec.Struct, frozen=True):
     tell: Callable[[Number], str] = count
     first: Direction = "ascending"
     is_fault: bool = False
-    is_rare: bool = False
+    occurs: Callable[[PolicyRow], object] = _always
 
 
 COLUMNS = (
@@ -131,6 +148,38 @@ COLUMNS = (
         "message, or the last three units (a plain message, or calls with their results).",
         percent,
         "descending",
+    ),
+    Column(
+        "found\nbare %",
+        lambda row: row.grounding_bare,
+        "Found, without what stood only in a list of names that an edit left: nobody knows what a bare word is worth.",
+        percent,
+        "descending",
+        occurs=_lists_names,
+    ),
+    Column(
+        "far\nbare %",
+        lambda row: row.grounding_far_bare,
+        "The same, of the far ones.",
+        percent,
+        "descending",
+        occurs=_lists_names,
+    ),
+    Column(
+        "found\nattr. %",
+        lambda row: row.grounding_attributed,
+        "Attributed: found bare, or in a list of names by a label that leads to the call that held the value.",
+        percent,
+        "descending",
+        occurs=_lists_names,
+    ),
+    Column(
+        "far\nattr. %",
+        lambda row: row.grounding_far_attributed,
+        "The same, of the far ones.",
+        percent,
+        "descending",
+        occurs=_lists_names,
     ),
     Column(
         "over\nwindow",
@@ -174,13 +223,13 @@ COLUMNS = (
         "read for\nsummaries",
         lambda row: row.summary_input,
         "Tokens that went out to have summaries written.",
-        is_rare=True,
+        occurs=lambda row: row.summary_input,
     ),
     Column(
         "written\nfor them",
         lambda row: row.summary_output,
         "Tokens of the summaries that were written.",
-        is_rare=True,
+        occurs=lambda row: row.summary_output,
     ),
     Column("edits", lambda row: row.edits, "Edits that the policy reported."),
     Column(
@@ -198,4 +247,5 @@ COLUMNS = (
 
 def columns_of(figures: Figures) -> list[Column]:
     """Return the columns that have figures to show; the page defines the same ones."""
-    return [each for each in COLUMNS if not each.is_rare or any(each.value(row) for row in figures.policies or [])]
+    rows = figures.policies or []
+    return [each for each in COLUMNS if each.occurs is _always or any(map(each.occurs, rows))]

@@ -62,7 +62,7 @@ def answer(figures: Figures) -> str:
         sentences.append("No cost is known. ")
     else:
         share = f"{decimals(-cost)} of the cost of sending everything"
-        shares = " and ".join(f"{percent(row.grounding)} %" for row in cheapest if row.grounding is not None)
+        shares = " and ".join(_found(row) for row in cheapest if row.grounding is not None)
         told = f", with {shares} found" if shares else ""
         sentences.append(f"The cheapest of them is {_names(cheapest)}: {share}{told}. ")
     finders, found = _best(kept, lambda row: row.grounding)
@@ -72,6 +72,11 @@ def answer(figures: Figures) -> str:
         sentences.append(f"The highest grounding of them has {_names(finders)}: {percent(found)} %. ")
     sentences += _beyond(policies, found)
     return f'<p class="answer">{"".join(sentences).strip()}</p>'
+
+
+def _found(row: PolicyRow) -> str:
+    bare = f" ({percent(row.grounding_bare)} % without lists of names)" if row.lists_names else ""
+    return f"{percent(row.grounding)} %{bare}"
 
 
 def _beyond(policies: Sequence[PolicyRow], found: Number) -> list[str]:
