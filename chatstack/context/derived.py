@@ -91,7 +91,9 @@ class Derived:
         self._weigh(seen.history, _FORM_BYTES)
         state = Conversation()
         state.levels = seen.conversation.levels
-        forms[form] = (seen.history.derived(), state)
+        made = seen.history.derived()
+        made.linked_as = seen.history if form.is_shaped else None
+        forms[form] = (made, state)
         return forms[form]
 
     def _drop(self, history: History, form: Form) -> None:

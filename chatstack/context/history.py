@@ -39,13 +39,15 @@ EntryKey: TypeAlias = ChoiceKey | ArtifactKey
 class Form(NamedTuple):
     """An edited form of a conversation's history: behind the layer at that place, by the fingerprint of the edits.
 
-    Where it is ``by_original``, edits that only replace messages make no other form of it.
+    Where it is ``by_original``, edits that only replace messages make no other form of it. Where it ``is_shaped``, each
+    message stands for the one in its place, so that it is the same conversation.
     """
 
     who: str
     behind: int
     by_original: bool
     edits: int
+    is_shaped: bool = False
 
 
 class History:
@@ -71,6 +73,7 @@ class History:
         "is_fresh",
         "latest_assistant",
         "latest_user",
+        "linked_as",
         "messages",
         "moves",
         "pairs",
@@ -83,6 +86,9 @@ class History:
         self._lock = lock or threading.RLock()
         self.root = self
         """The history that this one was derived from by edits; itself if it was not. It holds the entries of both."""
+        self.linked_as: History | None = None
+        """The history whose messages these stand for, if any: choices are kept under the callers' messages, by which
+        they are forgotten, too."""
         self._chain = Links()
         # Arrays, as numbers of their own would take four times as many bytes for each message.
         self._hashes = array("q")
@@ -182,6 +188,8 @@ class History:
     def links(self, length: int) -> Links:
         """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than
         ``length``."""
+        if self.linked_as is not None:
+            return self.linked_as.links(length)
         chain = self._chain
         if chain.length < length:
             with self._lock:

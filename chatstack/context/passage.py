@@ -201,7 +201,7 @@ class Passage:
 
     def rebase(self, place: int, request: ChatRequest, opened: Opened, terms: int) -> None:
         """Take these messages, which the layer at that place hands on, for those that came."""
-        form = Form(opened.seen.who, place, False, terms)
+        form = Form(opened.seen.who, place, False, terms, is_shaped=True)
         seen = self.memory.derived.recognised(opened.seen, form, request.messages)
         self.memory.past.recall(seen)
         last = seen.conversation.last_answer(seen.length)

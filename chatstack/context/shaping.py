@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -48,20 +48,22 @@ class Shaper:
     never: frozenset[str]
     recall: str
 
-    def shaped(
-        self, messages: Sequence[Message], positions: Sequence[int], start: int
-    ) -> Iterator[tuple[int, Message | None]]:
-        """Yield each message of the history from ``start`` on that may be shaped, shaped, with its place in the
-        history; None if it stays as it is. The history's messages are at ``positions``."""
+    def shaped(self, messages: Sequence[Message], positions: Sequence[int], start: int) -> dict[int, Message]:
+        """Return the messages of a history that are shaped, from ``start`` on, by their place in it; its messages are
+        at ``positions``."""
         before = range(start - 1, -1, -1)
         first = next((at for at in before if messages[positions[at]].role == "assistant"), start)
         tools: dict[str, str] = {}
+        found: dict[int, Message] = {}
         for at in range(first, len(positions)):
             message = messages[positions[at]]
             if message.role == "assistant":
                 tools = {call.id: call.name for call in message.calls}
             elif at >= start and message.role != "system" and not message.pinned and not message.mark:
-                yield at, self._message(message, tools)
+                made = self._message(message, tools)
+                if made is not None:
+                    found[at] = made
+        return found
 
     def _message(self, message: Message, tools: Mapping[str, str]) -> Message | None:
         """Return the message with its results shaped; None if none is. One with words of the user stays: while it is

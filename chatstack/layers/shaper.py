@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Annotated, ClassVar, TypeAlias
 
 import msgspec
@@ -17,6 +18,7 @@ from chatstack.context.asking import Asking, aside
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.handles import recall_name
+from chatstack.context.history import weight_of
 from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
@@ -27,11 +29,13 @@ from chatstack.context.shaping import NAME, NOTHING_SHAPED, Shaper, Shapes
 from chatstack.context.verifier import problems
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
-from chatstack.values.messages import Message, relink
+from chatstack.values.messages import relink
 
 BytesByTool: TypeAlias = Annotated[
     Mapping[str, PositiveInt], Meta(description="a table of tool names, each with a number of bytes")
 ]
+_BYTES_AS_A_MESSAGE = 10_000
+"""The bytes of text that are as much work as one message, where it is told how much there is to do."""
 _REASON = "results are longer than their tools may give"
 ToolNames: TypeAlias = Annotated[Sequence[str], Meta(description="a list of tool names")]
 
@@ -64,6 +68,8 @@ class ToolResultShaper(ContextLayer):
     _editing: ContextEditing = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
+    may_wait: ClassVar[bool] = False
+    needs_window: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -91,13 +97,10 @@ class ToolResultShaper(ContextLayer):
         context = self._editing.reports.corrected(opened, _with_shapes(known, opened))
         if known.looked_at >= length:
             return context
-        positions = opened.seen.positions
-
-        def shape_new() -> dict[int, Message]:
-            found = rule.shaped(opened.context.messages, positions, known.looked_at)
-            return {at: message for at, message in found if message is not None}
-
-        new = yield from aside(shape_new, length - known.looked_at)
+        positions, messages = opened.seen.positions, opened.context.messages
+        size = sum(weight_of(messages[at]) for at in positions[known.looked_at :])
+        work = partial(rule.shaped, messages, positions, known.looked_at)
+        new = yield from aside(work, max(length - known.looked_at, size // _BYTES_AS_A_MESSAGE))
         before, saved = context, 0
         if new:
             replace = tuple((positions[at], message) for at, message in new.items())

@@ -23,7 +23,7 @@ def shaped(message: Message, *, recall: str = "", before: Sequence[Message] = (C
     """The message as it goes out."""
     rule = Shaper(1_000, options.get("per_tool", {}), frozenset(options.get("never", ())), recall)  # type: ignore[arg-type, call-overload]
     messages = [*before, message]
-    found = dict(rule.shaped(messages, range(len(messages)), len(before)))
+    found = rule.shaped(messages, range(len(messages)), len(before))
     return found.get(len(before)) or message
 
 
@@ -130,7 +130,7 @@ from chatstack.context.shaping import Shaper
 texts = ["".join(f"line {n}\\n" for n in range(900)), json.dumps([{"id": n} for n in range(900)]), "日本 " * 900,
          "a,b,c\\n" * 900, "ERROR 1\\nfine 2\\n" * 900]
 messages = [Message.assistant(ToolCall("c", "look")), *[Message.tool("c", text) for text in texts]]
-made = dict(Shaper(500, {}, frozenset(), "recall").shaped(messages, range(len(messages)), 0))
+made = Shaper(500, {}, frozenset(), "recall").shaped(messages, range(len(messages)), 0)
 print(hashlib.sha256("\\0".join(made[at + 1].results[0].text for at in range(5)).encode()).hexdigest()[:16])
 """
 

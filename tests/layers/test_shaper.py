@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from chatstack import (
+    AgentState,
     ChatOptions,
     ChatRequest,
     ChatStack,
@@ -18,6 +20,7 @@ from chatstack import (
     ContextWindowGuard,
     FunctionInvoker,
     Message,
+    StackContextManager,
     Summarizer,
     Text,
     ToolCall,
@@ -33,6 +36,7 @@ from chatstack.context.shapes import is_too_long
 from chatstack.layers.shaper import ToolResultShaper as Layer
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import leftovers
+from tests.context.test_sharing import DictStore
 from tests.histories import decoded_again
 
 BOUND = 600
@@ -439,3 +443,60 @@ def test_a_text_beside_shaped_results_is_untouched() -> None:
     sent = Sent(shaper).of(history)
     assert len(sent[2].results) == 2
     assert list(itertools.chain(sent[:2], sent[3:])) == [*history[:2], *history[3:]]
+
+
+def test_what_stands_behind_it_is_forgotten_by_the_callers_messages() -> None:
+    store = DictStore()
+    running = Sent(lambda stack: clearer(shaper(stack)), store=store, scope="tenant", store_timeout_seconds=60)
+    history = [Message.user("go"), *rounds(range(14))]
+    running.of(history)
+    assert store.kept
+    asyncio.run(running.memory.forget_stored([*history, Message.assistant("fine")]))
+    assert not store.kept
+
+
+def test_another_process_takes_over_what_was_decided_behind_it() -> None:
+    store = DictStore()
+    history = [Message.user("go"), *rounds(range(14))]
+
+    def process() -> Sent:
+        return Sent(lambda stack: clearer(shaper(stack)), store=store, scope="tenant", store_timeout_seconds=60)
+
+    first = process().of(history)
+    history += [Message.assistant("fine"), Message.user("more"), *rounds([99])]
+    second = process()
+    assert second.of(history)[: len(first)] == first
+    told = [span.name for span in second.capture.spans if span.name.startswith("compact_context")]
+    assert told == ["compact_context shape_tool_results"]
+
+
+def test_turned_on_later_it_leaves_earlier_edits_standing() -> None:
+    memory = ContextMemory(clock=lambda: 0.0)
+    model = ScriptedClient(["fine"])
+    history = [Message.user("go"), *rounds(range(6))]
+    for recipe in (clearer, lambda stack: clearer(shaper(stack))):
+        asyncio.run(recipe(ChatStack(model, memory=memory)).build().get_response(history))
+        history += [Message.assistant("fine"), Message.user("more")]
+    before, after = (results_in(request.messages) for request in model.requests)
+    assert [text for text in before if "cleared" in text] == [text for text in after if "cleared" in text] != []
+    assert all(len(text) <= BOUND for text in after)
+
+
+def test_a_node_of_a_graph_shapes_without_an_event_loop() -> None:
+    history = [Message.user("go"), *rounds(range(3))]
+    manager = StackContextManager(shaper(ChatStack(ScriptedClient())))
+    trimmed = manager.trim_context(AgentState(messages=history))
+    assert tuple(trimmed.messages) == Sent(shaper).of(history)
+
+
+def test_the_handles_in_a_list_of_names_are_those_of_the_whole_results() -> None:
+    placeholder = "[cleared {handle}]"
+    running = Sent(lambda stack: shaper(stack).use(ClearThenDrop(900, mentions=0.3, placeholder=placeholder)))
+    history = [Message.user("go"), *rounds(range(12))]
+    options = ChatOptions(tools=(recall_tool().declaration(),))
+    sent = results_in(running.of(history, options=options))
+    listed = [text for text in sent if "Names in what was left out" in text]
+    assert len(listed) == 1
+    handles = {handle_of(message.results[0]) for message in history if message.results}
+    assert len(re.findall(r"[0-9a-f]{10}", listed[0])) > 1
+    assert set(re.findall(r"[0-9a-f]{10}", listed[0])) <= handles
