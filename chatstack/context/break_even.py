@@ -15,31 +15,33 @@ acknowledgment delay problem" (2001).
 
 from __future__ import annotations
 
+import itertools
+import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from chatstack.context.context import Context
-from chatstack.context.units import is_users
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE, CACHED_FROM
 from chatstack.values.messages import as_shaped, was_edited
 
 TIMES: Final = 2
 """The rent at which an edit is made, in prices of the edit. Once would bound the cost, too; but many a conversation
 ends just then."""
-FORGETTING: Final = 0.25
+FORGETTING: Final = 0.2
 """Price of a token that goes, in uncached input tokens, for the chance that it is needed again: what was read again
-fewer than five times on average stays, however little its edit costs. Chosen on half of the recorded coding runs."""
+fewer than four times on average stays, however little its edit costs. Chosen on half of the recorded coding runs."""
 
-MOST_LEFT: Final = 7 / 8
+MOST_LEFT: Final = 0.75
 """Share of a conversation that an edit leaves, at most: one that takes little would be followed by the next."""
-SHARED_FROM: Final = 8_000
+SHARED_FROM: Final = 16_000
 """Size that shares are taken of, at least: those of a short conversation are not enough to work with."""
 
 
 def may_forget(context: Context) -> bool:
     """Return True if anything was read again so often that forgetting it may pay: a test before any edit is drafted."""
-    return CACHE_READ * (len(_answers(context)) - 1) >= TIMES * FORGETTING
+    fewest = math.ceil(TIMES * FORGETTING / CACHE_READ) + 1
+    return len([*itertools.islice(_latest_answers(context, 0), fewest)]) == fewest
 
 
 def why_now(context: Context, left: Mapping[int, int], *, put_in: float = 0.0, forgetting: float = 0.0) -> str:
@@ -63,7 +65,9 @@ def why_now(context: Context, left: Mapping[int, int], *, put_in: float = 0.0, f
 
 def _rent(context: Context, left: Mapping[int, int]) -> tuple[float, int]:
     """Return what reading again the tokens that go has cost since they were new, and how many these are."""
-    answers, origins = _answers(context), context.origins
+    origins = context.origins
+    first = min((at for at in map(origins.__getitem__, left) if at is not None), default=0)
+    answers = [*_latest_answers(context, first)][::-1]
     rent = goes = 0
     for at, size in left.items():
         origin = origins[at]
@@ -89,8 +93,11 @@ def _written_anew(context: Context, left: Mapping[int, int]) -> int:
     return behind + (head if head * context.scale < CACHED_FROM else 0)
 
 
-def _answers(context: Context) -> list[int]:
-    """Return the positions in the request of the answers that its history holds."""
-    messages = context.request.messages
-    user = next((at for at, message in enumerate(messages) if is_users(message)), len(messages))
-    return [at for at in range(user + 1, len(messages)) if messages[at].role == "assistant" and not messages[at].mark]
+def _latest_answers(context: Context, first: int) -> Iterator[int]:
+    """Yield the positions in the request of the answers from ``first`` on, latest first: as little of a long history is
+    looked at as may be."""
+    user, messages = context.first_user, context.request.messages
+    since = len(messages) if user is None else max(first, (context.origins[user] or 0) + 1)
+    for at in range(len(messages) - 1, since - 1, -1):
+        if messages[at].role == "assistant" and not messages[at].mark:
+            yield at

@@ -103,9 +103,9 @@ class ClearThenDrop(Strategy):
         tokens = context.tokens - context.reserved_tokens
         draft = _Draft(context, self, max(tokens, min(SHARED_FROM, limit or SHARED_FROM)), tokens)
         draft.take_out()
-        if draft.tokens > MOST_LEFT * tokens:
-            return None
         put_in = draft.list_tokens / context.scale if draft.carrier is not None else 0.0
+        if draft.tokens + put_in * context.scale > MOST_LEFT * tokens:
+            return None
         why = why_now(context, draft.left(), put_in=put_in, forgetting=FORGETTING)
         if why:
             draft.list_mentions()
