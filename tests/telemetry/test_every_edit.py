@@ -127,10 +127,10 @@ def edits() -> dict[str, Scenario]:
         "summarize": replace(edit("summarize", summarizer, long, (51, 30), folded, 5), inside=("chat script",)),
         "clear_then_drop": edit(
             "clear_then_drop",
-            applied(ClearThenDrop(30)),
+            applied(ClearThenDrop(30, mentions=0.05)),
             looked,
             (34, 9),
-            "34 tokens, more than 30",
+            "forced (34 tokens, more than 30)",
             3,
             {"text": (9, 9), "calls": (7, 0), "results": (18, 0)},
         ),
