@@ -74,6 +74,12 @@ class PolicyRow(msgspec.Struct):
         return self.over_limit == 0 and self.refused == 0 and not self.invalid_requests
 
 
+class RecordedUsage(msgspec.Struct):
+    """The usage that the recording holds, beside what was computed, in sentences."""
+
+    told: list[str] | None = None
+
+
 class Figures(msgspec.Struct):
     """The figures of a report, without its curves and conversations."""
 
@@ -81,6 +87,8 @@ class Figures(msgspec.Struct):
     window: Number = None
     conversations: Number = None
     joined: Number = None
+    left_out: dict[str, Number] | None = None
+    recorded: RecordedUsage | None = None
     calls: Number = None
     files: list[str] | None = None
     file_count: Number = None
