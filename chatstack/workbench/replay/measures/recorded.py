@@ -93,7 +93,7 @@ class Recorded:
             return []
         usage, computed = self.usage, self.computed
         sentences = [
-            f"Recorded usage of {self.calls:,} calls: {_input(usage.input_tokens, usage.cache_read_tokens)}"
+            f"Recorded usage of {self.calls:,} call{'' if self.calls == 1 else 's'}: {_input(usage.input_tokens, usage.cache_read_tokens)}"
             f"{f', {usage.cache_write_tokens:,} written to it' if usage.cache_write_tokens else ''}"
             f"{_dollars(self.usd_input)}; {usage.output_tokens:,} of output{_dollars(self.usd_output)}.",
             f"Computed of them when everything is sent, by {counter}: {_input(computed.tokens, computed.read)}"
@@ -101,12 +101,13 @@ class Recorded:
             "recorded figures alone.",
         ]
         partial = {
-            "have no recorded usage": self.without_usage,
-            "have an output that was written down before the answer had ended": self.partial_outputs,
-            "tell no cache writes": self.without_writes,
+            "without recorded usage": self.without_usage,
+            "with an output that was written down before the answer had ended": self.partial_outputs,
+            "without a place for cache writes": self.without_writes,
         }
-        lacks = [f"{number:,} calls {lack}" for lack, number in partial.items() if number]
-        return [*sentences, f"The record is partial: {'; '.join(lacks)}."] if lacks else sentences
+        lacks = [f"{number:,} {lack}" for lack, number in partial.items() if number]
+        of = self.calls + self.without_usage
+        return [*sentences, f"The record is partial: {'; '.join(lacks)}, of {of:,} calls."] if lacks else sentences
 
 
 def _cost(call: RecordedCall, usage: Usage, price: Price) -> tuple[Decimal | None, Decimal | None]:
