@@ -2,7 +2,8 @@
 
 So a replay can be checked against the bill. The figures are of calls whose usage was recorded, and of their input; what
 the answers cost is told beside. Recorded counts are by the model's own tokenizer, and hold what the file does not: a
-system prompt or tool schemas, mostly.
+system prompt or tool schemas, mostly. Computed ones take each context to begin with a cold cache, branches and forks
+too.
 """
 
 from __future__ import annotations
@@ -92,10 +93,11 @@ class Recorded:
         if not self.calls:
             return []
         usage, computed = self.usage, self.computed
+        written = f", {usage.cache_write_tokens:,} written to it" if usage.cache_write_tokens else ""
         sentences = [
-            f"Recorded usage of {self.calls:,} call{'' if self.calls == 1 else 's'}: {_input(usage.input_tokens, usage.cache_read_tokens)}"
-            f"{f', {usage.cache_write_tokens:,} written to it' if usage.cache_write_tokens else ''}"
-            f"{_dollars(self.usd_input)}; {usage.output_tokens:,} of output{_dollars(self.usd_output)}.",
+            f"Recorded usage of {self.calls:,} call{'' if self.calls == 1 else 's'}: "
+            f"{_input(usage.input_tokens, usage.cache_read_tokens)}{written}{_dollars(self.usd_input)}; "
+            f"{usage.output_tokens:,} of output{_dollars(self.usd_output)}.",
             f"Computed of them when everything is sent, by {counter}: {_input(computed.tokens, computed.read)}"
             f"{_dollars(computed.usd)}. What a file does not hold, as system prompts and tool schemas, is in the "
             "recorded figures alone.",

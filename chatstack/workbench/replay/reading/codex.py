@@ -42,8 +42,8 @@ _BARE = frozenset(
     }
 )
 """Items that versions of 2025 wrote as they are."""
-_INPUT_ROLES = frozenset({"user", "system", "developer"})
-_NEVER_SENT = frozenset({"ghost_snapshot", "compaction_trigger", "other"})
+_INPUT_ROLES = ("user", "system", "developer")
+_NEVER_SENT = ("ghost_snapshot", "compaction_trigger", "other")
 _TIME_ORDERED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CALLS = ("function_call", "custom_tool_call")
 _POINTER_BYTES = 8
@@ -101,7 +101,7 @@ class Codex:
             self._begun = True
             self._take(kind, row, line)
             return True
-        if self._begun and kind in _BARE and "timestamp" not in row:
+        if self._begun and isinstance(kind, str) and kind in _BARE and "timestamp" not in row:
             self._add(row)  # versions of 2025 wrote the items as they are
             return True
         if not self._begun and kind is None and {"id", "timestamp", "instructions"} <= row.keys():
