@@ -112,7 +112,7 @@ class Replay:
             before = Computed.of(everything.tokens_sent, everything.spending)
             everything.add([measured], setup.window, at)
             computed = Computed.of(everything.tokens_sent, everything.spending).since(before)
-            outcome.recorded.add(talk.recorded[position], computed, recording.model)
+            outcome.recorded.add(talk.recorded[position], computed, recording.model, prices_of=setup.model)
         told = [
             await run.replay(talk, gauge, figures) for run, figures in zip(self._runs, outcome.figures, strict=True)
         ]

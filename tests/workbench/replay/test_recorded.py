@@ -135,6 +135,22 @@ def test_a_sum_of_parts_is_the_whole() -> None:
     assert (whole.calls, whole.without_usage, whole.partial_outputs, whole.without_writes) == (2, 2, 1, 1)
 
 
+def test_prices_are_those_of_the_call_then_of_the_recording_unless_another_model_is_asked_for() -> None:
+    usage = Usage(1_000_000)
+    sums: list[Decimal | None] = []
+    for called, prices_of in (
+        ("claude-sonnet-4-5", ""),
+        ("nobody-knows", ""),
+        ("claude-sonnet-4-5", "claude-haiku-4-5"),
+    ):
+        recorded = Recorded()
+        recorded.add(RecordedCall(usage, model=called), Computed(), "gpt-5", prices_of=prices_of)
+        sums.append(recorded.usd_input)
+    prices = [price_of(name) for name in ("claude-sonnet-4-5", "gpt-5", "claude-haiku-4-5")]
+
+    assert sums == [price.input.at(1_000_000) for price in prices if price is not None]
+
+
 def test_a_model_without_a_price_has_no_sum_in_dollars() -> None:
     recorded = Recorded()
     recorded.add(RecordedCall(Usage(100, 10)), Computed(90, 0, 0, None), "nobody-knows")

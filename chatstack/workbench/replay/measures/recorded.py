@@ -49,9 +49,9 @@ _NO_USAGE, _NOTHING = Usage(), Computed()
 class Recorded:
     """The recorded usage of all calls that have one, and what is computed of the same calls.
 
-    ``usd_input`` and ``usd_output`` are by today's prices of the recorded models, None from the first call on whose
-    price is not known. ``without_usage`` counts the calls without one, ``partial_outputs`` those whose output was
-    written down too early, ``without_writes`` those whose record has no place for cache writes.
+    ``usd_input`` and ``usd_output`` are by today's prices of the recorded models, or of the one that is asked for; None
+    from the first call on whose price is not known. ``without_usage`` counts the calls without one, ``partial_outputs``
+    those whose output was written down too early, ``without_writes`` those whose record has no place for cache writes.
     """
 
     calls: int = 0
@@ -63,14 +63,15 @@ class Recorded:
     partial_outputs: int = 0
     without_writes: int = 0
 
-    def add(self, call: RecordedCall | None, computed: Computed, model: str) -> None:
-        """Add a call, and what was computed of it. ``model`` is that of the recording."""
+    def add(self, call: RecordedCall | None, computed: Computed, model: str, *, prices_of: str = "") -> None:
+        """Add a call, and what was computed of it. ``model`` is that of the recording, for calls that name none that is
+        known; ``prices_of`` is the model whose prices count instead."""
         if call is None or call.usage is None:
             self.without_usage += 1
             return
         self.calls += 1
         self.usage += call.usage
-        price = price_of(call.model or model)
+        price = price_of(prices_of or call.model) or price_of(prices_of or model)
         given, said = (None, None) if price is None else _cost(call, call.usage, price)
         self.usd_input, self.usd_output = _sum(self.usd_input, given), _sum(self.usd_output, said)
         self.computed += computed

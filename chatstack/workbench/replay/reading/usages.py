@@ -47,8 +47,8 @@ class RecordedCall(msgspec.Struct, frozen=True):
 class CallIndex:
     """The recorded calls of all recordings, by the prefix hash up to their answers.
 
-    Files repeat one another: a log has a line for each call, a resumed or forked session begins with a copy. A hundred
-    bytes or so are held for each recorded call.
+    Files repeat one another: a log has a line for each call, a resumed or forked session begins with a copy. Some
+    hundreds of bytes are held for each recorded call.
     """
 
     def __init__(self) -> None:
