@@ -43,7 +43,8 @@ def places_in(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str
 @st.composite
 def broken_files(draw: st.DrawFn) -> list[Any]:
     """The lines of session files, with anything in some of their places, in any order."""
-    rows = json.loads(json.dumps(draw(st.permutations(ROWS)))) if draw(st.booleans()) else json.loads(json.dumps(ROWS))
+    order = draw(st.permutations(ROWS)) if draw(st.booleans()) else ROWS
+    rows: list[Any] = json.loads(json.dumps(order))
     for _ in range(draw(st.integers(0, 12))):
         at = draw(st.integers(0, len(rows) - 1))
         *path, last = draw(st.sampled_from(places_in(rows[at])[1:] or [(0,)]))

@@ -62,10 +62,11 @@ def _embedded(document: WireObject, line: int, size_bytes: int, deep: int) -> It
         return
     if deep >= _MOST_DEEP:
         raise InputError("subagent_trajectories: nested too deeply")
-    for position, each in enumerate(cast("list[object]", embedded)):
+    listed = cast("list[object]", embedded)
+    for position, each in enumerate(listed):
         if not isinstance(each, dict):
             raise InputError(f"subagent_trajectories[{position}]: expected an object")
-        yield from trajectories(cast("WireObject", each), line, size_bytes // len(embedded), deep=deep + 1)
+        yield from trajectories(cast("WireObject", each), line, size_bytes // len(listed), deep=deep + 1)
 
 
 def _add_step(
@@ -110,7 +111,7 @@ def _add_observed(step: WireObject, where: str, answer: WireObject, messages: li
     results: dict[str, object] = {}
     others: list[object] = []
     for called, content in observed:
-        if called in calls and called is not None and called not in results:
+        if called is not None and called in calls and called not in results:
             results[called] = _result(called, content)
         elif content:
             others.append({"role": "user", "content": content})
@@ -137,7 +138,7 @@ def _call(step: WireObject, model: str) -> RecordedCall | None:
 
 
 def _tool_calls(step: WireObject, where: str) -> list[WireObject]:
-    given = step.get("tool_calls") or []
+    given: object = step.get("tool_calls") or []
     if not isinstance(given, list):
         raise InputError(f"{where}.tool_calls: expected a list")
     found: list[WireObject] = []

@@ -218,7 +218,8 @@ class Codex:
         """Begin a context with what took the place of the history."""
         replacement = payload.get("replacement_history")
         if isinstance(replacement, list):
-            listed = [_readable(each) for each in cast("list[object]", replacement) if isinstance(each, dict)]
+            objects: list[object] = [each for each in cast("list[object]", replacement) if isinstance(each, dict)]
+            listed = list(map(_readable, objects))
             sent: object = [item for item in listed if item.get("type") not in _NEVER_SENT]
             sent = mended(sent, lambda given: from_openai_responses(cast("list[object]", given)))
             given = cast("list[WireObject]", sent)

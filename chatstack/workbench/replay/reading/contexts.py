@@ -136,4 +136,4 @@ def object_in(fields: Mapping[str, object], name: str, where: str) -> WireObject
     value = fields.get(name)
     if not isinstance(value, dict):
         raise InputError(f"{where}{name}: expected an object, got {'null' if value is None else type(value).__name__}")
-    return value
+    return cast("WireObject", value)
