@@ -100,8 +100,8 @@ class Recorded:
             f"{_input(usage.input_tokens, usage.cache_read_tokens)}{written}{_dollars(self.usd_input)}; "
             f"{usage.output_tokens:,} of output{_dollars(self.usd_output)}.",
             f"Computed of them when everything is sent, by {counter}: {_input(computed.tokens, computed.read)}"
-            f"{_dollars(computed.usd)}. What a file does not hold, as system prompts and tool schemas, is in the "
-            "recorded figures alone.",
+            f"{_dollars(computed.usd)}. What a file does not hold, as system prompts, tool schemas and what "
+            "a server's own tools read, is in the recorded figures alone.",
         ]
         partial = {
             "without recorded usage": self.without_usage,
