@@ -18,7 +18,7 @@ from chatstack.workbench.replay.reading.joining import JoinedRecordings
 from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
 from chatstack.workbench.replay.reading.sessions import Sessions
 from chatstack.workbench.replay.reading.sources import sources_from
-from tests.workbench.replay.session_files import Claude, read, told, write
+from tests.workbench.replay.session_files import Claude, Rollout, Row, read, told, write
 from tests.workbench.replay.test_atif import SMALL
 from tests.workbench.replay.test_chains import CHAIN
 from tests.workbench.replay.test_claude_code import whole as whole_session
@@ -82,19 +82,46 @@ def test_files_of_all_forms_may_be_one_stream(tmp_path: Path) -> None:
     assert sorted(map(told, together)) == sorted(told(each) for one in apart for each in one)
 
 
-def test_a_session_that_is_too_long_is_named_and_what_was_read_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Sessions.__init__, "__defaults__", (1_000,))
+def a_long_session() -> list[Row]:
     made = Claude()
     for number in range(20):
         made.user(f"question {number}: {'x' * 100}")
         made.answer(f"m{number}", "yes")
-    with sources_from([write(tmp_path / "s.jsonl", made.rows)]) as sources:
+    return made.rows
+
+
+def a_long_rollout() -> list[Row]:
+    made = Rollout()
+    for number in range(20):
+        made.user(f"question {number}: {'x' * 100}")
+        made.answer("yes")
+    return made.rows
+
+
+def a_rollout_of_compactions() -> list[Row]:
+    """Few bytes, but each compaction keeps what the user said: without a bound, ever more would be held."""
+    made = Rollout()
+    for number in range(100):
+        made.user(str(number))
+        made.answer("yes")
+        made.add("compacted", {"message": ""})
+    return made.rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit_bytes"),
+    [(a_long_session(), 1_000), (a_long_rollout(), 1_000), (a_rollout_of_compactions(), 50_000)],
+)
+def test_a_session_that_is_too_long_is_named_and_what_was_read_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[Row], limit_bytes: int
+) -> None:
+    monkeypatch.setattr(Sessions.__init__, "__defaults__", (limit_bytes,))
+    with sources_from([write(tmp_path / "s.jsonl", rows)]) as sources:
         items = list(JoinedRecordings(sources).read())
 
-    assert [type(each) for each in items] == [BrokenLine, Recording]
-    assert "reading stopped here: its conversations hold more than 1,000 bytes" in str(items[0])
+    assert f"reading stopped here: its conversations hold more than {limit_bytes:,} bytes" in str(items[0])
+    assert items[1:]
+    assert all(isinstance(each, Recording) for each in items[1:])
 
 
 def test_what_is_kept_is_bounded() -> None:

@@ -251,7 +251,6 @@ class Codex:
         if not self._new:
             return
         self._number += 1
-        self._kept.count(_POINTER_BYTES * len(self._items))
         called = f"{self._id or 'codex'}/{self._number}"
         calls = tuple(self._calls)
         model = model_of(calls) or self._model
