@@ -156,10 +156,15 @@ def test_what_a_fork_copied_is_context_and_no_call(tmp_path: Path, meta: dict[st
 def test_calls_of_a_session_that_ended_where_it_was_forked_count_once(tmp_path: Path) -> None:
     parent = small()
     paths = [write(tmp_path / "1.jsonl", parent.rows), write(tmp_path / "2.jsonl", fork(parent).rows)]
-    paths.append(write(tmp_path / "3.jsonl", [*fork(parent).rows[:-2]]))
+    other = fork(parent)
+    other.user("one more question")
+    other.answer("one more answer")
+    other.rows = [row for row in other.rows if "another" not in str(row)]
+    paths.append(write(tmp_path / "3.jsonl", other.rows))
     recordings, _ = joined(*paths)
     counted = [usage for recording in recordings for usage in usages(recording) if usage != "copied"]
 
+    assert len(recordings) == 2
     assert counted.count((100, 60, 0, 10)) == counted.count((150, 100, 0, 20)) == 1
 
 
