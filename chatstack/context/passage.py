@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
 from opentelemetry import context as otel
 
 from chatstack.client.protocol import ChatClient
@@ -23,8 +24,9 @@ from chatstack.context.reports import keep_answer
 from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached
 from chatstack.tokens.counter import TokenCounter
+from chatstack.values.native import compaction_in
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatResponse
+from chatstack.values.responses import ChatResponse, Usage
 
 
 class Passing(Protocol):
@@ -119,6 +121,7 @@ class Passage:
         "is_ineffective",
         "layers",
         "memory",
+        "provider_clears",
     )
 
     def __init__(
@@ -128,6 +131,8 @@ class Passage:
         self.inner = inner
         self.memory = memory
         self.came = came
+        self.provider_clears = 0
+        """The tokens that the provider clears by itself, as layers up to here have asked it to."""
         self.is_ineffective = False
         """True once a layer has warned that an edit does not help."""
         self.bound: list[tuple[Step, Sequence[Bound]]] = []
@@ -203,6 +208,7 @@ class Passage:
             above=self._above,
             before=before,
             last_answer=last,
+            provider_clears=self.provider_clears,
         )
 
     @property
@@ -242,6 +248,8 @@ class Passage:
         said = next((message for message in answer.messages if message.role == "assistant"), None)
         if said is None:
             return
+        cleared = sum(each.cleared_tokens for each in answer.applied_edits)
+        usage, is_compacted = _with_cleared(answer.usage, cleared), compaction_in(said) is not None
         kept: set[int] = set()
         learnt: set[tuple[int, TokenCounter]] = set()
         for step in reversed(steps):
@@ -249,19 +257,27 @@ class Passage:
             entry = self.memory.past.entry(opened.seen, said)
             if id(opened.seen.conversation) not in kept:
                 kept.add(id(opened.seen.conversation))
-                keep_answer(opened, entry, answer.usage, self.memory.clock())
+                keep_answer(opened, entry, answer.usage, self.memory.clock(), cleared)
             is_sent = (
                 sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
             )
             # Of layers that got the same history, and count it alike, one learns; across conversations, one of all.
             of_history = (id(opened.seen.conversation), reports.counter)
             across = (id(reports.calibration), reports.counter)
-            if is_sent and of_history not in learnt:
-                reports.learn(opened, step.context, entry, answer.usage, is_news=across not in learnt)
+            # What a compaction reports is not the size of the request.
+            if is_sent and not is_compacted and of_history not in learnt:
+                reports.learn(opened, step.context, entry, usage, is_news=across not in learnt)
                 learnt.update((of_history, across))
             bound = step.editing.binding.bind(opened, said, entry)
             if bound:
                 self.bound.append((step, bound))
+
+
+def _with_cleared(usage: Usage, cleared: int) -> Usage:
+    """Return the usage with what the provider has cleared of the input before it read it."""
+    if not cleared or not usage.input_tokens:
+        return usage
+    return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + cleared)
 
 
 def _stands_in_place(record: Record | None) -> bool:

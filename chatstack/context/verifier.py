@@ -10,6 +10,7 @@ from chatstack.context.context import Context
 from chatstack.context.pairing import answered_calls, pair, pairs_and_answers
 from chatstack.context.plans import Plan
 from chatstack.values.messages import Message, Role
+from chatstack.values.native import compaction_in
 from chatstack.values.parts import Part, ToolCall, ToolResult
 
 
@@ -95,6 +96,9 @@ def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
                 yield f"the pinned message at {position} is {word}"
             elif position == context.latest_user:
                 yield f"the latest user message, at {position}, is {word}"
+    at = context.latest_compaction
+    if at is not None and (at in plan.drop or compaction_in(dict(plan.replace).get(at, context.messages[at])) is None):
+        yield f"the provider's compaction at {at} is lost"
 
 
 def _unmarked_answers(before: Context, after: Context) -> Iterator[str]:
