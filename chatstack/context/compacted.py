@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from chatstack.context.history import Recognised
-from chatstack.context.units import units_of
+from chatstack.context.units import is_users, units_of
 from chatstack.values.messages import Message
 
 
@@ -19,15 +20,14 @@ def without_compacted(messages: tuple[Message, ...], seen: Recognised, provider:
     """Return the messages without those that the provider's newest compaction stands for; the same ones if there is
     none, or nothing before it that may go.
 
-    What no layer may drop stays: system and pinned messages, the latest user message, and calls that have no result
-    before the compaction, as it may come after.
+    What no layer may drop stays: system and pinned messages, and calls that have no result before the compaction, as it
+    may come after. So does the last user message before it: it is the latest one while its turn runs, and to drop it
+    later would change the beginning of what is sent.
     """
     border = newest_compaction(seen, provider)
     if border <= 0:
         return messages
-    kept = sorted(
-        {*_kept_before(border, seen), *([latest] if 0 <= (latest := seen.history.latest_user) < border else [])}
-    )
+    kept = _kept_before(border, seen)
     if len(kept) == border:
         return messages
     positions = seen.positions
@@ -43,12 +43,14 @@ def _kept_before(border: int, seen: Recognised) -> tuple[int, ...]:
     history = seen.history
     known = history.kept_before.get(border)
     if known is None:
-        known = history.kept_before[border] = tuple(sorted(_staying(history.messages[:border])))
+        known = history.kept_before[border] = tuple(sorted({*_staying(history.messages[:border])}))
     return known
 
 
 def _staying(before: tuple[Message, ...]) -> Iterator[int]:
-    """Yield the positions of units that wait for a result or hold a pinned message."""
+    """Yield the positions of the last user message, and of units that wait for a result or hold a pinned message."""
+    users = (at for at in range(len(before) - 1, -1, -1) if is_users(before[at]))
+    yield from itertools.islice(users, 1)
     for unit in units_of(before):
         if unit.is_open or any(before[at].pinned for at in unit.positions):
             yield from unit.positions
