@@ -99,7 +99,7 @@ class History:
         self.compactions: list[tuple[int, str]] = []
         """The positions of compactions, with the providers that made them."""
         self.kept_before: dict[int, tuple[int, ...]] = {}
-        """What stays of the messages before a compaction, by its position. See ``without_compacted``."""
+        """The positions that stay before a compaction, by its position. See ``without_compacted``."""
         self.pinned = self.pinned_results = -1
         """The positions of the first pinned message, and of the first one with tool results; -1 if there is none."""
         self._edited = (False, 0)
