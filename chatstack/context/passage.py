@@ -14,6 +14,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
+from chatstack.context.conversations import LastAnswer
 from chatstack.context.editing import ContextEditing
 from chatstack.context.history import Form
 from chatstack.context.memory import ContextMemory
@@ -208,7 +209,7 @@ class Passage:
             above=self._above,
             before=before,
             last_answer=last,
-            provider_clears=self.provider_clears,
+            provider_clears=self.provider_clears or _cleared_before(last, request),
         )
 
     @property
@@ -271,6 +272,15 @@ class Passage:
             bound = step.editing.binding.bind(opened, said, entry)
             if bound:
                 self.bound.append((step, bound))
+
+
+def _cleared_before(last: LastAnswer | None, request: ChatRequest) -> int:
+    """Return the tokens that the provider had cleared of the request before, if it is asked to again: by a layer that
+    is no neighbour, or by the caller."""
+    if last is None or not last.cleared_tokens:
+        return 0
+    options = request.options
+    return last.cleared_tokens if options.native_edits or options.extra.get("context_management") else 0
 
 
 def _with_cleared(usage: Usage, cleared: int) -> Usage:

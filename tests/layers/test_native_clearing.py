@@ -433,6 +433,26 @@ def test_a_guard_behind_weighs_what_the_provider_leaves(resumed: bool) -> None:
     assert [span.name for span in capture.spans if span.name != CLEARED] == []
 
 
+def test_a_guard_weighs_what_is_left_of_edits_that_the_caller_asks_for() -> None:
+    server, capture = EditingAnthropic(), TelemetryCapture()
+    edit = {
+        "type": "clear_tool_uses_20250919",
+        "trigger": {"type": "input_tokens", "value": 2_000},
+        "keep": {"type": "tool_uses", "value": 2},
+    }
+    extra = {"context_management": {"edits": [edit]}, "betas": ["context-management-2025-06-27"]}
+
+    async def run() -> None:
+        async with server.running() as running, client_of(running) as provider:
+            guard = guarding(provider, ContextServices(telemetry=capture.telemetry))
+            for rounds in range(2, 61):
+                await asked(guard, history(rounds), extra=extra)
+
+    asyncio.run(run())
+    assert len(server.bodies[-1]["messages"]) == 121
+    assert capture.spans == ()
+
+
 def test_a_guard_behind_still_prunes_what_does_not_fit() -> None:
     server, capture = EditingAnthropic(), TelemetryCapture()
 

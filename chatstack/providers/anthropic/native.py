@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from chatstack.providers.extras import WireObject
 from chatstack.values.native import AppliedEdit, NativeClearing, NativeCompaction, NativeEdit
+from chatstack.values.usage import LARGEST
 
 CLEAR_TOOL_USES: Final = "clear_tool_uses_20250919"
 CLEAR_THINKING: Final = "clear_thinking_20251015"
@@ -118,4 +119,4 @@ def _betas_of_messages(body: Mapping[str, object]) -> list[str]:
 
 def _count(edit: Mapping[str, object], name: str) -> int:
     value = edit.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST else 0
