@@ -300,23 +300,32 @@ def test_what_lies_before_a_compaction_is_neither_weighed_nor_sent() -> None:
 
 
 def test_a_compaction_is_never_pruned_cleared_or_summarized() -> None:
-    inner, writer = ScriptedClient(), ScriptedClient(["they spoke"])
-    call = ToolCall("call-1", "look", '{"at": "' + "x" * 4_000 + '"}')
+    inner, writer, capture = ScriptedClient(), ScriptedClient(["they spoke"]), TelemetryCapture()
+    services = ContextServices(telemetry=capture.telemetry)
+    call = ToolCall("call-1", "look", '{"at": "' + "x" * 400 + '"}')
     message = compacted().edited(parts=(*compacted().parts, call))
-    history = [*talk(3), message, Message.tool("call-1", "y" * 40_000, name="look"), Message.assistant("so")]
+    history = [question(), *talk(3), message, Message.tool("call-1", "y" * 4_000, name="look"), Message.assistant("so")]
     history += [*talk(3, 3), question()]
     layers: list[ChatClient] = [
-        ContextWindowGuard(inner, max_context_tokens=6_000, prune_on_overflow=True, counter=COUNTER),
+        ContextWindowGuard(inner, max_context_tokens=3_000, prune_on_overflow=True, counter=COUNTER, services=services),
         ToolResultClearer(
-            inner, trigger={"tokens": 100}, keep={"messages": 0}, clear_tool_inputs=True, counter=COUNTER
+            inner,
+            trigger={"tokens": 100},
+            keep={"messages": 0},
+            clear_tool_inputs=True,
+            counter=COUNTER,
+            services=services,
         ),
-        summarizing(inner, max_tokens=6_000, keep_recent_turns=1, summary_client=writer),
+        Summarizer(inner, max_tokens=3_000, summary_client=writer, counter=COUNTER, services=services),
     ]
     for layer in layers:
         asyncio.run(asked(layer, history))
         found = inner.requests[-1].messages
-        assert found != tuple(history)
+        assert len(found) < len(history) or found != tuple(history)
         assert [compaction_in(each) for each in found if compaction_in(each) is not None] == [compacted().parts[0]]
+    assert len(inner.requests[-1].messages) == 5  # the turns on both sides of it are in the summary
+    told = [span.attributes.get("chatstack.warning.code") for span in capture.spans]
+    assert not {"plan_rejected", "context_irreducible", "summarizer_failed"}.intersection(map(str, told))
 
 
 def test_another_provider_gets_the_whole_history() -> None:
