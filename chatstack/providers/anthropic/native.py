@@ -57,13 +57,14 @@ def ask_for_edits(body: WireObject, edits: Sequence[NativeEdit]) -> None:
     betas = _betas_of_messages(body)
     given = body.get("context_management")
     if edits and (given is None or isinstance(given, Mapping)):
-        asked = _objects_of(given, "edits")
+        config = cast("WireObject", given or {})
+        asked = _objects_of(config, "edits")
         known = {each.get("type") for each in asked}
         asked += [_to_wire(each) for each in edits if edit_type(each) not in known]
         asked.sort(key=lambda each: each.get("type") != CLEAR_THINKING)
-        body["context_management"] = {**cast("WireObject", given or {}), "edits": asked}
+        body["context_management"] = {**config, "edits": asked}
         betas += [_COMPACTION_BETA if isinstance(each, NativeCompaction) else _EDITING_BETA for each in edits]
-    named = body.get("betas") or []
+    named = body.get("betas") or ()
     if betas and isinstance(named, str | list | tuple):  # anything else is refused where the header is made
         names = [named] if isinstance(named, str) else cast("Sequence[str]", named)
         body["betas"] = [*names, *(each for each in dict.fromkeys(betas) if each not in names)]
