@@ -188,18 +188,26 @@ class ToolResultClearer(ContextLayer):
             before = self.memory.level(key, opened.who)
             if self.memory.raise_level(key, opened.who, cleared):
                 say_provider_cleared(self.telemetry, self._strategy.name, answer, before=before)
+            elif not cleared and self._strategy.is_due(self._weighed(opened)):
+                self._editing.is_news("not_native", opened)
 
         stream.when_answered(say)
         return stream
 
     def _cleared_by_provider(self, opened: Opened) -> int:
-        """Estimate the tokens that the provider clears: what it cleared last, else what this layer would clear."""
+        """Estimate the tokens that the provider clears: what it cleared last, else, as long as it has not cleared
+        nothing where this layer would, what this layer would clear."""
         last = opened.last_answer
         if last is not None and last.cleared_tokens:
             return last.cleared_tokens
-        context = self._editing.reports.corrected(opened, opened.context)
-        plan = self._strategy.plan(context) if self._strategy.is_due(context) else None
+        context = self._weighed(opened)
+        if not self._strategy.is_due(context) or self._editing.was_said("not_native", opened):
+            return 0
+        plan = self._strategy.plan(context)
         return 0 if plan is None else context.tokens - context.after(plan).tokens
+
+    def _weighed(self, opened: Opened) -> Context:
+        return self._editing.reports.corrected(opened, opened.context)
 
     def _window(self, opened: Opened) -> Asking[int | None]:
         """Return the window, where anything depends on it."""

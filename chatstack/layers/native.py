@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, TypeAlias
-
-from msgspec import Meta
+from typing import Literal, NamedTuple, TypeAlias
 
 from chatstack.client.protocol import ChatClient, EditsNatively, native_editor
 from chatstack.client.stream import ChatStream
@@ -17,9 +15,8 @@ from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
 from chatstack.values.native import NativeEdit
 
-Native: TypeAlias = Annotated[
-    Literal["off", "auto", "on"], Meta(description="who edits: this layer, or the provider where its API can")
-]
+Native: TypeAlias = Literal["off", "auto", "on"]
+"""Who edits: the layer itself, the provider where its API is known to, or the provider in any case."""
 
 
 class NotNative(NamedTuple):

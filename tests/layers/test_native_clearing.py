@@ -21,12 +21,14 @@ from chatstack import (
     ChatStack,
     ChatStream,
     ChatUpdate,
+    Context,
     ContextWindowGuard,
     Fallback,
     FunctionInvoker,
     Message,
     ModelTracer,
     NativeClearing,
+    Plan,
     ProgressReporter,
     Telemetry,
     ToolCall,
@@ -35,6 +37,7 @@ from chatstack import (
     WiringError,
     tool,
 )
+from chatstack.context.clearing import ClearToolResults
 from chatstack.context.services import ContextServices
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
@@ -69,8 +72,10 @@ async def as_anthropic(server: ScriptedServer) -> AsyncIterator[AnthropicChatCli
         yield AnthropicChatClient("claude-x", api_key=KEY, max_retries=0, http_client=http)
 
 
-async def asked(client: ChatClient, messages: list[Message], *, stream: bool = False, **options: Any) -> ChatResponse:
-    found = await client.send(ChatRequest(tuple(messages), ChatOptions(**options), "c-1", stream))
+async def asked(
+    client: ChatClient, messages: list[Message], *, stream: bool = False, conversation_id: str = "c-1", **options: Any
+) -> ChatResponse:
+    found = await client.send(ChatRequest(tuple(messages), ChatOptions(**options), conversation_id, stream))
     async with found:
         return await found.response()
 
@@ -451,6 +456,26 @@ def test_a_guard_weighs_what_is_left_of_edits_that_the_caller_asks_for() -> None
     asyncio.run(run())
     assert len(server.bodies[-1]["messages"]) == 121
     assert capture.spans == ()
+
+
+def test_of_a_provider_that_clears_nothing_the_size_is_estimated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int] = []
+    plan = ClearToolResults.plan
+
+    def counted(self: ClearToolResults, context: Context) -> Plan | None:
+        planned.append(len(context.messages))
+        return plan(self, context)
+
+    monkeypatch.setattr(ClearToolResults, "plan", counted)
+    layer, talk = clearing(EditsHere(), native="on"), history()
+
+    async def run() -> None:
+        for _ in range(5):
+            talk.extend((await asked(layer, talk, conversation_id="c-0")).messages)
+            talk.append(Message.user("go on"))
+
+    asyncio.run(run())
+    assert planned == [13]
 
 
 def test_a_guard_behind_still_prunes_what_does_not_fit() -> None:
