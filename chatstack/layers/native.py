@@ -16,7 +16,7 @@ from chatstack.context.passage import Arrived
 from chatstack.values.native import NativeEdit
 
 Native: TypeAlias = Literal["off", "auto", "on"]
-"""Who edits: the layer itself, the provider where its API is known to, or the provider in any case."""
+"""The editor: the layer itself, the provider where its API is known to edit, or the provider in any case."""
 
 
 class NotNative(NamedTuple):
