@@ -73,7 +73,7 @@ class LeftToProvider:
             return None
         if not any(type(each) is type(self.edit) for each in options.native_edits):  # else somebody has asked already
             request = request.but(options=options.but(native_edits=(*options.native_edits, self.edit)))
-            arrived = arrived._replace(request=request)
+            arrived = arrived.shaped(request, 0)
         opened = arrived.opened(editing)
         opened.is_pending = True  # its own edit is not decided: should it be wanted later, it is worked out then
         if clears is not None:
