@@ -60,6 +60,7 @@ clear_tool_inputs = ["search"]
 token_count_method = "model"
 clear_at_least = "pays"
 max_context_tokens = 8_000
+native = "auto"
 counter = { use = "estimating", dialect = "openai" }
 
 [[layers]]
@@ -135,6 +136,7 @@ layers:
     token_count_method: model
     clear_at_least: pays
     max_context_tokens: 8000
+    native: auto
     counter: {use: estimating, dialect: openai}
   - use: Summarizer
     max_tokens: 120_000
@@ -181,6 +183,7 @@ RECIPE: dict[str, object] = {
             "token_count_method": "model",
             "clear_at_least": "pays",
             "max_context_tokens": 8_000,
+            "native": "auto",
             "counter": {"use": "estimating", "dialect": "openai"},
         },
         {
@@ -246,6 +249,7 @@ def from_code() -> ChatStack:
             token_count_method="model",
             clear_at_least="pays",
             max_context_tokens=8_000,
+            native="auto",
             counter=EstimatingCounter("openai"),
         )
         .use(
