@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from chatstack.client.fronts import ChatFronts as ChatFronts
     from chatstack.client.protocol import ChatClient as ChatClient
     from chatstack.client.protocol import CountsTokens as CountsTokens
+    from chatstack.client.protocol import EditsNatively as EditsNatively
     from chatstack.client.protocol import LayerKind as LayerKind
     from chatstack.client.protocol import ProviderInfo as ProviderInfo
     from chatstack.client.protocol import TellsKind as TellsKind
@@ -121,6 +122,9 @@ if TYPE_CHECKING:
     from chatstack.values.histories import to_json as to_json
     from chatstack.values.messages import Annotation as Annotation
     from chatstack.values.messages import Message as Message
+    from chatstack.values.native import AppliedEdit as AppliedEdit
+    from chatstack.values.native import NativeClearing as NativeClearing
+    from chatstack.values.native import NativeCompaction as NativeCompaction
     from chatstack.values.parts import File as File
     from chatstack.values.parts import Image as Image
     from chatstack.values.parts import Part as Part
@@ -199,6 +203,7 @@ _HOMES = {
     "chatstack.client.protocol": (
         "ChatClient",
         "CountsTokens",
+        "EditsNatively",
         "LayerKind",
         "ProviderInfo",
         "TellsKind",
@@ -252,6 +257,7 @@ _HOMES = {
     "chatstack.telemetry.tracer": ("ModelTracer",),
     "chatstack.values.histories": ("from_json", "to_json"),
     "chatstack.values.messages": ("Annotation", "Message"),
+    "chatstack.values.native": ("AppliedEdit", "NativeClearing", "NativeCompaction"),
     "chatstack.values.parts": (
         "File",
         "Image",

@@ -81,6 +81,7 @@ COMPACTION_MESSAGES_AFTER: Final = "chatstack.compaction.messages_after"
 COMPACTION_TOKENS_BEFORE: Final = "chatstack.compaction.tokens_before"
 COMPACTION_TOKENS_AFTER: Final = "chatstack.compaction.tokens_after"
 COMPACTION_RESULTS_CLEARED: Final = "chatstack.compaction.tool_results_cleared"
+COMPACTION_NATIVE: Final = "chatstack.compaction.native"  # true where the provider has edited, on its side
 COMPACTION_RESULTS_SHORTENED: Final = "chatstack.compaction.tool_results_shortened"
 CACHE_MISSED: Final = "chatstack.cache.missed_tokens"
 CACHE_MISS_REASON: Final = "chatstack.cache.miss_reason"

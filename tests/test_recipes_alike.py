@@ -67,6 +67,7 @@ clear_tool_inputs = ["search"]
 token_count_method = "model"
 clear_at_least = "pays"
 max_context_tokens = 8_000
+native = "auto"
 counter = { use = "estimating", dialect = "openai" }
 
 [[layers]]
@@ -146,6 +147,7 @@ layers:
     token_count_method: model
     clear_at_least: pays
     max_context_tokens: 8000
+    native: auto
     counter: {use: estimating, dialect: openai}
   - use: Summarizer
     max_tokens: 120_000
@@ -193,6 +195,7 @@ RECIPE: dict[str, object] = {
             "token_count_method": "model",
             "clear_at_least": "pays",
             "max_context_tokens": 8_000,
+            "native": "auto",
             "counter": {"use": "estimating", "dialect": "openai"},
         },
         {
@@ -259,6 +262,7 @@ def from_code() -> ChatStack:
             token_count_method="model",
             clear_at_least="pays",
             max_context_tokens=8_000,
+            native="auto",
             counter=EstimatingCounter("openai"),
         )
         .use(

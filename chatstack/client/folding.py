@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chatstack.values.messages import Message
+from chatstack.values.native import AppliedEdit
 from chatstack.values.responses import ChatResponse, ChatUpdate, FinishReason, Usage
 
 _NO_USAGE = Usage()
@@ -11,7 +12,7 @@ _NO_USAGE = Usage()
 class Fold:
     """Adds up updates to the whole answer."""
 
-    __slots__ = ("answer", "finish", "id", "messages", "model", "overhead", "raw", "rounds", "usage")
+    __slots__ = ("answer", "applied", "finish", "id", "messages", "model", "overhead", "raw", "rounds", "usage")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -20,6 +21,7 @@ class Fold:
         self.finish: FinishReason | None = None
         self.id = self.model = ""
         self.rounds = 0
+        self.applied: tuple[AppliedEdit, ...] = ()
         self.raw: object = None
 
     @classmethod
@@ -37,6 +39,8 @@ class Fold:
             self.usage = update.usage if self.usage is _NO_USAGE else self.usage + update.usage
         if update.overhead_usage is not None:
             self.overhead = self.overhead + update.overhead_usage
+        if update.applied_edits:
+            self.applied += update.applied_edits
         if update.finish_reason is not None:
             self.finish = update.finish_reason
             self.id, self.model, self.raw = update.response_id, update.model, update.raw
@@ -52,6 +56,7 @@ class Fold:
                 id=self.id,
                 model=self.model,
                 rounds=self.rounds + 1,
+                applied_edits=self.applied,
                 raw=self.raw,
             )
         return self.answer

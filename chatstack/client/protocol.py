@@ -8,6 +8,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, get_
 import msgspec
 
 from chatstack.client.stream import ChatStream
+from chatstack.values.native import NativeEdit
 from chatstack.values.requests import ChatRequest
 
 T = TypeVar("T")
@@ -49,6 +50,21 @@ class CountsTokens(Protocol):
     async def count_tokens(self, request: ChatRequest, /) -> int | None: ...
 
 
+@runtime_checkable
+class EditsNatively(Protocol):
+    """A provider whose API can edit a conversation on its side. Optional: look for it with ``native_editor``.
+
+    ``native_problem`` says in words, for an error, why the API cannot carry out such an edit; "" if it can.
+    ``edits_natively`` asks whether it is known to do so for ``model``, or for the provider's own model for "": False
+    where nobody can tell, as of a compatible server, or of an API that cannot be asked. It raises nothing, gives the
+    same answer for minutes, and so may be asked on every call. ``send`` compiles ``ChatOptions.native_edits``.
+    """
+
+    def native_problem(self, edit: NativeEdit, /) -> str: ...
+
+    async def edits_natively(self, edit: NativeEdit, model: str = "") -> bool: ...
+
+
 LayerKind: TypeAlias = Literal["context", "tool_loop", "reporter", "tracer", "fallback", "budget", "stack", "plain"]
 """The role of a layer, for the layers around it.
 
@@ -83,7 +99,8 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``name`` is a GenAI provider name (``openai``, ``anthropic``). ``window_tokens`` is the window stated at
     construction, or None. ``default_max_tokens`` is the number of output tokens that it reserves if the options name
     none. ``reports_cache`` says that its usage always tells the tokens read from a prompt cache, so that none means a
-    miss; ``cache_seconds`` is the lifetime of that cache, from its last use on, if it was chosen.
+    miss; ``cache_seconds`` is the lifetime of that cache, from its last use on, if it was chosen. ``reads_compactions``
+    says that it sends compactions (items of its own, that stand for everything before them) back to its API.
     """
 
     name: str
@@ -94,6 +111,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     default_max_tokens: int = 0
     reports_cache: bool = False
     cache_seconds: float | None = None
+    reads_compactions: bool = False
 
 
 def is_client(value: object) -> TypeGuard[ChatClient]:
@@ -129,3 +147,23 @@ def provider_info(client: object) -> ProviderInfo | None:
         if isinstance(info, ProviderInfo):
             return info
     return None
+
+
+def native_editor(client: object) -> EditsNatively | None:
+    """Return the provider at the bottom if its API edits conversations; None if it does not, or if somebody else may
+    answer in its place: another API would neither know the edit nor read what came of it."""
+    for layer in chain(client):
+        if layer_kind(layer) == "fallback":
+            return None
+        if isinstance(layer, EditsNatively):
+            return layer
+    return None
+
+
+def reader_of_compactions(client: object) -> str:
+    """Return the name of the provider at the bottom if it sends its compactions back, and nobody else may answer in its
+    place; else ""."""
+    info = provider_info(client)
+    if info is None or not info.reads_compactions or any(layer_kind(each) == "fallback" for each in chain(client)):
+        return ""
+    return info.name

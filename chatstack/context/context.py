@@ -13,6 +13,7 @@ from msgspec.structs import force_setattr
 from chatstack.context.plans import Plan
 from chatstack.context.units import Unit, is_users, items_in, units_of
 from chatstack.values.messages import Message
+from chatstack.values.native import compaction_in
 from chatstack.values.requests import ChatRequest
 
 
@@ -29,7 +30,8 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     ``is_cold``: the provider has hardly anything of it in its cache, so that an edit costs nothing there.
     ``window_tokens`` is the model's context window, None if it is not known. ``left_out`` are the positions of messages
     that a layer further in takes out already: their ``left_out_tokens`` are not in ``messages_tokens``, and editing
-    them saves nothing.
+    them saves nothing. ``provider_clears`` are the counted tokens that the provider clears by itself; they are not in
+    ``messages_tokens`` either.
     """
 
     request: ChatRequest
@@ -46,6 +48,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     window_tokens: int | None = None
     left_out: frozenset[int] = frozenset()
     left_out_tokens: int = 0
+    provider_clears: int = 0
     find_origins: Callable[[], Sequence[int | None]] | None = None
 
     @classmethod
@@ -127,6 +130,13 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return next((at for at in backwards if messages[at].role == "assistant" and not messages[at].mark), -1)
 
     @cached_property
+    def latest_compaction(self) -> int | None:
+        """The position of the newest compaction of a provider's, which has to be sent as it is."""
+        messages = self.messages
+        backwards = range(len(messages) - 1, -1, -1)
+        return next((at for at in backwards if compaction_in(messages[at]) is not None), None)
+
+    @cached_property
     def first_user(self) -> int | None:
         """The position of the first user message: the task."""
         return next((at for at, message in enumerate(self.messages) if is_users(message)), None)
@@ -138,7 +148,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def fewer_than(self, came: Context) -> int:
         """Return how many tokens fewer, scaled, its layer sends than it got; ``came`` is the context that it got."""
-        sent = self.input_tokens + self.left_out_tokens
+        sent = self.input_tokens + self.left_out_tokens + self.provider_clears
         return max(0, self._as_will_be(came.input_tokens) - self._as_will_be(sent))
 
     def _as_will_be(self, counted: int) -> int:

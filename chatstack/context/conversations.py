@@ -24,6 +24,7 @@ class LastAnswer(msgspec.Struct, frozen=True):
     (their fingerprint, 0 for none). ``length``: how many messages the request had.
 
     ``missed_cache``: hardly anything came from the provider's cache, though it had seen all of the request before.
+    ``cleared_tokens``: the part of the request that the provider itself had cleared.
     """
 
     at: float
@@ -31,6 +32,7 @@ class LastAnswer(msgspec.Struct, frozen=True):
     missed_cache: bool
     record: int
     length: int
+    cleared_tokens: int = 0
 
 
 class LastReport(msgspec.Struct, frozen=True):

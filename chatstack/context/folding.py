@@ -224,7 +224,7 @@ def _borders(context: Context) -> Iterator[int]:
 def _may_go(unit: Unit, context: Context) -> bool:
     if unit.is_open or unit.positions[-1] > context.latest_assistant:
         return False
-    kept = (context.first_user, context.latest_user)
+    kept = (context.first_user, context.latest_user, context.latest_compaction)
     return not any(
         position in kept or context.messages[position].role == "system" or context.messages[position].pinned
         for position in unit.positions

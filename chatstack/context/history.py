@@ -16,6 +16,7 @@ from chatstack.context.shaping import Shapes
 from chatstack.context.units import is_users
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message, was_edited
+from chatstack.values.native import compaction_in
 from chatstack.values.parts import Text, ToolCall, ToolResult
 
 _LONG = 8
@@ -67,16 +68,20 @@ class History:
         "_key",
         "_lock",
         "_sums",
+        "compactions",
         "entries",
         "forms",
         "held_bytes",
         "is_fresh",
+        "kept_before",
         "latest_assistant",
         "latest_user",
         "linked_as",
         "messages",
         "moves",
         "pairs",
+        "pinned",
+        "pinned_results",
         "root",
         "shapes",
     )
@@ -99,6 +104,12 @@ class History:
         """True if its messages came as other objects than before: those before need not be kept anywhere."""
         self.pairs = Pairs()
         self.latest_user = self.latest_assistant = -1
+        self.compactions: list[tuple[int, str]] = []
+        """The positions of compactions, with the providers that made them."""
+        self.kept_before: dict[int, tuple[int, ...]] = {}
+        """The positions that stay before a compaction, by its position. See ``without_compacted``."""
+        self.pinned = self.pinned_results = -1
+        """The positions of the first pinned message, and of the first one with tool results; -1 if there is none."""
         self._edited = (False, 0)
         """``is_edited``, and for how many messages that was looked at."""
         self.moves = 0
@@ -158,6 +169,14 @@ class History:
         latest = (at for at in new_ones if messages[at].role == "assistant")
         self.latest_assistant = next(latest, self.latest_assistant)
         self.latest_user = next((at for at in new_ones if is_users(messages[at])), self.latest_user)
+        for at, message in enumerate(new, known):
+            if message.role == "assistant":
+                found = compaction_in(message)
+                if found is not None:
+                    self.compactions.append((at, found.provider))
+            if message.pinned:
+                self.pinned = at if self.pinned < 0 else self.pinned
+                self.pinned_results = at if self.pinned_results < 0 and message.results else self.pinned_results
         self.messages = messages
 
     @property

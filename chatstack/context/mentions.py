@@ -27,7 +27,7 @@ _LONGEST = 100
 _MOST_CHARS = 200_000
 """Maximum number of characters of one text that are searched."""
 _FEW = 8
-"""Minimum share of new names, one in so many, from which all are put in order anew."""
+"""Divisor: with more than an eighth of the names new, all are put in order anew."""
 
 _Rank: TypeAlias = tuple[int, int, float, int, str]
 """The order of a name in the list, with the name."""

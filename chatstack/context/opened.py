@@ -27,6 +27,7 @@ class Opened(msgspec.Struct):
     history: system messages, instructions, tools, output schema. ``before``: the fingerprint of the edits by layers
     outside. ``last_answer``: the previous answer, if it is known. ``scale``: the scale of this very request when it
     came before.
+    ``provider_clears``: the tokens of it that the provider clears by itself, as a layer outside has asked it to.
     ``reached``: the progress of the strategy after it, and the hash that this is kept under.
     """
 
@@ -49,6 +50,7 @@ class Opened(msgspec.Struct):
     before: int = 0
     last_answer: LastAnswer | None = None
     scale: float | None = None
+    provider_clears: int = 0
     reached: tuple[int, Reached] | None = None
 
     def know(self, reached: Reached) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from chatstack.context.asking import Asking, aside
+from chatstack.context.compacted import without_compacted
 from chatstack.context.context import Context
 from chatstack.context.conversations import LastAnswer
 from chatstack.context.history import Recognised
@@ -87,16 +88,20 @@ class Came(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Opens requests for adjacent context layers, by the counter of the first. ``owner`` names its options."""
+    """Opens requests for adjacent context layers, by the counter of the first. ``owner`` names its options.
+    ``compacted_by`` is the provider that is sent its compactions back; "" if there is none."""
 
     memory: ContextMemory
     telemetry: Telemetry
     weighing: Weighing
     owner: str
+    compacted_by: str = ""
 
     def open(self, request: ChatRequest) -> Asking[Came]:
         """Recognise and repair a request. Raises ``InputError`` if nothing is left to send."""
         came = self._recognised(request)
+        if self.compacted_by and came.seen.history.compactions:
+            came = self._with_compaction(came)
         seen = came.seen
         yield from self.weighing.counted(seen)
         answered = seen.conversation.levels.get(_ANSWERED, 0)
@@ -117,6 +122,11 @@ class Opening:
         if self.memory.raise_level(f"{self.owner}:bypass", who_of(request, self._recognised(request).seen), 1):
             say_bypassed(self.telemetry)
         return True
+
+    def _with_compaction(self, came: Came) -> Came:
+        """Leave out what the provider has compacted."""
+        left = without_compacted(came.request.messages, came.seen, self.compacted_by)
+        return came if left is came.request.messages else self._recognised(came.request.but(messages=left))
 
     def _repaired(self, came: Came, answered: int) -> Came:
         """Repair a request; ``answered`` is the number of messages it had when a repair last answered a call."""

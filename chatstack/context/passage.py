@@ -14,7 +14,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
-from chatstack.context.conversations import Conversation
+from chatstack.context.conversations import Conversation, LastAnswer
 from chatstack.context.editing import ContextEditing
 from chatstack.context.history import Form, History, Recognised
 from chatstack.context.memory import ContextMemory
@@ -26,8 +26,9 @@ from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import as_shaped
+from chatstack.values.native import compaction_in
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatResponse
+from chatstack.values.responses import ChatResponse, Usage
 
 
 class Passing(Protocol):
@@ -134,6 +135,7 @@ class Passage:
         "is_ineffective",
         "layers",
         "memory",
+        "provider_clears",
     )
 
     def __init__(
@@ -148,6 +150,8 @@ class Passage:
         self.layers = layers
         self.inner = inner
         self.memory = memory
+        self.provider_clears = 0
+        """The tokens that the provider clears by itself, as layers up to here have asked it to."""
         self.is_ineffective = False
         """True once a layer has warned that an edit does not help."""
         self.bound: list[tuple[Step, Sequence[Bound]]] = []
@@ -245,6 +249,7 @@ class Passage:
             above=self._above,
             before=before,
             last_answer=last,
+            provider_clears=self.provider_clears or _cleared_before(last, request),
         )
 
     @property
@@ -285,6 +290,8 @@ class Passage:
         said = next((message for message in answer.messages if message.role == "assistant"), None)
         if said is None:
             return
+        cleared = sum(each.cleared_tokens for each in answer.applied_edits)
+        usage, is_compacted = _with_cleared(answer.usage, cleared), compaction_in(said) is not None
         kept: set[int] = set()
         learnt: set[tuple[int, TokenCounter]] = set()
         for step in reversed(steps):
@@ -292,19 +299,36 @@ class Passage:
             entry = self.memory.past.entry(opened.seen, said)
             if id(opened.seen.conversation) not in kept:
                 kept.add(id(opened.seen.conversation))
-                keep_answer(opened, entry, answer.usage, self.memory.clock())
+                keep_answer(opened, entry, answer.usage, self.memory.clock(), cleared)
             is_sent = (
                 sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
             )
             # Of layers that got the same history, and count it alike, one learns; across conversations, one of all.
             of_history = (id(opened.seen.conversation), reports.counter)
             across = (id(reports.calibration), reports.counter)
-            if is_sent and of_history not in learnt:
-                reports.learn(opened, step.context, entry, answer.usage, is_news=across not in learnt)
+            # What a compaction reports is not the size of the request.
+            if is_sent and not is_compacted and of_history not in learnt:
+                reports.learn(opened, step.context, entry, usage, is_news=across not in learnt)
                 learnt.update((of_history, across))
             bound = step.editing.binding.bind(opened, said, entry)
             if bound:
                 self.bound.append((step, bound))
+
+
+def _cleared_before(last: LastAnswer | None, request: ChatRequest) -> int:
+    """Return the tokens that the provider had cleared of the request before, if it is asked to again: by a layer that
+    is no neighbour, or by the caller."""
+    if last is None or not last.cleared_tokens:
+        return 0
+    options = request.options
+    return last.cleared_tokens if options.native_edits or options.extra.get("context_management") else 0
+
+
+def _with_cleared(usage: Usage, cleared: int) -> Usage:
+    """Return the usage with what the provider has cleared of the input before it read it."""
+    if not cleared or not usage.input_tokens:
+        return usage
+    return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + cleared)
 
 
 def _stands_in_place(record: Record | None) -> bool:

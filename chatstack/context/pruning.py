@@ -129,9 +129,9 @@ def removable(context: Context) -> Sequence[Unit]:
     """Return the units that may be removed, oldest first: never the first user message (the task) or the latest one,
     and never all.
 
-    Nor calls whose results the model has not seen yet, as it would only call again.
+    Nor a provider's compaction, or calls whose results the model has not seen yet, as it would only call again.
     """
-    kept = {context.first_user, context.latest_user}
+    kept = {context.first_user, context.latest_user, context.latest_compaction}
     found: list[Unit] = []
     for unit in context.units:
         protected = any(

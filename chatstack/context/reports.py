@@ -32,6 +32,17 @@ class Reports:
     counter: TokenCounter
 
     def corrected(self, opened: Opened, context: Context) -> Context:
+        """Return the context with the size that it will truly have: scaled by what was reported, and without what the
+        provider itself clears."""
+        context, clears = self._scaled(opened, context), opened.provider_clears
+        if not clears:
+            return context
+        counted = min(context.messages_tokens, int(clears / context.scale))
+        return msgspec.structs.replace(
+            context, messages_tokens=context.messages_tokens - counted, provider_clears=counted
+        )
+
+    def _scaled(self, opened: Opened, context: Context) -> Context:
         """Return the context with the scale from the last report of this history, and with the expected scale from the
         report of the very same request or, if there is neither, from the model's calibration.
 
@@ -60,9 +71,9 @@ class Reports:
         return msgspec.structs.replace(context, scale=scale, expected_scale=expected)
 
     def learn(self, opened: Opened, context: Context, entry: Entry, usage: Usage, *, is_news: bool = True) -> None:
-        """Learn the size of a context that was sent as it is. ``is_news``: no other layer has learnt from it across
-        conversations."""
-        counted, reported = context.input_tokens, usage.input_tokens
+        """Learn the size of a context that was sent as it is; the usage includes what the provider has cleared of it.
+        ``is_news``: no other layer has learnt from it across conversations."""
+        counted, reported = context.input_tokens + context.provider_clears, usage.input_tokens
         if reported <= 0:
             return
         if is_news:
@@ -79,12 +90,12 @@ class Reports:
         return hash((self.counter, opened.model, opened.edits, opened.above))
 
 
-def keep_answer(opened: Opened, entry: Entry, usage: Usage, now: float) -> None:
+def keep_answer(opened: Opened, entry: Entry, usage: Usage, now: float, cleared_tokens: int) -> None:
     """Keep the time of an answer, with what was reported of the cache: for all layers that got this history."""
     before, edits, cached = opened.last_answer, opened.edits, usage.cache_read_tokens
     expected = before.input_tokens if before is not None and before.record == edits else 0
     missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
-    entry.answered = LastAnswer(now, usage.input_tokens, missed, edits, opened.seen.length)
+    entry.answered = LastAnswer(now, usage.input_tokens, missed, edits, opened.seen.length, cleared_tokens)
     opened.seen.conversation.keep_answer(entry.answered)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import ClassVar
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, LayerKind
+from chatstack.client.protocol import ChatClient, LayerKind, reader_of_compactions
 from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking, answered
 from chatstack.context.binding import ThenShared
@@ -115,7 +115,7 @@ class ContextRun:
         memory, opening = layers[0].memory, None
         if editings:
             first = editings[0]
-            opening = Opening(memory, first.telemetry, first.weighing, first.owner)
+            opening = Opening(memory, first.telemetry, first.weighing, first.owner, reader_of_compactions(below))
         owners = ["" if each.editing is None else each.editing.owner for each in layers]
         outer = [hash(tuple(owners[:place])) for place in range(len(layers))]
         return cls(layers, outer, below, memory, opening, tuple(counters))

@@ -12,6 +12,7 @@ from chatstack.context.shortening import shortened_in
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.spans import Value
 from chatstack.values.parts import ToolResult
+from chatstack.values.responses import ChatResponse
 
 _MOST_PLACES = 3
 
@@ -151,6 +152,42 @@ def say_unstable(telemetry: Telemetry, length: int) -> None:
         "limit forces it",
         {semconv.COMPACTION_MESSAGES_BEFORE: length},
         span_name="compact_context replay",
+    )
+
+
+def say_provider_cleared(telemetry: Telemetry, strategy: str, answer: ChatResponse, *, before: int) -> None:
+    """Report what the provider says that it has cleared of a request; ``before`` are the tokens that it had cleared of
+    the request before, which are no news."""
+    cleared = sum(each.cleared_tokens for each in answer.applied_edits)
+    after = answer.usage.input_tokens
+    telemetry.edit(
+        strategy,
+        f"the provider cleared {cleared:,} tokens on its side, and read {after:,}",
+        {
+            semconv.COMPACTION_NATIVE: True,
+            semconv.COMPACTION_REASON: "the provider's own edit",
+            semconv.COMPACTION_RESULTS_CLEARED: sum(each.cleared_results for each in answer.applied_edits),
+        },
+        tokens_before=after + max(0, cleared - before),
+        tokens_after=after,
+    )
+
+
+def say_provider_compacted(telemetry: Telemetry, strategy: str, context: Context, answer: ChatResponse) -> None:
+    """Report that the provider has compacted a request: its size as counted here, and what the provider says to have
+    read afterwards, where it says so."""
+    after = min(answer.usage.input_tokens or context.tokens, context.tokens)
+    telemetry.edit(
+        strategy,
+        f"the provider compacted {len(context.messages)} messages on its side",
+        {
+            semconv.COMPACTION_NATIVE: True,
+            semconv.COMPACTION_REASON: "the provider's own edit",
+            semconv.COMPACTION_MESSAGES_BEFORE: len(context.messages),
+            semconv.COMPACTION_MESSAGES_AFTER: 1,
+        },
+        tokens_before=context.tokens,
+        tokens_after=after,
     )
 
 

@@ -10,6 +10,7 @@ from chatstack.context.context import Context
 from chatstack.context.pairing import answered_calls, pair, pairs_and_answers
 from chatstack.context.plans import Plan
 from chatstack.values.messages import Message, Role
+from chatstack.values.native import compaction_in
 from chatstack.values.parts import Part, ToolCall, ToolResult
 
 
@@ -95,6 +96,18 @@ def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
                 yield f"the pinned message at {position} is {word}"
             elif position == context.latest_user:
                 yield f"the latest user message, at {position}, is {word}"
+    yield from _lost_compaction(plan, context)
+
+
+def _lost_compaction(plan: Plan, context: Context) -> Iterator[str]:
+    """Check that the newest compaction stays; only what the plan touches is searched for one."""
+    after: list[tuple[int, Message | None]] = [*((at, None) for at in plan.drop), *plan.replace]
+    for at, message in after:
+        is_lost = compaction_in(context.messages[at]) is not None and (
+            message is None or compaction_in(message) is None
+        )
+        if is_lost and at == context.latest_compaction:
+            yield f"the provider's compaction at {at} is lost"
 
 
 def _unmarked_answers(before: Context, after: Context) -> Iterator[str]:

@@ -24,12 +24,15 @@ from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
 from chatstack.context.reconstructing import Policy
 from chatstack.context.run import ContextLayer
-from chatstack.context.saying import say_estimated, say_window_unknown
+from chatstack.context.saying import say_estimated, say_provider_cleared, say_window_unknown
 from chatstack.context.services import ContextServices
+from chatstack.layers.native import LeftToProvider, Native, NotNative
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
 from chatstack.tokens.windows import is_asked_for
+from chatstack.values.native import NativeClearing
 from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatResponse
 
 Trigger: TypeAlias = Annotated[
     Mapping[str, int | float], OneOf(tokens=PositiveInt, messages=PositiveInt, fraction=Share)
@@ -56,6 +59,14 @@ class ToolResultClearer(ContextLayer):
     ``token_count_method="model"`` has the provider count, where its API can, before an edit is decided on an estimate.
     ``max_context_tokens`` is the window, where nobody else tells it.
     Never cleared: what the model has not seen yet, errors, pinned messages, calls that wait for results.
+
+    ``native="on"`` leaves the edit to the provider's API, with the same options (Anthropic's ``clear_tool_uses``), and
+    is an error where one has no counterpart there: ``trigger`` in messages, ``keep`` in tokens, a ``placeholder``,
+    ``clear_at_least="pays"``. ``"auto"`` leaves it to Anthropic's own server, for models that are said to have it, and
+    else edits here. Never both: a request with pinned tool results is always edited here, as the API knows no pins.
+    What the provider says that it cleared is an edit in spans and metrics, and in ``response.applied_edits``. It
+    decides anew for each request, by rules of its own: errors may go, what is gone cannot be recalled, and nothing is
+    promised about the prompt cache. So the default is ``"off"``.
     Source: Xpert's context editing.
     """
 
@@ -69,10 +80,12 @@ class ToolResultClearer(ContextLayer):
     token_count_method: Literal["approx", "model"] = "approx"
     clear_at_least: NonNegativeInt | Literal["pays"] = 0
     max_context_tokens: PositiveInt | Literal["auto"] = "auto"
+    native: Native = "off"
     counter: TokenCounter | None = None
     services: ContextServices = field(default_factory=ContextServices, repr=False)
     _strategy: ClearToolResults = field(init=False, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
+    _native: LeftToProvider | None = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
 
@@ -94,12 +107,15 @@ class ToolResultClearer(ContextLayer):
         editing = ContextEditing.around(self.inner, self, self.services, self.counter or default_counter(self.inner))
         object.__setattr__(self, "_strategy", strategy)
         object.__setattr__(self, "_editing", editing)
+        left = LeftToProvider.where_possible(type(self).__name__, self.native, self.inner, self._as_native)
+        object.__setattr__(self, "_native", left)
 
     @property
     def may_wait(self) -> bool:
         """True where an edit may have to wait: for a store, a count, or the provider to tell its window."""
         asks_window = self._by_shares and self.max_context_tokens == "auto" and is_asked_for(self.inner)
-        return self.memory.shared is not None or self.token_count_method == "model" or asks_window
+        asks = self._native is not None and self._native.asks
+        return self.memory.shared is not None or self.token_count_method == "model" or asks_window or asks
 
     @property
     def needs_window(self) -> bool:
@@ -117,6 +133,10 @@ class ToolResultClearer(ContextLayer):
 
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         editing, strategy = self._editing, self._strategy
+        if self._native is not None:
+            stream = yield from self._left_to_provider(self._native, arrived)
+            if stream is not None:
+                return stream
         opened = arrived.opened(editing)
         window = yield from self._window(opened)
         context = yield from editing.replay(opened, limit=window or 0 if self._by_shares else 0)
@@ -130,6 +150,64 @@ class ToolResultClearer(ContextLayer):
         if strategy.is_due(context):
             context = yield from self._cleared(context, opened)
         return (yield from arrived.onward(editing, context, opened))
+
+    @property
+    def _as_native(self) -> NativeClearing | NotNative:
+        """The same options for a provider's API, or the first that it has no counterpart of."""
+        (when, trigger), (what, keep) = self._strategy.trigger, self._strategy.keep
+        if when == "fraction" and self.max_context_tokens != "auto":
+            when, trigger = "tokens", trigger * self.max_context_tokens
+        if when != "tokens":
+            return NotNative("trigger", self.trigger, '{"tokens": n}, or a fraction of a given max_context_tokens,')
+        if what != "messages":
+            return NotNative("keep", self.keep, '{"messages": n}')
+        if self.placeholder != PLACEHOLDER:
+            return NotNative("placeholder", self.placeholder, "left out")
+        if self.clear_at_least == "pays":
+            return NotNative("clear_at_least", self.clear_at_least, "a number of tokens")
+        return NativeClearing(
+            trigger_tokens=max(1, int(trigger)),
+            keep_results=int(keep),
+            exclude_tools=self._strategy.exclude_tools,
+            clear_tool_inputs=self._strategy.clear_tool_inputs,
+            clear_at_least=self.clear_at_least,
+        )
+
+    def _left_to_provider(self, native: LeftToProvider, arrived: Arrived) -> Asking[ChatStream | None]:
+        """Let the provider clear; None if it is not known to, or must not, as it knows no pins."""
+        seen = arrived.opened(self._editing).seen
+        if 0 <= seen.history.pinned_results < seen.length:
+            return None
+        passed = yield from native.passed(arrived, self._editing, self._cleared_by_provider)
+        if passed is None:
+            return None
+        stream, opened = passed
+
+        def say(answer: ChatResponse) -> None:
+            cleared, key = sum(each.cleared_tokens for each in answer.applied_edits), f"{self._editing.owner}:native"
+            before = self.memory.level(key, opened.who)
+            if self.memory.raise_level(key, opened.who, cleared):
+                say_provider_cleared(self.telemetry, self._strategy.name, answer, before=before)
+            elif not cleared and self._strategy.is_due(self._weighed(opened)):
+                self._editing.is_news("not_native", opened)
+
+        stream.when_answered(say)
+        return stream
+
+    def _cleared_by_provider(self, opened: Opened) -> int:
+        """Estimate the tokens that the provider clears: what it cleared last, else, as long as it has not cleared
+        nothing where this layer would, what this layer would clear."""
+        last = opened.last_answer
+        if last is not None and last.cleared_tokens:
+            return last.cleared_tokens
+        context = self._weighed(opened)
+        if not self._strategy.is_due(context) or self._editing.was_said("not_native", opened):
+            return 0
+        plan = self._strategy.plan(context)
+        return 0 if plan is None else context.tokens - context.after(plan).tokens
+
+    def _weighed(self, opened: Opened) -> Context:
+        return self._editing.reports.corrected(opened, opened.context)
 
     def _window(self, opened: Opened) -> Asking[int | None]:
         """Return the window, where anything depends on it."""

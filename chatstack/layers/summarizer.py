@@ -30,20 +30,28 @@ from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
 from chatstack.context.records import Record
 from chatstack.context.run import ContextLayer
-from chatstack.context.saying import say_not_summarized, say_shortened
+from chatstack.context.saying import say_not_summarized, say_provider_compacted, say_shortened
 from chatstack.context.services import ContextServices
 from chatstack.context.shortening import never_whole, new_handles
 from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt, summary_message, version_of
 from chatstack.context.summary_search import SummarySearch
 from chatstack.context.writing import NotWrittenError, SummaryWriter, Writing, Written
+from chatstack.layers.native import LeftToProvider, Native, NotNative
 from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
 from chatstack.telemetry.turns import attached, beside
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
 from chatstack.values.messages import Annotation, Message
+from chatstack.values.native import NativeCompaction, compaction_in
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import Usage
+from chatstack.values.responses import ChatResponse, Usage
+
+_NOT_NATIVE = (
+    *("max_context_items", "keep_recent_turns", "compress_to", "summary_client", "summary_prompt"),
+    *("summary_timeout_seconds", "max_summary_tokens"),
+)
+"""Options that no provider's API has: as long as they are not set, nobody misses them."""
 
 
 @wraps_a_client
@@ -65,6 +73,14 @@ class Summarizer(ContextLayer):
     layer to make it fit, with the warning ``summarizer_failed``, and is tried again after a while. The usage of
     summaries is in ``response.overhead_usage``. New tool results larger than ``max_tokens`` go out shortened, and are
     summarized whole.
+
+    ``native="on"`` leaves all of this to the provider's API, which compacts from ``max_tokens`` on (Anthropic's
+    ``compact``, from 50,000; OpenAI's ``context_management`` of Responses, from 1,000); any other option is an error
+    then. ``"auto"`` leaves it to Anthropic's and OpenAI's own servers, where the model is known to have it and no other
+    option is set, and else summarizes here, as it does where a message is pinned. The compaction comes in
+    ``response.messages``, as an item that only that provider understands, and every context layer sends it in the place
+    of what it stands for. Recent turns are not kept word for word, and another provider needs your whole list to go on:
+    so the default is ``"off"``.
     Source: VideoSDK's context window.
     """
 
@@ -78,12 +94,14 @@ class Summarizer(ContextLayer):
     summary_prompt: SummaryPrompt = SUMMARY_PROMPT
     summary_timeout_seconds: PositiveFloat = 60.0
     max_summary_tokens: PositiveInt | None = None
+    native: Native = "off"
     counter: TokenCounter | None = None
     services: ContextServices = field(default_factory=ContextServices, repr=False)
     _strategy: OldestIntoSummary = field(init=False, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
     _writer: SummaryWriter = field(init=False, repr=False)
     _search: SummarySearch = field(init=False, repr=False)
+    _native: LeftToProvider | None = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
     needs_one_of: ClassVar[tuple[str, ...]] = ("max_tokens", "max_context_items")
@@ -105,13 +123,47 @@ class Summarizer(ContextLayer):
         )
         kept = KeptSummaries(Agreement(self.memory, self.telemetry), writes)
         object.__setattr__(self, "_search", SummarySearch(strategy, editing, kept))
+        left = LeftToProvider.where_possible(type(self).__name__, self.native, self.inner, self._as_native)
+        object.__setattr__(self, "_native", left)
 
     @property
     def editing(self) -> ContextEditing:
         return self._editing
 
+    @property
+    def _as_native(self) -> NativeCompaction | NotNative:
+        """The same options for a provider's API, or the first that it has no counterpart of: it has the limit alone."""
+        if self.max_tokens is None:
+            return NotNative("max_tokens", None, "given")
+        for name in _NOT_NATIVE:
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if value != default:
+                return NotNative(name, value, "left out")
+        return NativeCompaction(trigger_tokens=self.max_tokens)
+
+    def _left_to_provider(self, native: LeftToProvider, arrived: Arrived) -> Asking[ChatStream | None]:
+        """Let the provider compact; None if it is not known to, or must not, as it knows no pins."""
+        seen = arrived.opened(self._editing).seen
+        if 0 <= seen.history.pinned < seen.length:
+            return None
+        passed = yield from native.passed(arrived, self._editing)
+        if passed is None:
+            return None
+        stream, opened = passed
+
+        def say(answer: ChatResponse) -> None:
+            if any(compaction_in(message) is not None for message in answer.messages):
+                say_provider_compacted(self.telemetry, self._strategy.name, opened.context, answer)
+
+        stream.when_answered(say)
+        return stream
+
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         editing = self._editing
+        if self._native is not None:
+            stream = yield from self._left_to_provider(self._native, arrived)
+            if stream is not None:
+                return stream
         opened = arrived.opened(editing)
         context = yield from editing.replay(opened)
         if self._strategy.is_due(context) and not self._search.waits(context, opened):
@@ -153,6 +205,8 @@ class Summarizer(ContextLayer):
         return context.after(plan).to_send()
 
     def folded(self, arrived: Arrived) -> Asking[Record | None]:
+        if self._native is not None:  # what was folded here before is sent again where the provider compacts
+            return None
         opened = arrived.opened(self._editing)
         return (yield from self._editing.binding.in_force(opened)).record if opened.seen.length else None
 

@@ -50,7 +50,7 @@ async def told_window(
         if error.status not in _UNKNOWN_ADDRESS:
             raise
     else:
-        card = _fields_of(answer)
+        card = fields_of(answer)
         if isinstance(card.get("id"), str):
             return window_on(card)
     with translating(translated):
@@ -103,7 +103,7 @@ def card_of(model: str, listing: object) -> Card | None:
     return cards[0] if len(cards) == 1 and cards[0].get("owned_by") == "llamacpp" else None
 
 
-def _fields_of(answer: object) -> Card:
+def fields_of(answer: object) -> Card:
     """Return the answer's fields; none if the SDK hands on something other than a model (a list, a page) as it came."""
     if isinstance(answer, Mapping):
         return cast("Card", answer)

@@ -234,7 +234,7 @@ class _ModelCall:
 
     def _say(self, answer: ChatResponse | None, error: str) -> None:
         telemetry, span = self._telemetry, self._span
-        known = _answer_attributes(answer) if answer is not None else {}
+        known = {**_answer_attributes(answer), **self._cleared_natively(answer)} if answer is not None else {}
         if span.is_recording():
             span.set_attributes(known)
             if telemetry.captures_on_spans:
@@ -244,6 +244,14 @@ class _ModelCall:
             if error:
                 known[semconv.ERROR_TYPE] = error
             telemetry.details(known, content_of(self._request, answer), span)
+
+    def _cleared_natively(self, answer: ChatResponse) -> dict[str, Value]:
+        """Return the attributes of what the provider cleared on its side, beside what was left out of the request."""
+        cleared = sum(each.cleared_tokens for each in answer.applied_edits)
+        if not cleared:
+            return {}
+        before = self._left_out.tokens if self._left_out is not None else 0
+        return {semconv.CONVERSATION_COMPACTED: True, semconv.CONTEXT_TOKENS_LEFT_OUT: before + cleared}
 
     def _measure(self, answer: ChatResponse | None, usage: Usage, seconds: float, error: str) -> None:
         labels = dict(self._labels)

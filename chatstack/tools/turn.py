@@ -174,6 +174,7 @@ class ToolTurn:
             id=last.id,
             model=last.model,
             rounds=self.round + 1,
+            applied_edits=tuple(edit for each in answers for edit in each.applied_edits),
             raw=last.raw,
         )
 

@@ -13,6 +13,7 @@ from msgspec.structs import force_setattr, replace
 from chatstack.errors import InputError
 from chatstack.values.fields import check_text, wrong_type
 from chatstack.values.messages import Message
+from chatstack.values.native import NativeClearing, NativeCompaction, NativeEdit
 from chatstack.values.parts import ProviderItem
 
 _NONE: Mapping[str, object] = MappingProxyType({})
@@ -59,6 +60,7 @@ _WANTED: tuple[tuple[str, tuple[type, ...], str], ...] = (
     ("seed", (int, NoneType), "a whole number"),
     ("reasoning_effort", (str, NoneType), "text"),
     ("output_schema", (OutputSchema, NoneType), "an OutputSchema"),
+    ("native_edits", (tuple,), "a tuple"),
     ("extra", (MappingProxyType, Mapping), "a mapping"),
 )
 _values_of = attrgetter(*(name for name, _, _ in _WANTED))
@@ -70,7 +72,8 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a request. None leaves a choice to the provider.
 
     ``tool_choice`` is ``"auto"``, ``"none"``, ``"required"`` or the name of a tool. ``max_tokens`` bounds the answer,
-    reasoning included. ``extra`` goes into the body of the request as it is, in the provider's spelling, and wins over
+    reasoning included. ``native_edits`` are left to the provider, which ignores those that its API has not; layers set
+    them. ``extra`` goes into the body of the request as it is, in the provider's spelling, and wins over
     what chatstack would have written there. Raises ``InputError`` for a field of the wrong type.
     Options cannot be hashed, because ``extra`` holds any JSON; nor can requests, which hold options.
     """
@@ -87,6 +90,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     reasoning_effort: str | None = None
     output_schema: OutputSchema | None = None
+    native_edits: tuple[NativeEdit, ...] = ()
     extra: Mapping[str, object] = _NONE
 
     def __post_init__(self) -> None:
@@ -104,6 +108,9 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
         for position, text in enumerate(self.stop):
             if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise wrong_type(self, f"stop[{position}]", "text", text)
+        for position, edit in enumerate(self.native_edits):
+            if type(edit) is not NativeClearing and type(edit) is not NativeCompaction:
+                raise wrong_type(self, f"native_edits[{position}]", "a NativeClearing or NativeCompaction", edit)
         if self.max_tokens is not None and self.max_tokens < 0:
             raise InputError(f"ChatOptions: max_tokens={self.max_tokens} must not be negative")
         if type(self.extra) is not MappingProxyType:

@@ -7,6 +7,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from chatstack.values.messages import Message
+from chatstack.values.native import AppliedEdit
 from chatstack.values.parts import Part, ToolResult
 
 T = TypeVar("T")
@@ -55,8 +56,8 @@ class ChatUpdate(msgspec.Struct, frozen=True):
 
     ``text`` and ``reasoning`` are deltas. ``part`` is a whole tool call, tool result or other item. An update with
     ``message_done`` closes one message of the answer; the deltas before it were that message's. An answer without one
-    is not complete. ``usage``, ``finish_reason``, ``response_id``, ``model`` and ``raw`` (the SDK's own object) come
-    with a round's last update.
+    is not complete. ``usage``, ``finish_reason``, ``response_id``, ``model``, ``applied_edits`` and ``raw`` (the SDK's
+    own object) come with a round's last update.
     """
 
     text: str = ""
@@ -69,6 +70,7 @@ class ChatUpdate(msgspec.Struct, frozen=True):
     finish_reason: FinishReason | None = None
     response_id: str = ""
     model: str = ""
+    applied_edits: tuple[AppliedEdit, ...] = ()
     raw: object = None
     round: int = 0
 
@@ -84,7 +86,7 @@ class ChatUpdate(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "raw"}
-        given = ", ".join(f"{name}={value!r}" for name, value in shown.items() if value not in ("", None, 0))
+        given = ", ".join(f"{name}={value!r}" for name, value in shown.items() if value not in ("", None, 0, ()))
         return f"ChatUpdate({given})"
 
 
@@ -93,7 +95,8 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     ``messages`` is exactly what to append to the history: everything that the turn added, calls and results
     included. ``usage`` sums the rounds; ``overhead_usage`` is what summaries cost. ``id``, ``model``,
-    ``finish_reason`` and ``raw`` are those of the last round. ``parsed`` is the answer as a value of the
+    ``finish_reason`` and ``raw`` are those of the last round. ``applied_edits`` are what the provider says that it
+    cleared of the input on its side, of all rounds. ``parsed`` is the answer as a value of the
     ``output_type`` that was asked for, else None.
     """
 
@@ -104,6 +107,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     model: str = ""
     rounds: int = 1
+    applied_edits: tuple[AppliedEdit, ...] = ()
     raw: object = None
     parsed: object = None
 

@@ -18,7 +18,9 @@ import chatstack
 from chatstack import (
     Budget,
     ChatClient,
+    ChatRequest,
     ChatStack,
+    ChatStream,
     ContextWindow,
     ContextWindowGuard,
     Fallback,
@@ -42,6 +44,7 @@ from chatstack.stack.recipe import BuiltClient
 from chatstack.telemetry.events import ProgressKind
 from chatstack.testing import LayerContract, ScriptedClient
 from chatstack.testing.conversations import ANSWERS, CANARY, HISTORIES, TOOLS
+from chatstack.values.native import NativeEdit
 from chatstack.workbench.demo.ledger import RequestScale
 
 LIMIT = 240
@@ -123,6 +126,53 @@ class TestToolResultShaper(LayerContract):
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
         return ToolResultShaper(inner, max_bytes=40, services=ContextServices(telemetry=telemetry))
+
+
+class EditingProvider:
+    """A provider that edits natively, in front of the contract's own client."""
+
+    def __init__(self, inner: ChatClient) -> None:
+        self.inner = inner
+
+    def native_problem(self, edit: NativeEdit, /) -> str:
+        return ""
+
+    async def edits_natively(self, edit: NativeEdit, model: str = "") -> bool:
+        await asyncio.sleep(0)
+        return True
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        stream = await self.inner.send(request.but(options=request.options.but(native_edits=())))
+        stream.sent = request
+        return stream
+
+
+class TestToolResultClearerThatLeavesItToTheProvider(LayerContract):
+    covers = (ToolResultClearer,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return ToolResultClearer(
+            EditingProvider(inner),
+            trigger={"tokens": LIMIT // 4},
+            keep={"messages": 0},
+            native="auto",
+            services=ContextServices(telemetry=telemetry),
+        )
+
+
+class TestSummarizerThatLeavesItToTheProvider(LayerContract):
+    covers = (Summarizer,)
+    edits = True
+    # With pinned messages it summarizes here, by the very client that the contract looks at.
+    histories = MappingProxyType(
+        {name: history for name, history in HISTORIES.items() if not any(each.pinned for each in history)}
+    )
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return Summarizer(
+            EditingProvider(inner), max_tokens=LIMIT, native="on", services=ContextServices(telemetry=telemetry)
+        )
 
 
 class TestSummarizer(LayerContract):

@@ -18,6 +18,7 @@ from chatstack.providers.anthropic.blocks import (
     call_input,
     objects,
 )
+from chatstack.providers.anthropic.native import applied_edits
 from chatstack.providers.anthropic.wire import message_of, overhead_from_wire, usage_from_wire
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import stream_ended, window_full
@@ -139,6 +140,7 @@ class AnswerFold:
             finish_reason=_FINISHES.get(reason, "other"),
             response_id=str(self.answer.get("id") or ""),
             model=str(self.answer.get("model") or ""),
+            applied_edits=applied_edits(self.answer.get("context_management")),
             raw=raw,
         )
 

@@ -12,14 +12,17 @@ from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
 from chatstack.providers.anthropic.marks import CacheLifetime
-from chatstack.providers.anthropic.sdk import ANTHROPIC, created, input_tokens, traced_once, window_told
+from chatstack.providers.anthropic.native import HOST, is_capable, problem_with
+from chatstack.providers.anthropic.sdk import ANTHROPIC, card_told, created, input_tokens, traced_once, window_told
 from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS, request_to_wire
+from chatstack.providers.cards import Cards
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import BaseUrl, check_choice
 from chatstack.tokens.caching import CACHE_SECONDS, LONG_CACHE_SECONDS
+from chatstack.values.native import NativeEdit
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -50,7 +53,7 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
     from ``send``. A stream that ends before its ``message_stop`` is a ``BrokenStreamError``, never a short answer.
     """
 
-    __slots__ = ("cache",)
+    __slots__ = ("_cards", "cache")
 
     _sdk = ANTHROPIC
 
@@ -81,6 +84,8 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
             window_tokens=window_tokens,
         )
         self.cache: CacheLifetime = cache
+        self._cards = Cards(lambda name: card_told(self._client, name))
+        self.info = replace(self.info, reads_compactions=True)
         if cache != "off":
             seconds = LONG_CACHE_SECONDS if cache == "1h" else CACHE_SECONDS
             self.info = replace(self.info, cache_seconds=seconds)
@@ -92,6 +97,14 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
     async def count_tokens(self, request: ChatRequest, /) -> int | None:
         """Return the input of that request in tokens from the count endpoint; None on a cloud that has none."""
         return await input_tokens(self._client, self._body(request))
+
+    def native_problem(self, edit: NativeEdit, /) -> str:
+        """Return why the API cannot carry out that edit; "" if it can."""
+        return problem_with(edit)
+
+    async def edits_natively(self, edit: NativeEdit, model: str = "") -> bool:
+        """Return True if this is Anthropic's own server, and its models endpoint says that the model has that edit."""
+        return self.info.server_address == HOST and is_capable(await self._cards.of(model or self.model), edit)
 
     def _body(self, request: ChatRequest) -> WireObject:
         return sendable(request, lambda: {"model": self.model, **request_to_wire(request, cache=self.cache)})

@@ -10,7 +10,7 @@ from chatstack.errors import InputError, ServerError
 from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import events_of
 from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS
-from chatstack.providers.asking import counted, told_window, translating
+from chatstack.providers.asking import counted, fields_of, told_window, translating
 from chatstack.providers.extras import WireObject, as_list
 from chatstack.providers.failures import failure
 from chatstack.providers.sdk import Sdk
@@ -89,6 +89,15 @@ async def window_told(client: AsyncAnthropic, model: str) -> int | None:
         model,
         ANTHROPIC.translated,
     )
+
+
+async def card_told(client: AsyncAnthropic, model: str) -> Mapping[str, object]:
+    """Return the model's card from the models endpoint; empty for a cloud that has none."""
+    models = getattr(client, "models", None)
+    if models is None:
+        return {}
+    with translating(ANTHROPIC.translated):
+        return fields_of(await models.retrieve(model, extra_headers=_headers(client, "")))
 
 
 async def input_tokens(client: AsyncAnthropic, body: Mapping[str, object]) -> int | None:

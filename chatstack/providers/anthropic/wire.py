@@ -21,6 +21,7 @@ from chatstack.providers.anthropic.blocks import (
     part_to_block,
 )
 from chatstack.providers.anthropic.marks import CacheLifetime, mark
+from chatstack.providers.anthropic.native import ask_for_edits
 from chatstack.providers.extras import WireObject, decoded_object, encoded, encoded_extra, with_extra
 from chatstack.values.messages import Message, Role, was_edited
 from chatstack.values.parts import Part, ProviderItem, Text, ToolResult
@@ -80,6 +81,7 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
     given = body.get("output_config", {})
     if output_config and isinstance(given, Mapping):
         body["output_config"] = {**output_config, **cast("Mapping[str, object]", given)}
+    ask_for_edits(body, options.native_edits)
     mark(body, cache, extra=options.extra, edited=edited)
     return body
 

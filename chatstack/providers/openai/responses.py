@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from msgspec.structs import replace
+
 from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.errors import BrokenStreamError
 from chatstack.providers.asking import counted, translating
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_parts import PROVIDER
-from chatstack.providers.openai.prompt_cache import ResponsesCache, with_cache_told
+from chatstack.providers.openai.prompt_cache import ResponsesCache, is_openai, with_cache_told
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
-from chatstack.providers.openai.responses_options import request_to_wire
+from chatstack.providers.openai.responses_options import problem_with, request_to_wire
 from chatstack.providers.openai.sdk import OPENAI, Create, OpenAIProvider, body_fields
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import BaseUrl, check_choice
 from chatstack.telemetry.propagation import trace_headers
+from chatstack.values.native import NativeEdit
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -64,7 +67,15 @@ class OpenAIResponsesClient(OpenAIProvider):
             window_tokens=window_tokens,
         )
         self.cache = cache
-        self.info = with_cache_told(self.info, cache)
+        self.info = replace(with_cache_told(self.info, cache), reads_compactions=True)
+
+    def native_problem(self, edit: NativeEdit, /) -> str:
+        """Return why the API cannot carry out that edit; "" if it can."""
+        return problem_with(edit)
+
+    async def edits_natively(self, edit: NativeEdit, model: str = "") -> bool:
+        """Return True if this is OpenAI's own server, and the edit a compaction."""
+        return is_openai(self.info.server_address) and not problem_with(edit)
 
     @property
     def _create(self) -> Create:

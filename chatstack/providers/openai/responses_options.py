@@ -7,10 +7,24 @@ from chatstack.providers.extras import WireObject, decoded_object, with_extra
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE
 from chatstack.providers.openai.responses_wire import messages_to_wire
+from chatstack.values.native import NativeCompaction, NativeEdit
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
 
 _MODES = frozenset({"auto", "none", "required"})
 _PLAIN = ("model", "parallel_tool_calls", "temperature", "top_p")
+
+
+_FIRST_COMPACTION = 1_000
+"""Lowest threshold of a compaction, in tokens, by OpenAI's reference."""
+
+
+def problem_with(edit: NativeEdit) -> str:
+    """Return what the API would refuse of an edit, in words; "" if it takes it."""
+    if not isinstance(edit, NativeCompaction):
+        return "OpenAI cannot clear tool results"
+    if edit.trigger_tokens < _FIRST_COMPACTION:
+        return f"OpenAI compacts from {_FIRST_COMPACTION:,} tokens on, not from {edit.trigger_tokens:,}"
+    return ""
 
 
 def request_to_wire(request: ChatRequest, *, model: str = "") -> WireObject:
@@ -50,6 +64,11 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
         written["tool_choice"] = options.tool_choice if options.tool_choice in _MODES else by_name
     if options.output_schema is not None:
         written["text"] = {"format": _schema_to_wire(options.output_schema)}
+    compactions = [each for each in options.native_edits if isinstance(each, NativeCompaction)]
+    if compactions:
+        written["context_management"] = [
+            {"type": "compaction", "compact_threshold": each.trigger_tokens} for each in compactions
+        ]
     return {**written, **options.extra}
 
 

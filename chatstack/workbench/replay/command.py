@@ -54,7 +54,11 @@ A conversation is the body of a request (OpenAI chat completions or Responses,
 Anthropic messages), or the bare list of its messages or items:
   {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello"}, ...]}
 A log of requests will do, also as {"request": ..., "response": ...} on each
-line: one that is the beginning of another is the same conversation.
+line: one that is the beginning of another is the same conversation, and
+Responses that name the one before (previous_response_id) are one, too.
+So will session files of Claude Code (~/.claude/projects) and of Codex
+(~/.codex/sessions), and trajectories in ATIF, Harbor's format. The usage that
+a recording holds is shown beside what is computed.
 
 A stack for --pipeline is the list of its layers, outermost first; as TOML:
   [[layers]]
@@ -139,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
             setup = setup_from(arguments, sources, _policies(arguments), stories=stories)
             recordings = JoinedRecordings(sources)
             outcome = replayed(setup, recordings, jobs_for(arguments.jobs, sources), messages, "replaying")
-            outcome.joined = recordings.joined
+            outcome.joined, outcome.left_out = recordings.joined, dict(recordings.notes)
         _report(outcome, setup, arguments, [source.name for source in sources], messages)
     return 1 if outcome.broken_count else 0
 
@@ -159,13 +163,20 @@ def _report(
     outcome: Outcome, setup: Setup, arguments: argparse.Namespace, files: Sequence[str], messages: Console
 ) -> None:
     from chatstack.workbench.replay.report import report_json, report_of, with_stories
-    from chatstack.workbench.replay.table import report_broken, report_faults, report_table
+    from chatstack.workbench.replay.table import (
+        report_broken,
+        report_faults,
+        report_left_out,
+        report_recorded,
+        report_table,
+    )
 
     tools: Path | None = arguments.tools
     report = report_of(outcome, setup, files, None if tools is None else str(tools))
     target: str | None = arguments.json
     (messages if target == STDOUT else make_console()).print(report_table(outcome, setup))
-    for line in (*report_faults(outcome), *report_broken(outcome)):
+    about = (*report_recorded(outcome, setup), *report_left_out(outcome))
+    for line in (*report_faults(outcome), *about, *report_broken(outcome)):
         messages.print(line, soft_wrap=True)
     if target is not None:
         write_figures(target, report_json(report))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from chatstack.tokens.prices import Price
 from chatstack.workbench.replay.measures.figures import PolicyFigures
+from chatstack.workbench.replay.measures.recorded import Recorded
 from chatstack.workbench.replay.reading.recordings import BrokenLine
 from chatstack.workbench.replay.stories import Story
 
@@ -21,14 +22,17 @@ class Outcome:
     """The figures of each policy, and those of sending everything.
 
     ``everything`` holds every request as recorded, whichever policies ran: the baseline. ``joined`` counts the recorded
-    lines that are the beginning of another, and were not replayed. ``stories`` are those of the conversations with the
-    highest rank.
+    lines that are the beginning of another, and were not replayed; ``left_out`` says what else was not read, and how
+    often. ``recorded`` is the usage that was recorded. ``stories`` are those of the conversations with the highest
+    rank.
     """
 
     figures: list[PolicyFigures]
     everything: PolicyFigures = field(default_factory=lambda: PolicyFigures("everything"))
     conversations: int = 0
     joined: int = 0
+    left_out: dict[str, int] = field(default_factory=dict[str, int])
+    recorded: Recorded = field(default_factory=Recorded)
     prices: dict[str, Price] = field(default_factory=dict[str, Price])
     unpriced: set[str] = field(default_factory=set[str])
     stories: list[Story] = field(default_factory=list[Story])
@@ -67,6 +71,7 @@ class Outcome:
         self.everything.merge(other.everything)
         self.conversations += other.conversations
         self.joined += other.joined
+        self.recorded.merge(other.recorded)
         for model, price in other.prices.items():
             self.priced(model, price)
         for model in other.unpriced:

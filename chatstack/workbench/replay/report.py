@@ -4,10 +4,16 @@
 ``model`` whose prices count (null: the recorded models'), ``pause_seconds`` how long after one call the next one came,
 ``long_cache`` whether caches live an hour. ``files`` is what was read (the first of them, and ``file_count``),
 ``conversations`` and ``calls`` how much that was, ``joined`` how many recorded lines are the beginning of another, and
-so no conversation of their own, ``errors`` (``file``, ``line``, ``error``) what could not be read
-(the first of them, and ``error_count``), ``assumptions`` what was assumed because it is not known, in sentences.
+so no conversation of their own, ``left_out`` what else was not read, in words, and how often, ``errors`` (``file``,
+``line``, ``error``) what could not be read (the first of them, and ``error_count``), ``assumptions`` what was assumed
+because it is not known, in sentences.
 ``prices`` has for each ``model`` dollars for a million tokens, of a small request: ``input``, ``read``, ``write``
 (null where nobody tells it); and ``minimum_prefix_tokens``, ``lifetime_seconds`` (null: not published), ``source``.
+``recorded`` is null, or the recorded usage beside what is computed for the same calls when everything is sent:
+``calls`` of which it is known, and ``calls_without_usage``; as recorded ``input_tokens`` (cache reads and writes
+included), ``cache_read_tokens``, ``cache_write_tokens``, ``output_tokens``, ``input_usd`` and ``output_usd``;
+``computed_tokens``, ``computed_tokens_from_cache``, ``computed_tokens_to_cache``, ``computed_usd``; how many calls have
+a ``partial_output``, and how many are ``without_cache_writes``; ``told`` is the same in sentences.
 ``calls_at`` counts the conversations that have a first call, a second, and so on. For each of the ``policies``:
 
 - ``name``, ``about``, ``conversations``, ``calls`` (recorded answers), ``requests`` (all that was sent for them)
@@ -47,6 +53,7 @@ import msgspec
 from chatstack.tokens.prices import Price
 from chatstack.workbench.replay.assumptions import assumptions_of
 from chatstack.workbench.replay.measures.figures import Curve, PolicyFigures
+from chatstack.workbench.replay.measures.recorded import Recorded
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.running import Setup
 
@@ -75,6 +82,8 @@ def report_of(outcome: Outcome, setup: Setup, files: Sequence[str] = (), tools_f
         "conversations": outcome.conversations,
         "calls": everything.calls,
         "joined": outcome.joined,
+        "left_out": outcome.left_out,
+        "recorded": _recorded(outcome.recorded, setup.counter.name),
         "errors": [{"file": each.file, "line": each.line, "error": each.error} for each in outcome.broken],
         "error_count": outcome.broken_count,
         "assumptions": assumptions_of(outcome, setup),
@@ -103,6 +112,29 @@ def _price(model: str, price: Price) -> dict[str, object]:
         "minimum_prefix_tokens": price.minimum_tokens,
         "lifetime_seconds": price.lifetime_seconds,
         "source": price.source,
+    }
+
+
+def _recorded(recorded: Recorded, counter: str) -> dict[str, object] | None:
+    if not recorded.calls:
+        return None
+    usage, computed = recorded.usage, recorded.computed
+    return {
+        "calls": recorded.calls,
+        "calls_without_usage": recorded.without_usage,
+        "input_tokens": usage.input_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "output_tokens": usage.output_tokens,
+        "input_usd": _rounded(recorded.usd_input),
+        "output_usd": _rounded(recorded.usd_output),
+        "computed_tokens": computed.tokens,
+        "computed_tokens_from_cache": computed.read,
+        "computed_tokens_to_cache": computed.written,
+        "computed_usd": _rounded(computed.usd),
+        "partial_output": recorded.partial_outputs,
+        "without_cache_writes": recorded.without_writes,
+        "told": recorded.told(counter),
     }
 
 

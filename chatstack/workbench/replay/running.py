@@ -19,10 +19,12 @@ from chatstack.workbench.replay.measures.costs import Spending
 from chatstack.workbench.replay.measures.figures import PolicyFigures
 from chatstack.workbench.replay.measures.grounding import Evidence
 from chatstack.workbench.replay.measures.measuring import Gauge, WireCounter
+from chatstack.workbench.replay.measures.recorded import Computed
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.policies import Policy
 from chatstack.workbench.replay.reading.forms import Conversation, conversation_of
 from chatstack.workbench.replay.reading.recordings import Recording
+from chatstack.workbench.replay.reading.usages import RecordedCall
 from chatstack.workbench.replay.recorder import EditLog, Recorder
 from chatstack.workbench.replay.stories import CallStory, PolicyStory, Story, Tracing, told_message
 from chatstack.workbench.replay.summaries import StandInWriter
@@ -90,6 +92,7 @@ class Replay:
         setup, outcome, gauge = self._setup, self._outcome, self._gauge
         try:
             conversation = conversation_of(recording)
+            talk = _Talk(conversation, recording, setup, f"{number}:{recording.id}")
         except InputError as error:
             outcome.note(number, recording.broken(error))
             return
@@ -100,12 +103,16 @@ class Replay:
         if price is not None and setup.long_cache:
             price = price.with_long_cache()
         outcome.priced(model, price)
-        talk = _Talk(conversation, setup, f"{number}:{recording.id}", price)
+        talk.price = price
         outcome.everything.conversations += 1
         outcome.everything.spending.begin(price, setup.pause_seconds)
+        everything = outcome.everything
         for at, (position, request) in enumerate(talk.calls()):
             measured = gauge.measure(request, needs_user=talk.needs_user_at(position))
-            outcome.everything.add([measured], setup.window, at)
+            before = Computed.of(everything.tokens_sent, everything.spending)
+            everything.add([measured], setup.window, at)
+            computed = Computed.of(everything.tokens_sent, everything.spending).since(before)
+            outcome.recorded.add(talk.recorded[position], computed, recording.model, prices_of=setup.model)
         told = [
             await run.replay(talk, gauge, figures) for run, figures in zip(self._runs, outcome.figures, strict=True)
         ]
@@ -117,19 +124,24 @@ class Replay:
 class _Talk:
     """One conversation, as input for every policy."""
 
-    def __init__(self, conversation: Conversation, setup: Setup, called: str, price: Price | None) -> None:
+    def __init__(self, conversation: Conversation, recording: Recording, setup: Setup, called: str) -> None:
         self.messages = conversation.messages
-        self.price = price
+        self.price: Price | None = None
         options = conversation.options
         self._options: ChatOptions = options.but(tools=setup.tools) if setup.tools else options
         self.evidence = Evidence(self.messages, options.instructions)
         self._called = called
-        self.positions = [at for at, each in enumerate(self.messages) if at and each.role == "assistant"]
+        answers = [at for at, each in enumerate(self.messages) if each.role == "assistant"]
+        calls = (RecordedCall(),) * len(answers) if recording.calls is None else recording.calls
+        if len(calls) != len(answers):
+            raise InputError(f"holds {len(answers)} answers, where {len(calls)} were told from its lines")
+        self.recorded = {at: call for at, call in zip(answers, calls, strict=True) if at and call is not None}
+        self.positions = list(self.recorded)
         users = (at for at, each in enumerate(self.messages) if each.role == "user")
         self._first_user = next(users, len(self.messages))
 
     def calls(self) -> Iterator[tuple[int, ChatRequest]]:
-        """Yield the position of each recorded answer, and the request for it: all messages before it."""
+        """Yield the position of each answer that is a call of it, and the request for it: all messages before it."""
         for position in self.positions:
             yield position, ChatRequest(self.messages[:position], self._options, self._called)
 

@@ -134,6 +134,19 @@ def report_faults(outcome: Outcome) -> list[str]:
     return lines
 
 
+def report_recorded(outcome: Outcome, setup: Setup) -> list[str]:
+    """Return the recorded usage beside what is computed; nothing if none was recorded."""
+    return outcome.recorded.told(setup.counter.name)
+
+
+def report_left_out(outcome: Outcome) -> list[str]:
+    """Return what was left out of the recordings, and how often; nothing if all was read."""
+    if not outcome.left_out:
+        return []
+    told = (f"{printable(what)} ({count:,})" for what, count in sorted(outcome.left_out.items()))
+    return [f"left out, unknown or of no use here: {'; '.join(told)}"]
+
+
 def report_broken(outcome: Outcome) -> list[str]:
     """Return the number of lines that could not be read, and their places; nothing if all could."""
     if not outcome.broken_count:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from chatstack.workbench.replay.reading.recordings import LINE_LIMIT_BYTES, BrokenLine, Recording, read_recordings
+from chatstack.workbench.replay.reading.lines import LINE_LIMIT_BYTES
+from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording, read_recordings
 from chatstack.workbench.replay.reading.sources import sources_from
 from tests.workbench.replay.conversations import assistant, conversation, data_file, user, write_lines
 

@@ -83,6 +83,12 @@ class PolicyRow(msgspec.Struct):
         return self.grounding_bare is not None and self.grounding_bare != self.grounding
 
 
+class RecordedUsage(msgspec.Struct):
+    """The usage that the recording holds, beside what was computed, in sentences."""
+
+    told: list[str] | None = None
+
+
 class Figures(msgspec.Struct):
     """The figures of a report, without its curves and conversations."""
 
@@ -90,6 +96,8 @@ class Figures(msgspec.Struct):
     window: Number = None
     conversations: Number = None
     joined: Number = None
+    left_out: dict[str, Number] | None = None
+    recorded: RecordedUsage | None = None
     calls: Number = None
     files: list[str] | None = None
     file_count: Number = None

@@ -140,14 +140,16 @@ def _faults_of(name: str | None, faults: Mapping[str, Number]) -> str:
 
 
 def notes(figures: Figures) -> str:
-    """Return the policies, assumptions, prices, files, read errors, and the meaning of each column."""
+    """Return the policies, recorded usage, assumptions, prices, files, read errors, and the meaning of each column."""
     about = [(row.name, row.about) for row in figures.policies or [] if row.about]
     parts = [
         _block("Policies", _pairs(about)) if about else "",
+        _block("Recorded usage", _items(outside(each) for each in (figures.recorded and figures.recorded.told) or [])),
         _block("Assumptions", _items(outside(each) for each in figures.assumptions or [])),
         _block("Prices", _prices(figures.prices or [])),
         _block("Figures", f"<dl>{''.join(_definition(each) for each in columns_of(figures))}</dl>"),
         _block("Files", _files(figures)),
+        _block("Left out", _items(f"{outside(what)}: {count(number)}" for what, number in _left_out(figures))),
         _block("Could not be read", _unread(figures)),
     ]
     return "".join(parts)
@@ -201,6 +203,10 @@ def _files(figures: Figures) -> str:
         lines.append(f"{outside(figures.tools.file)} (tool schemas)")
     hidden = more - min(len(files), _FILES_SHOWN)
     return _items([*lines, f"and {count(hidden)} more"] if hidden > 0 else lines)
+
+
+def _left_out(figures: Figures) -> list[tuple[str, Number]]:
+    return sorted((figures.left_out or {}).items())
 
 
 def _unread(figures: Figures) -> str:

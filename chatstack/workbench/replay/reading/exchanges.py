@@ -17,8 +17,9 @@ _ITEMS = ("messages", "input")
 
 
 def unwrapped(row: WireObject) -> WireObject | None:
-    """Return the body of the logged request, answer included; None for an object that is no such row."""
-    request = _body(row.get("request"), _ITEMS)
+    """Return the body of the logged request, answer and its ``usage`` included; None for an object that is no such
+    row."""
+    request = body_in(row.get("request"), _ITEMS)
     if request is None:
         return None
     name = next(name for name in _ITEMS if name in request)
@@ -27,11 +28,12 @@ def unwrapped(row: WireObject) -> WireObject | None:
         given = request[name]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         if isinstance(items, list):
-            request = {**request, name: [*cast("list[object]", items), *answer]}
+            usage = (body_in(row.get("response"), ("usage",)) or {}).get("usage")
+            request = {**request, name: [*cast("list[object]", items), *answer], "usage": usage}
     return request if "id" in request or "id" not in row else {**request, "id": row["id"]}
 
 
-def _body(logged: object, names: tuple[str, ...]) -> WireObject | None:
+def body_in(logged: object, names: tuple[str, ...]) -> WireObject | None:
     """Return the object under one of these names: as it was logged, or inside a proxy's envelope."""
     for _ in range(3):  # an envelope in JSON text, its body, and that in JSON text
         if isinstance(logged, str):
@@ -50,7 +52,7 @@ def _body(logged: object, names: tuple[str, ...]) -> WireObject | None:
 
 def _answer(logged: object) -> list[object]:
     """Return the answer as the next request has it: a chat message, an Anthropic message, output items of Responses."""
-    body = _body(logged, ("choices", "content", "output"))
+    body = body_in(logged, ("choices", "content", "output"))
     if body is None:
         return []
     choices, output = body.get("choices"), body.get("output")

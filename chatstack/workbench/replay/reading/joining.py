@@ -3,7 +3,8 @@
 A line that is the beginning of another one is the same conversation. It is found by a prefix hash. Messages are
 compared loosely, because the answer of one line comes back in the next through the caller: white space is folded,
 arguments are compared as JSON values, reasoning and data for one wire alone are ignored. Neither model nor tools count;
-instructions do. Lines may come in any order, from any file.
+instructions do. Lines may come in any order, from any file. Usage that was recorded with a line goes to its answer in
+the conversation that it is joined with.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from chatstack.errors import InputError
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack.workbench.replay.reading.contexts import Notes
 from chatstack.workbench.replay.reading.forms import Conversation, conversation_of
 from chatstack.workbench.replay.reading.recordings import Advance, BrokenLine, Recording, read_recordings
 from chatstack.workbench.replay.reading.sources import Source
+from chatstack.workbench.replay.reading.usages import CallIndex
 
 _DIGEST_BYTES = 8
 
@@ -33,7 +38,10 @@ class JoinedRecordings:
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = sources
         self.size_bytes = sum(source.size_bytes for source in sources)
+        self.notes = Notes()
+        """Kinds of data that were left out of the recordings, once all have been read."""
         self._joined: frozenset[int] | None = None
+        self._calls = CallIndex()
 
     @property
     def joined(self) -> int:
@@ -45,10 +53,27 @@ class JoinedRecordings:
         joined = self._joined
         if joined is None:
             first = advance and partial(_first_half, advance)
-            joined = self._joined = beginnings(read_recordings(self.sources, advance=first))
+            notes = Notes()
+            items = read_recordings(self.sources, advance=first, notes=notes)
+            joined = self._joined = beginnings(items, self._calls)
+            self.notes = notes
             advance = advance and partial(_second_half, advance, self.size_bytes)
         items = read_recordings(self.sources, advance=advance)
-        yield from (item for number, item in enumerate(items, 1) if number not in joined)
+        for number, item in enumerate(items, 1):
+            if number not in joined:
+                yield self._with_calls(number, item, joined)
+
+    def _with_calls(self, number: int, item: Recording | BrokenLine, joined: frozenset[int]) -> Recording | BrokenLine:
+        """Return a recording with the usage of those that are joined with it."""
+        if isinstance(item, BrokenLine) or not self._calls:
+            return item
+        try:
+            conversation = conversation_of(item)
+        except InputError:
+            return item
+        answers = _answers(conversation)
+        calls = self._calls.of(number, item.calls, answers, joined)
+        return item if calls is None else replace(item, calls=calls)
 
 
 def _first_half(advance: Advance, position: int) -> None:
@@ -59,11 +84,11 @@ def _second_half(advance: Advance, size_bytes: int, position: int) -> None:
     advance(size_bytes - (size_bytes - position) // 2)
 
 
-def beginnings(items: Iterable[Recording | BrokenLine]) -> frozenset[int]:
+def beginnings(items: Iterable[Recording | BrokenLine], calls: CallIndex | None = None) -> frozenset[int]:
     """Return the numbers, from 1, of the items that are the beginning of another, or repeat an earlier one.
 
     Holds eight bytes for each message that is read, and about a hundred for each line. What cannot be read as a
-    conversation is the beginning of none.
+    conversation is the beginning of none. ``calls`` is told of the recorded calls.
     """
     whole: dict[int, int] = {}
     shorter_ones = array("Q")
@@ -72,9 +97,12 @@ def beginnings(items: Iterable[Recording | BrokenLine]) -> frozenset[int]:
         if isinstance(item, BrokenLine):
             continue
         try:
-            *shorter, last = _links(conversation_of(item))
+            conversation = conversation_of(item)
         except InputError:
             continue
+        *shorter, last = links = [link for _, link in _links(conversation)]
+        if calls is not None:
+            _note_calls(calls, number, item, conversation, links[-1])
         shorter_ones.extend(shorter)
         if whole.setdefault(last, number) != number:
             joined.add(number)
@@ -82,18 +110,37 @@ def beginnings(items: Iterable[Recording | BrokenLine]) -> frozenset[int]:
     return frozenset(joined)
 
 
-def _links(conversation: Conversation) -> Iterator[int]:
-    """Yield prefix hashes: of the instructions, then of each beginning, the whole conversation last.
+def _note_calls(calls: CallIndex, number: int, recording: Recording, conversation: Conversation, last: int) -> None:
+    if recording.calls is not None:
+        calls.note(number, recording.calls, _answers(conversation))
+    elif recording.last_call is not None and conversation.messages and conversation.messages[-1].role == "assistant":
+        calls.note(number, [recording.last_call], [last])
+
+
+def _answers(conversation: Conversation) -> list[int]:
+    """Return the prefix hash of each assistant message."""
+    links = dict(_links(conversation))
+    reached, found = links[-1], list[int]()
+    for position, message in enumerate(conversation.messages):
+        reached = links.get(position, reached)
+        if message.role == "assistant":
+            found.append(reached)
+    return found
+
+
+def _links(conversation: Conversation) -> Iterator[tuple[int, int]]:
+    """Yield prefix hashes, each with the position it goes up to: of the instructions (-1), then of each beginning, the
+    whole conversation last.
 
     Messages without content, such as those of reasoning alone, are skipped: not every caller sends them back.
     """
     chain = hashlib.blake2b(_folded(conversation.options.instructions), digest_size=_DIGEST_BYTES)
-    yield int.from_bytes(chain.digest())
-    for message in conversation.messages:
+    yield -1, int.from_bytes(chain.digest())
+    for position, message in enumerate(conversation.messages):
         told = _told(message)
         if told:
             chain.update(told)
-            yield int.from_bytes(chain.digest())
+            yield position, int.from_bytes(chain.digest())
 
 
 def _told(message: Message) -> bytes:

@@ -2,16 +2,16 @@
 
 A conversation is the bare list of messages or items, in one of the forms that ``signs`` tells apart; an object like the
 body of the request, with ``messages`` or ``input``, and ``id``, ``model``, ``tools``, ``system``, ``instructions``
-where known; or a row that logs a request beside its response (``exchanges``). A JSON file holds one conversation or a
-list of them, a JSONL file one a line. What cannot be read is reported with file and line, and the rest goes on.
+where known; or a row that logs a request beside its response (``exchanges``); or a trajectory (``atif``). A JSON file
+holds one conversation or a list of them, a JSONL file one a line. Session files, whose conversations stand over many
+lines (``sessions``), are read to their end first. What cannot be read is reported with file and line, and the rest goes
+on.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
 import itertools
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,38 +23,32 @@ import msgspec
 from chatstack.errors import InputError
 from chatstack.providers.converters import Form
 from chatstack.providers.extras import WireObject
+from chatstack.workbench.replay.reading.atif import is_trajectory, trajectories
+from chatstack.workbench.replay.reading.contexts import Context, Notes, SessionTooLongError, note
 from chatstack.workbench.replay.reading.exchanges import unwrapped
+from chatstack.workbench.replay.reading.lines import (
+    LINE_LIMIT_BYTES,
+    MOST_VALUES,
+    decoded,
+    has_too_many_values,
+    is_whole,
+    lines,
+    rest,
+    unzipped,
+)
+from chatstack.workbench.replay.reading.sessions import Sessions
 from chatstack.workbench.replay.reading.signs import FORMS_TOLD, form_of, is_item, kind_of
 from chatstack.workbench.replay.reading.sources import Source
+from chatstack.workbench.replay.reading.usages import RecordedCall, recorded_call
 
-LINE_LIMIT_BYTES = 64 * 1024 * 1024
-"""The longest line, or JSON document, that is read, in bytes after decompression."""
-_MOST_VALUES = 3_000_000
-"""Maximum number of values in one line or document.
-
-Small values take twenty times their text once they are decoded; those of real conversations, a text each, are far
-fewer.
-"""
-
-_PIECE_BYTES = 1024 * 1024
 _LINES_TRIED = 1_000
-_OPENING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([\[{,])', re.DOTALL)
 _OBJECT_LINES = re.compile(rb"\n(\{[^\n]*\}[ \t\r]*)(?=\n|\Z)")
-_GZIP = b"\x1f\x8b"
-_HALF = b"\\ud"
-"""Beginning of an escaped surrogate, lone or one of a pair."""
-_BOM = b"\xef\xbb\xbf"
 _LINES = frozenset({".jsonl", ".ndjson"})
 
 _MOST_BLANK = 100_000
 """Maximum number of empty lines in a row: more is no recording, and a small file can unpack to billions."""
 _MOST_BROKEN = 100_000
 """Maximum number of lines in a row that hold no conversation, for the same reason."""
-_MOST_SKIPPED_BYTES = 4 * LINE_LIMIT_BYTES
-"""Maximum number of bytes of one file in lines that are too long to be read."""
-_MOST_RATIO = 250
-_ANY_RATIO_BYTES = 4 * LINE_LIMIT_BYTES
-"""Decompressed bytes from which the compression ratio is limited: that of recordings is some tens."""
 _BESIDE = ("system", "instructions", "tools", "functions")
 _NAMES_TOLD = 5
 _NAME_CHARS = 40
@@ -80,6 +74,11 @@ class Recording(msgspec.Struct, frozen=True):
     nth: int = 0
     size_bytes: int = 0
     """Approximate size of its JSON, in bytes."""
+    calls: tuple[RecordedCall | None, ...] | None = None
+    """The call of each assistant message, None for one that is copied from another conversation; None if all of them
+    are calls, of which no usage is known."""
+    last_call: RecordedCall | None = None
+    """The call of the last message, where a request is logged beside its response."""
 
     def broken(self, error: BaseException) -> BrokenLine:
         """Return the broken line of a recording that cannot be replayed, with the reason."""
@@ -98,9 +97,17 @@ class BrokenLine(msgspec.Struct, frozen=True):
 
 
 def read_recordings(
-    sources: Sequence[Source], *, advance: Advance | None = None, limit_bytes: int = LINE_LIMIT_BYTES
+    sources: Sequence[Source],
+    *,
+    advance: Advance | None = None,
+    limit_bytes: int = LINE_LIMIT_BYTES,
+    notes: Notes | None = None,
 ) -> Iterator[Recording | BrokenLine]:
-    """Yield every conversation of the sources in order, and every line that holds none."""
+    """Yield every conversation of the sources in order, and every line that holds none.
+
+    ``notes`` is told what was left out of conversations that were read.
+    """
+    notes = Notes() if notes is None else notes
     behind = 0
     for source in sources:
         try:
@@ -108,9 +115,9 @@ def read_recordings(
         except OSError as error:  # the file was there when the sources were listed
             yield BrokenLine(source.name, 1, f"cannot be read: {error.strerror or error}")
             continue
-        with raw, _unzipped(raw) as opened:
+        with raw, unzipped(raw) as opened:
             broken = 0
-            for item in _read(opened, source, limit_bytes):
+            for item in _read(opened, source, limit_bytes, notes):
                 if advance is not None:
                     advance(behind + min(raw.tell(), source.size_bytes))
                 broken = broken + 1 if isinstance(item, BrokenLine) else 0
@@ -124,34 +131,33 @@ def read_recordings(
         advance(behind)
 
 
-def _unzipped(raw: IO[bytes]) -> IO[bytes]:
-    zipped = raw.read(len(_GZIP)) == _GZIP
-    raw.seek(0)
-    return cast("IO[bytes]", _Unpacked(fileobj=raw, mode="rb")) if zipped else raw
+def _read(opened: IO[bytes], source: Source, limit_bytes: int, notes: Notes) -> Iterator[Recording | BrokenLine]:
+    file = source.name
+    sessions = Sessions(notes)
+    seen = 0
+    try:
+        for item in _read_lines(opened, source, limit_bytes, sessions):
+            seen += 1
+            yield item
+    except SessionTooLongError as error:
+        yield BrokenLine(file, sessions.line, f"reading stopped here: {error}")
+    if not sessions.line:
+        return
+    for context in sessions.contexts():
+        seen += 1
+        yield BrokenLine(file, *context) if isinstance(context, tuple) else _of_context(context, file)
+    if not seen:
+        note(notes, "session files without an answer")
 
 
-class _Unpacked(gzip.GzipFile):
-    """A gzip file with a limited compression ratio. Raises ``EOFError`` beyond it."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        return self._checked(super().read(size))
-
-    def readline(self, size: int | None = -1) -> bytes:
-        return self._checked(super().readline(-1 if size is None else size))
-
-    def _checked(self, piece: bytes) -> bytes:
-        unpacked, packed = self.tell(), cast("IO[bytes]", self.fileobj).tell()
-        if unpacked > max(_ANY_RATIO_BYTES, packed * _MOST_RATIO):
-            raise EOFError(f"it unpacks to more than {_MOST_RATIO} times its size")
-        return piece
-
-
-def _read(opened: IO[bytes], source: Source, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
+def _read_lines(
+    opened: IO[bytes], source: Source, limit_bytes: int, sessions: Sessions
+) -> Iterator[Recording | BrokenLine]:
     file = source.name
     number, empty = 0, True
     try:
         blank = 0
-        for number, line in _lines(opened, limit_bytes):
+        for number, line in lines(opened, limit_bytes):
             if line is not None and not line.strip():
                 blank += 1
                 if blank > _MOST_BLANK:
@@ -159,11 +165,11 @@ def _read(opened: IO[bytes], source: Source, limit_bytes: int) -> Iterator[Recor
                     return
                 continue
             blank = 0
-            if empty and line is not None and not _LINES.intersection(source.suffixes) and not _is_whole(line):
-                yield from _document(_rest(line, opened, limit_bytes), file, number, limit_bytes)
+            if empty and line is not None and not _LINES.intersection(source.suffixes) and not is_whole(line):
+                yield from _document(rest(line, opened, limit_bytes), file, number, limit_bytes, sessions)
                 return
             empty = False
-            yield from _conversations(line, file, number, limit_bytes)
+            yield from _conversations(line, file, number, limit_bytes, sessions)
     except (OSError, EOFError, zlib.error) as error:
         yield BrokenLine(file, number + 1, f"reading stopped here: {_one_line(error)}")
         return
@@ -171,28 +177,21 @@ def _read(opened: IO[bytes], source: Source, limit_bytes: int) -> Iterator[Recor
         yield BrokenLine(file, 1, "holds nothing")
 
 
-def _rest(line: bytes, opened: IO[bytes], limit_bytes: int) -> io.BytesIO:
-    """Return that line and all that follows, reading only just over the limit."""
-    document = io.BytesIO()
-    document.write(line)
-    while document.tell() <= limit_bytes and (piece := opened.read(_PIECE_BYTES)):
-        document.write(piece)
-    return document
-
-
-def _document(document: io.BytesIO, file: str, number: int, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
+def _document(
+    document: io.BytesIO, file: str, number: int, limit_bytes: int, sessions: Sessions
+) -> Iterator[Recording | BrokenLine]:
     """Yield one JSON value over many lines; or, if the first line is broken, the values of the lines."""
     if document.tell() > limit_bytes:
-        yield from _conversations(None, file, number, limit_bytes)
+        yield from _conversations(None, file, number, limit_bytes, sessions)
         return
     text = document.getvalue()
-    if _is_whole(text) or not _has_whole_line(text):
-        yield from _conversations(text, file, number, limit_bytes)
+    if is_whole(text) or not _has_whole_line(text):
+        yield from _conversations(text, file, number, limit_bytes, sessions)
         return
     document.seek(0)
     for place, line in enumerate(document, number):
         if line.strip():
-            yield from _conversations(line, file, place, limit_bytes)
+            yield from _conversations(line, file, place, limit_bytes, sessions)
 
 
 def _has_whole_line(text: bytes) -> bool:
@@ -202,87 +201,48 @@ def _has_whole_line(text: bytes) -> bool:
     twenty times its own memory.
     """
     candidates = itertools.islice(_OBJECT_LINES.finditer(text), _LINES_TRIED)
-    return any(_is_whole(each.group(1)) for each in candidates)
+    return any(is_whole(each.group(1)) for each in candidates)
 
 
-def _lines(opened: IO[bytes], limit_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the lines with their numbers; None for one that is too long, which is skipped piece by piece.
-
-    Raises ``EOFError`` if more would be skipped than any recording has.
-    """
-    number = skipped = 0
-    while line := opened.readline(limit_bytes + 1):
-        number += 1
-        if number == 1:
-            line = line.removeprefix(_BOM)
-        if len(line) <= limit_bytes:
-            yield number, line
-            continue
-        del line
-        while (piece := opened.readline(_PIECE_BYTES)) and not piece.endswith(b"\n"):
-            skipped += len(piece)
-            if skipped > _MOST_SKIPPED_BYTES:
-                raise EOFError(f"more than {_MOST_SKIPPED_BYTES:,} bytes are in lines that are too long")
-        yield number, None
-
-
-def _is_whole(text: bytes) -> bool:
-    """Return True if the text is one JSON value."""
-    try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
-
-
-def _has_too_many_values(text: bytes) -> bool:
-    """Return True if there are too many values. Only text with many commas and brackets is scanned for strings."""
-    if sum(map(text.count, (b",", b"[", b"{"))) <= _MOST_VALUES:
-        return False
-    opening = (each for each in _OPENING.finditer(text) if each.group(1))
-    return next(itertools.islice(opening, _MOST_VALUES, None), None) is not None
-
-
-def _conversations(line: bytes | None, file: str, number: int, limit_bytes: int) -> Iterator[Recording | BrokenLine]:
+def _conversations(
+    line: bytes | None, file: str, number: int, limit_bytes: int, sessions: Sessions
+) -> Iterator[Recording | BrokenLine]:
     """Yield the conversations of a line, or of a whole document."""
     if line is None:
         yield BrokenLine(file, number, f"longer than {limit_bytes:,} bytes")
         return
-    if _has_too_many_values(line):
-        yield BrokenLine(file, number, f"holds more than {_MOST_VALUES:,} values")
+    if has_too_many_values(line):
+        yield BrokenLine(file, number, f"holds more than {MOST_VALUES:,} values")
         return
     try:
-        value = _decoded(line)
+        value = decoded(line)
     except (ValueError, RecursionError) as error:
         yield BrokenLine(file, number, f"not valid JSON: {_one_line(error)}")
+        return
+    try:
+        if sessions.take(value, number):
+            return
+    except InputError as error:
+        yield BrokenLine(file, number, str(error))
         return
     conversations = _listed(value)
     if not conversations:
         yield BrokenLine(file, number, "an empty list, where a conversation is expected")
     for position, each in enumerate(conversations):
         nth = position + 1 if len(conversations) > 1 else 0
+        size_bytes = len(line) // len(conversations)
         try:
-            yield _recording(each, file, number, nth, len(line) // len(conversations))
+            if is_trajectory(each):
+                told = trajectories(cast("WireObject", each), number, size_bytes)
+                yield from [_of_context(context, file, nth) for context in told]
+            else:
+                yield _recording(each, file, number, nth, size_bytes)
         except InputError as error:
             yield _broken(file, number, nth, error)
 
 
 def _broken(file: str, line: int, nth: int, error: BaseException) -> BrokenLine:
     return BrokenLine(file, line, f"conversation {nth}: {error}" if nth else str(error))
-
-
-def _decoded(line: bytes) -> object:
-    """Return the JSON value. Lone surrogates, as in a text that was cut within an emoji, are left in it."""
-    try:
-        return msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        if _HALF not in line.lower():
-            raise
-        return json.loads(line, parse_constant=_refuse)
-
-
-def _refuse(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _listed(value: object) -> list[object]:
@@ -310,7 +270,14 @@ def _recording(value: object, file: str, line: int, nth: int, size_bytes: int) -
         line,
         nth,
         size_bytes,
+        last_call=recorded_call(beside.get("usage")),
     )
+
+
+def _of_context(context: Context, file: str, nth: int = 0) -> Recording:
+    called = context.id or f"{Path(file).name}:{context.line}:{nth}"
+    place = (file, context.line, nth, context.size_bytes)
+    return Recording(context.body, context.form, called, context.model, *place, calls=context.calls)
 
 
 def _items_of(value: object) -> tuple[object, WireObject]:

@@ -1,0 +1,94 @@
+"""Native edits: layers that leave their edit to the provider, where its API can make it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from chatstack.client.protocol import ChatClient, EditsNatively, native_editor
+from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import wrong
+from chatstack.context.asking import Asking, ask
+from chatstack.context.editing import ContextEditing
+from chatstack.context.opened import Opened
+from chatstack.context.passage import Arrived
+from chatstack.values.native import NativeEdit
+
+Native: TypeAlias = Literal["off", "auto", "on"]
+"""The editor: the layer itself, the provider where its API is known to edit, or the provider in any case."""
+
+
+class NotNative(NamedTuple):
+    """An option that no provider's API has, with what it would have to be."""
+
+    option: str
+    value: object
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftToProvider:
+    """The edit of a layer, in the hands of the provider behind it. With ``asks``, only where that is known to make
+    it."""
+
+    edit: NativeEdit
+    editor: EditsNatively
+    asks: bool
+
+    @classmethod
+    def where_possible(
+        cls, owner: str, native: Native, inner: ChatClient, edit: NativeEdit | NotNative
+    ) -> LeftToProvider | None:
+        """Return the edit for the provider behind ``inner``; None if the layer makes it itself.
+
+        Raises ``WiringError`` with ``native="on"`` where the provider cannot, or an option has no counterpart there.
+        """
+        if native == "off":
+            return None
+        editor = native_editor(inner)
+        problem = "" if editor is None or isinstance(edit, NotNative) else editor.native_problem(edit)
+        if native == "on":
+            if isinstance(edit, NotNative):
+                beside = 'with native="on", as the provider cannot do otherwise; native="auto" edits here then'
+                raise wrong(owner, edit.option, edit.value, f"{edit.wanted} {beside}")
+            if editor is None:
+                nobody = '"off" or "auto": no single provider that edits by itself stands behind it'
+                raise wrong(owner, "native", native, nobody)
+            if problem:
+                raise wrong(owner, "native", native, f'"off" or "auto": {problem}')
+        if editor is None or problem or isinstance(edit, NotNative):
+            return None
+        return cls(edit, editor, native == "auto")
+
+    def passed(
+        self, arrived: Arrived, editing: ContextEditing, clears: Callable[[Opened], int] | None = None
+    ) -> Asking[tuple[ChatStream, Opened] | None]:
+        """Hand the request on with the edit in its options; None if the provider is not known to make it.
+
+        ``clears`` estimates by how many tokens the edit makes the input smaller, for the layers behind.
+        """
+        request, options = arrived.request, arrived.request.options
+        if self.asks and not (yield from ask(AskNative(self.editor, self.edit, options.model or ""))):
+            return None
+        if not any(type(each) is type(self.edit) for each in options.native_edits):  # else somebody has asked already
+            request = request.but(options=options.but(native_edits=(*options.native_edits, self.edit)))
+            arrived = arrived.shaped(request, 0)
+        opened = arrived.opened(editing)
+        opened.is_pending = True  # its own edit is not decided: should it be wanted later, it is worked out then
+        if clears is not None:
+            arrived.passage.provider_clears += clears(opened)
+        stream = yield from arrived.onward(editing, opened.context, opened)
+        return stream, opened
+
+
+@dataclass(frozen=True, slots=True)
+class AskNative:
+    """The question whether a provider is known to make an edit for a model; "" is its own."""
+
+    editor: EditsNatively
+    edit: NativeEdit
+    model: str
+
+    async def answer(self) -> bool:
+        return await self.editor.edits_natively(self.edit, self.model)

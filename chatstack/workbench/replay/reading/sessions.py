@@ -1,0 +1,42 @@
+"""Conversations that stand over many lines of one file, by whichever reader knows the form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from chatstack.providers.extras import WireObject
+from chatstack.workbench.replay.reading.chains import ResponseChains
+from chatstack.workbench.replay.reading.claude_code import ClaudeCode
+from chatstack.workbench.replay.reading.codex import Codex
+from chatstack.workbench.replay.reading.contexts import Context, Kept, Notes, SessionReader
+from chatstack.workbench.replay.reading.lines import SESSION_LIMIT_BYTES
+
+_READERS = (ClaudeCode, Codex, ResponseChains)
+
+
+class Sessions:
+    """The lines of one file that are no conversations by themselves, and the contexts that they make."""
+
+    def __init__(self, notes: Notes, limit_bytes: int = SESSION_LIMIT_BYTES) -> None:
+        self.line = 0
+        """The last line that was taken, 0 if none was."""
+        kept = Kept(limit_bytes)
+        self._readers: list[SessionReader] = [reader(kept, notes) for reader in _READERS]
+
+    def take(self, value: object, line: int) -> bool:
+        """Take a line; False if no reader knows it. Raises ``InputError``, and ``SessionTooLongError``."""
+        if not isinstance(value, dict):
+            return False
+        for nth, reader in enumerate(self._readers):
+            if reader.take(cast("WireObject", value), line):
+                self.line = line
+                if nth:  # most lines of a file are of one form
+                    self._readers.insert(0, self._readers.pop(nth))
+                return True
+        return False
+
+    def contexts(self) -> Iterator[Context | tuple[int, str]]:
+        """Yield the contexts of all lines taken, in the order of their lines within each form."""
+        for reader in self._readers:
+            yield from reader.contexts()

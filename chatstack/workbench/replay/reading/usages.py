@@ -1,0 +1,153 @@
+"""Usage that recordings hold: what the provider reported for a call, in the fields of any API.
+
+Anthropic counts cache reads and writes beside ``input_tokens``, the others within; Codex and ATIF have names of their
+own. Counts that are no such numbers are taken for 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import cast
+
+import msgspec
+
+from chatstack.values.responses import Usage
+
+_MOST_TOKENS = 10**12
+_ANTHROPIC = ("cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+class RecordedCall(msgspec.Struct, frozen=True):
+    """A recorded call: its usage, None if that was not recorded.
+
+    ``hour_write_tokens`` are those of the cache writes that live an hour, ``model`` is "" for that of the recording.
+    ``output_is_partial`` means that the answer's tokens were written down before it had ended, ``tells_writes`` that
+    the recording has a place for cache writes.
+    """
+
+    usage: Usage | None = None
+    hour_write_tokens: int = 0
+    output_is_partial: bool = False
+    tells_writes: bool = True
+    model: str = ""
+
+    def joined_with(self, other: RecordedCall) -> RecordedCall:
+        """Return the call as told by two lines of the same answer: the larger counts, as counts grow in a stream."""
+        mine, theirs = self.usage or Usage(), other.usage or Usage()
+        counts = {name: max(getattr(mine, name), getattr(theirs, name)) for name in Usage.__struct_fields__}
+        return RecordedCall(
+            None if self.usage is None and other.usage is None else Usage(**counts),
+            max(self.hour_write_tokens, other.hour_write_tokens),
+            self.output_is_partial and other.output_is_partial,
+            self.tells_writes and other.tells_writes,
+            self.model or other.model,
+        )
+
+
+class CallIndex:
+    """The recorded calls of all recordings, by the prefix hash up to their answers.
+
+    Files repeat one another: a log has a line for each call, a resumed or forked session begins with a copy. Some
+    hundreds of bytes are held for each recorded call.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[int, list[tuple[int, RecordedCall]]] = {}
+        self._takers: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def note(self, number: int, calls: Sequence[RecordedCall | None], answers: Sequence[int]) -> None:
+        """Note the calls of the recording of that number; ``answers`` are the prefix hashes of their answers."""
+        for call, link in zip(calls, answers, strict=False):
+            if call is not None:
+                self._calls.setdefault(link, []).append((number, call))
+
+    def of(
+        self,
+        number: int,
+        calls: Sequence[RecordedCall | None] | None,
+        answers: Sequence[int],
+        joined: Container[int],
+    ) -> tuple[RecordedCall | None, ...] | None:
+        """Return the calls of a recording, each in one recording alone; None if nothing is known of them.
+
+        ``joined`` are the recordings that are left out as they are the beginning of another: their calls are calls of
+        the first that goes on.
+        """
+        if calls is None:
+            found = tuple(self._told(link) or RecordedCall() for link in answers)
+            return found if any(call.usage is not None for call in found) else None
+        if len(calls) != len(answers):
+            return None
+        return tuple(self._own(number, call, link, joined) for call, link in zip(calls, answers, strict=True))
+
+    def _told(self, link: int) -> RecordedCall | None:
+        return next((call for _, call in self._calls.get(link, ()) if call.usage is not None), None)
+
+    def _own(self, number: int, call: RecordedCall | None, link: int, joined: Container[int]) -> RecordedCall | None:
+        """Return the call with its usage, None if it is one of another recording.
+
+        The same answer to the same messages with the same usage is the same call.
+        """
+        noted = self._calls.get(link, ())
+        if call is None:
+            given = next((each for owner, each in noted if owner in joined), None)
+            return given if given is not None and self._takers.setdefault(link, number) == number else None
+        if call.usage is None:
+            return self._told(link) or call
+        owners = (owner for owner, each in noted if each == call and owner not in joined)
+        return call if next(owners, number) == number else None
+
+
+def recorded_call(usage: object, *, model: str = "", output_is_partial: bool = False) -> RecordedCall | None:
+    """Return the call for a reported usage, by the names of its fields; None if nothing was reported."""
+    if not isinstance(usage, Mapping):
+        return None
+    fields = cast("Mapping[str, object]", usage)
+    found = _usage(fields)
+    if found == Usage():
+        return None
+    hour = _count(_object(fields.get("cache_creation")), "ephemeral_1h_input_tokens")
+    return RecordedCall(found, min(hour, found.cache_write_tokens), output_is_partial, model=model)
+
+
+def atif_call(metrics: object, *, model: str = "", is_sum: bool = False) -> RecordedCall | None:
+    """Return the call for the ``metrics`` of an ATIF step; None if they tell no tokens, or those of several calls.
+
+    Cache writes have no field there; some writers put them among the extra ones.
+    """
+    fields = _object(metrics)
+    beside = _object(fields.get("extra"))
+    written = _count(beside, "cache_creation_input_tokens")
+    read, given = _count(fields, "cached_tokens"), _count(fields, "prompt_tokens")
+    found = Usage(max(given, read), _count(fields, "completion_tokens"), read, min(written, max(0, given - read)))
+    if found == Usage() or is_sum:
+        return None
+    return RecordedCall(found, tells_writes="cache_creation_input_tokens" in beside, model=model)
+
+
+def _usage(fields: Mapping[str, object]) -> Usage:
+    prompt = "prompt_tokens" if "prompt_tokens" in fields else "input_tokens"
+    output = "completion_tokens" if "prompt_tokens" in fields else "output_tokens"
+    given, said = _count(fields, prompt), _count(fields, output)
+    if any(name in fields for name in _ANTHROPIC):
+        read, written = (_count(fields, name) for name in _ANTHROPIC)
+        return Usage(given + read + written, said, read, written)
+    details = _object(fields.get(f"{prompt}_details"))
+    read = max(_count(details, "cached_tokens"), _count(fields, "cached_input_tokens"))
+    written = _count(details, "cache_write_tokens")
+    thought = max(
+        _count(_object(fields.get(f"{output}_details")), "reasoning_tokens"), _count(fields, "reasoning_output_tokens")
+    )
+    return Usage(max(given, read), said, read, min(written, max(0, given - read)), thought)
+
+
+def _count(fields: Mapping[str, object], name: str) -> int:
+    value = fields.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS else 0
+
+
+def _object(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
