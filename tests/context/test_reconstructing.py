@@ -37,7 +37,9 @@ def steps_of(strategy: Strategy, messages: Sequence[Message], *, shares: bool = 
         return strategy.plan(context if shares else msgspec.structs.replace(context))
 
     memory = ContextMemory()
-    came = Context.of(ChatRequest(tuple(messages)), fixed_tokens=0, size_of=memory.sizes_by(COUNTER))
+    # Nothing pays in a context that is too small for a cache.
+    fixed_tokens = 2_000 if getattr(strategy, "clear_at_least", 0) == "pays" else 0
+    came = Context.of(ChatRequest(tuple(messages)), fixed_tokens=fixed_tokens, size_of=memory.sizes_by(COUNTER))
     seen = memory.recognise(came.messages)
     return asyncio.run(answered(Reconstruction(came, seen, COUNTER, Policy(plan, strategy.is_due)).steps(0, None)))
 
