@@ -228,7 +228,11 @@ def test_what_is_derived_of_a_history_grows_with_it(monkeypatch: pytest.MonkeyPa
     made: list[History] = []
     derive = History.derived
     monkeypatch.setattr(History, "derived", lambda self: made.append(self) or derive(self))  # type: ignore[func-returns-value]
-    stack = ChatStack(ScriptedClient(["fine"])).use(ClearThenDrop, max_tokens=1_500).use(Truncate, max_tokens=900)
+    stack = (
+        ChatStack(ScriptedClient(["fine"]))
+        .use(ClearThenDrop, max_tokens=1_500, mentions=0.05)
+        .use(Truncate, max_tokens=900)
+    )
     stack = stack.use(ToolResultClearer, trigger={"tokens": 500}, keep={"messages": 2}).use(
         Summarizer, max_tokens=5_000
     )
