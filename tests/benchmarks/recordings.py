@@ -34,7 +34,7 @@ from chatstack.workbench.replay.peers import peer_policies
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import read_recordings
 from chatstack.workbench.replay.reading.sources import sources_from
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.telling import percent
 
 SETS = (("tau_airline_gpt4o", "airline", (4_000, 8_000)), ("swe_gemini3_mini", "coding", (8_000, 16_000)))

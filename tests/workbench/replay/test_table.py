@@ -12,7 +12,7 @@ from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import BrokenLine
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.table import report_broken, report_faults, report_table
 from tests.command_line import CONTROLS, HOSTILE
 from tests.workbench.replay.conversations import assistant, conversation, outcome_of, recording, setup_of, talk, user

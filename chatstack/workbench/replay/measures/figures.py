@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from chatstack.workbench.replay.measures.costs import Charge, Spending
 from chatstack.workbench.replay.measures.grounding import Grounding
@@ -40,12 +41,22 @@ class Curve:
             self.add(at, tokens, peak, calls)
 
 
+class Dearest(NamedTuple):
+    """A conversation, by its number and id, and its cost as a multiple of what sending everything of it costs."""
+
+    cost_relative: float
+    number: int
+    id: str
+
+
 @dataclass(slots=True)
 class PolicyFigures:
     """The figures of one policy.
 
     ``requests`` counts all that it sent, ``peak_tokens`` is its largest request; ``over_limit`` counts the calls that
-    were larger than the window, ``refused`` those for which the stack raised instead of sending.
+    were larger than the window, ``refused`` those for which the stack raised instead of sending, ``latest_user_lost``
+    those whose request lacks the latest user message. ``dearest`` is the conversation with the highest relative cost,
+    the first by its id if there are several.
     """
 
     name: str
@@ -58,6 +69,8 @@ class PolicyFigures:
     invalid_requests: int = 0
     edits: int = 0
     refused: int = 0
+    latest_user_lost: int = 0
+    dearest: Dearest | None = None
     cpu_seconds: float = 0.0
     spending: Spending = field(default_factory=Spending)
     grounding: Grounding = field(default_factory=Grounding)
@@ -87,6 +100,11 @@ class PolicyFigures:
             self.curve.add(at, requests[-1].tokens, largest)
         return self.spending.add(requests)
 
+    def compare(self, everything: Spending, number: int, id: str) -> None:
+        """Note that these are the figures of that conversation, of which sending everything costs this much."""
+        cost = self.cost_relative(everything)
+        self.dearest = None if cost is None else Dearest(cost, number, id)
+
     def note(self, fault: str, times: int = 1) -> None:
         """Count a reason why a request was invalid, or a call refused."""
         self.faults[fault] = self.faults.get(fault, 0) + times
@@ -102,6 +120,9 @@ class PolicyFigures:
         self.invalid_requests += other.invalid_requests
         self.edits += other.edits
         self.refused += other.refused
+        self.latest_user_lost += other.latest_user_lost
+        known = [each for each in (self.dearest, other.dearest) if each is not None]
+        self.dearest = min(known, key=lambda each: (-each.cost_relative, each.id, each.number), default=None)
         self.cpu_seconds += other.cpu_seconds
         self.spending.merge(other.spending)
         self.grounding.merge(other.grounding)

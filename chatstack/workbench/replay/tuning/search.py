@@ -51,9 +51,11 @@ def _missing(wanted: Fraction, found: int, values: int) -> Fraction:
 
 
 def faults(figures: PolicyFigures, guard: PolicyFigures) -> int:
-    """Count refused calls, and the calls over the window and invalid requests beyond those of the guard."""
+    """Count refused calls, those without the latest user message, and the calls over the window and invalid requests
+    beyond those of the guard."""
     over = max(0, figures.over_limit - guard.over_limit)
-    return figures.refused + over + max(0, figures.invalid_requests - guard.invalid_requests)
+    invalid = max(0, figures.invalid_requests - guard.invalid_requests)
+    return figures.refused + figures.latest_user_lost + over + invalid
 
 
 @dataclass(frozen=True, slots=True)

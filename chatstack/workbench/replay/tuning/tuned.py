@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.report import Report, report_of
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.table import report_table
 from chatstack.workbench.replay.telling import percent
 from chatstack.workbench.replay.tuning.candidates import ConfigWriter, PipelineConfig
