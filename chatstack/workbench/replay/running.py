@@ -65,6 +65,8 @@ class Replay:
         for run, total in zip(self._runs, outcome.figures, strict=True):
             figures, story = await run.replay(talk)
             figures.compare(everything.spending, number, recording.id)
+            if self._setup.groups:
+                figures.group(talk.group_of(self._setup.groups))
             total.merge(figures)
             told.append(story)
         if self._setup.stories:

@@ -21,7 +21,8 @@ class Setup:
 
     ``shared_memory``: each policy keeps its memory, and all that it learns, from one conversation to the next; figures
     depend on their order then, and one process has to replay them all. ``own_counter``: layers count as they would by
-    themselves, not by ``counter``, and are told the true size of each request, as a provider tells it.
+    themselves, not by ``counter``, and are told the true size of each request, as a provider tells it. ``groups`` is
+    the number of groups of conversations whose figures are kept apart, too.
     """
 
     policies: tuple[Policy, ...]
@@ -35,6 +36,7 @@ class Setup:
     stories: int = 0
     shared_memory: bool = False
     own_counter: bool = False
+    groups: int = 0
 
     @property
     def tools_tokens(self) -> int:

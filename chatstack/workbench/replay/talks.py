@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from chatstack.tokens.prices import Price
@@ -39,6 +40,10 @@ class Talk:
         self.positions = [at for at, each in enumerate(self.messages) if at and each.role == "assistant"]
         self._users = [at for at, each in enumerate(self.messages) if each.role == "user"]
 
+    def group_of(self, groups: int) -> int:
+        """Return the number of one of so many groups; conversations about the same task are in the same one."""
+        return int.from_bytes(task_digest(self.messages)[:-1], "big") % groups
+
     def calls(self) -> Iterator[tuple[int, ChatRequest]]:
         """Yield the position of each recorded answer, and the request for it: all messages before it."""
         for position in self.positions:
@@ -64,6 +69,12 @@ class Talk:
             if message.original is latest or id(message.original) not in self._recorded
         )
         return not any(map(partial(_says, latest), others))
+
+
+def task_digest(messages: Sequence[Message]) -> bytes:
+    """Return a digest of the first user message: the same for copies of a conversation, and other runs of a task."""
+    first = next((message.text for message in messages if message.role == "user"), "")
+    return hashlib.blake2b(first.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def _says(latest: Message, message: Message) -> bool:

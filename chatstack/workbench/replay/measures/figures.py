@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import NamedTuple
 
 from chatstack.workbench.replay.measures.costs import Charge, Spending
@@ -50,6 +51,21 @@ class Dearest(NamedTuple):
 
 
 @dataclass(slots=True)
+class GroupFigures:
+    """Grounding in some of the conversations, and cost: in hundredths of an uncached input token, and in dollars."""
+
+    grounding: Grounding = field(default_factory=Grounding)
+    cost: int = 0
+    usd: Decimal | None = Decimal(0)
+
+    def merge(self, other: GroupFigures) -> None:
+        """Add the figures of other conversations."""
+        self.grounding.merge(other.grounding)
+        self.cost += other.cost
+        self.usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+
+
+@dataclass(slots=True)
 class PolicyFigures:
     """The figures of one policy.
 
@@ -77,6 +93,8 @@ class PolicyFigures:
     curve: Curve = field(default_factory=Curve)
     faults: dict[str, int] = field(default_factory=dict[str, int])
     """Reasons why requests were invalid or calls refused, and how often."""
+    groups: dict[int, GroupFigures] = field(default_factory=dict[int, GroupFigures])
+    """The figures of groups of conversations, if they are kept apart."""
 
     @property
     def cpu_ms_per_call(self) -> float:
@@ -105,6 +123,10 @@ class PolicyFigures:
         cost = self.cost_relative(everything)
         self.dearest = None if cost is None else Dearest(cost, number, id)
 
+    def group(self, group: int) -> None:
+        """Note that these are figures of that group."""
+        self.groups[group] = GroupFigures(self.grounding, self.spending.cost, self.spending.usd)
+
     def note(self, fault: str, times: int = 1) -> None:
         """Count a reason why a request was invalid, or a call refused."""
         self.faults[fault] = self.faults.get(fault, 0) + times
@@ -129,6 +151,8 @@ class PolicyFigures:
         self.curve.merge(other.curve)
         for fault, times in other.faults.items():
             self.note(fault, times)
+        for group, part in other.groups.items():
+            self.groups.setdefault(group, GroupFigures()).merge(part)
 
     def cost_relative(self, everything: Spending) -> float | None:
         """Return the cost relative to sending everything; None if calls were refused, as those cost nothing."""
