@@ -106,7 +106,8 @@ def _add_stacks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers",
         action="store_true",
-        help="also compare the strategies of LangChain and Agent Framework, where they are installed",
+        help="also compare the strategies of LangChain, Agent Framework, maf-compaction and Headroom, where they are "
+        "installed",
     )
     parser.add_argument(
         "--counter",
@@ -161,12 +162,22 @@ def run(arguments: argparse.Namespace) -> int:
         targets = {"--json": target_of(arguments.json), "--html": arguments.html}
         check_targets(targets, arguments, sources, arguments.pipeline)
         with warnings_on(messages):
+            _tell_missing(arguments, messages)
             setup = _setup(arguments, sources)
             recordings = JoinedRecordings(sources)
             outcome = replayed(setup, recordings, _jobs(arguments, sources), messages, "replaying")
             outcome.joined = recordings.joined
         _report(outcome, setup, arguments, [source.name for source in sources], messages)
     return 1 if outcome.broken_count else 0
+
+
+def _tell_missing(arguments: argparse.Namespace, messages: Console) -> None:
+    """Say which peers are left out, as they are not installed."""
+    if arguments.peers:
+        from chatstack.workbench.replay.peers import missing_told
+
+        if told := missing_told():
+            messages.print(told, soft_wrap=True)
 
 
 def _setup(arguments: argparse.Namespace, sources: Sequence[Source]) -> Setup:

@@ -55,7 +55,7 @@ def _without_lists(grounding: Grounding) -> Iterator[tuple[str, Mapping[str, str
         return
     yield "  bare", {_FOUND: _percent(grounding.bare, values), _FAR: _percent(grounding.far_bare, far_values)}
     yield (
-        "  attributed",
+        "  attr.",
         {
             _FOUND: _percent(grounding.attributed, values),
             _FAR: _percent(grounding.far_attributed, far_values),
@@ -104,7 +104,7 @@ def _caption(outcome: Outcome, setup: Setup) -> str:
     if any(each.grounding.bare != each.grounding.found for each in outcome.figures):
         lines += [
             "bare: without those only in a list of names that an edit left;",
-            "attributed: with those whose label there leads to the call that held them",
+            "attributed (attr.): with those whose label there leads to their call",
         ]
     return "\n".join(lines)
 

@@ -49,8 +49,9 @@ one edit, clearing tool results, and the guard alone, each with many settings.
 It is tuned on one half of the conversations and reported on the other, which
 the settings have not seen. In which half one is depends on its first user
 message only. A little more than wanted is asked for, as much as it takes on
-the tuned half for choices made on a part of it to hold on the rest. Costs are those of input tokens, in dollars where the prices of
-all recorded models are known.
+the tuned half for choices made on a part of it to hold on the rest. Costs are
+those of input tokens, in dollars where the prices of all recorded models are
+known.
 
 The file is written for from_config, and for 'chatstack replay --pipeline'.
 Where the extra 'tokenizer' is installed, its layers count by it.

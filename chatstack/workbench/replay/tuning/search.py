@@ -31,7 +31,7 @@ _TOLERANCE = Fraction(2, 100)
 """Tolerance for a sample, which is small: a candidate that misses the goal by this may reach it in the whole half."""
 _STEPS = (1, 2)
 _ROUNDS = 2
-"""How often the margin is worked out: with what the first margin made the search try, it may be another."""
+"""Number of times that the margin is worked out: with what the first made the search try, it may be another."""
 
 Measure: TypeAlias = Callable[[Part, Sequence[Policy]], Outcome]
 """A function that replays a part of the recordings through these policies."""
