@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import msgspec
 
@@ -123,11 +124,8 @@ def _slot_of(call: ToolCall, value: str) -> str:
     arguments = decoded(call.arguments)
     if not isinstance(arguments, dict):
         return ""
-    return next((str(name) for name, each in _items(arguments) if each == value), "")
-
-
-def _items(arguments: Mapping[object, object]) -> Iterator[tuple[object, object]]:
-    yield from arguments.items()
+    fields = cast("dict[str, object]", arguments)
+    return next((name for name, each in fields.items() if each == value), "")
 
 
 def _form_of(value: str) -> str:
