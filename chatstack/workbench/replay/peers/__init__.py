@@ -53,9 +53,11 @@ def missing_peers() -> list[str]:
 
 
 def missing_told() -> str:
-    """Return a sentence on the peers that are skipped; "" if all are there."""
+    """Return a sentence on the peers that are skipped; "" if all are there, or none: that is an error."""
     missing = missing_peers()
-    return f"peers: not installed, so left out: {', '.join(map(_wanted, missing))}" if missing else ""
+    if len(missing) in (0, len(_PEERS)):
+        return ""
+    return f"peers: not installed, so left out: {', '.join(map(_wanted, missing))}"
 
 
 def _wanted(distribution: str) -> str:
