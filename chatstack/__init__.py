@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from chatstack.layers.fallback import Fallback as Fallback
     from chatstack.layers.guard import ContextWindowGuard as ContextWindowGuard
     from chatstack.layers.progress import ProgressReporter as ProgressReporter
+    from chatstack.layers.shaper import ToolResultShaper as ToolResultShaper
     from chatstack.layers.spending import Spending as Spending
     from chatstack.layers.summarizer import Summarizer as Summarizer
     from chatstack.layers.summarizing import SummaryClient as SummaryClient
@@ -158,6 +159,7 @@ _HOMES = {
     "chatstack.context.memory": ("ContextMemory",),
     "chatstack.context.services": ("ContextServices",),
     "chatstack.layers.clearer": ("ToolResultClearer",),
+    "chatstack.layers.shaper": ("ToolResultShaper",),
     "chatstack.tokens.calibration": ("Calibration",),
     "chatstack.tokens.windows": ("Windows",),
     "chatstack.context.condensing": ("ClearThenDrop",),

@@ -24,6 +24,7 @@ from chatstack import (
     Summarizer,
     TableCounter,
     ToolResultClearer,
+    ToolResultShaper,
     Truncate,
     from_config,
     named,
@@ -49,6 +50,12 @@ per = "conversation"
 use = "FunctionInvoker"
 max_tool_calls_per_turn = 20
 tool_timeout_seconds = 2.5
+
+[[layers]]
+use = "ToolResultShaper"
+max_bytes = 6_000
+per_tool = { read_page = 12_000 }
+never = ["plan"]
 
 [[layers]]
 use = "ToolResultClearer"
@@ -127,6 +134,10 @@ layers:
   - use: FunctionInvoker
     max_tool_calls_per_turn: 20
     tool_timeout_seconds: 2.5
+  - use: ToolResultShaper
+    max_bytes: 6000
+    per_tool: {read_page: 12000}
+    never: [plan]
   - use: ToolResultClearer
     trigger: {fraction: 0.5}
     keep: {tokens: 2000}
@@ -173,6 +184,7 @@ RECIPE: dict[str, object] = {
         {"use": "ProgressReporter", "agent_name": "travel"},
         {"use": "Budget", "max_tokens": 200_000, "max_cost": 0.5, "per": "conversation"},
         {"use": "FunctionInvoker", "max_tool_calls_per_turn": 20, "tool_timeout_seconds": 2.5},
+        {"use": "ToolResultShaper", "max_bytes": 6_000, "per_tool": {"read_page": 12_000}, "never": ["plan"]},
         {
             "use": "ToolResultClearer",
             "trigger": {"fraction": 0.5},
@@ -239,6 +251,7 @@ def from_code() -> ChatStack:
         .use(ProgressReporter, agent_name="travel")
         .use(Budget, max_tokens=200_000, max_cost=0.5, per="conversation")
         .use(FunctionInvoker, max_tool_calls_per_turn=20, tool_timeout_seconds=2.5)
+        .use(ToolResultShaper, max_bytes=6_000, per_tool={"read_page": 12_000}, never=["plan"])
         .use(
             ToolResultClearer,
             trigger={"fraction": 0.5},

@@ -70,6 +70,7 @@ LAYERS: Mapping[str, str] = {
     "ProgressReporter": "chatstack.layers.progress",
     "Summarizer": "chatstack.layers.summarizer",
     "ToolResultClearer": "chatstack.layers.clearer",
+    "ToolResultShaper": "chatstack.layers.shaper",
     "Truncate": "chatstack.context.truncating",
 }
 """The layers that a config can name, and the modules that they are imported from when it does."""

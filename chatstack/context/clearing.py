@@ -14,8 +14,9 @@ from chatstack.client.options import NonNegativeInt, check_options
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of
-from chatstack.context.pairing import Answered, Place, alone, answered_at, as_it_came, places_of
+from chatstack.context.pairing import Answered, Place, alone, answered_at, as_it_came, in_full, places_of
 from chatstack.context.plans import Plan
+from chatstack.context.recalling import recalled_lately
 from chatstack.context.strategy import Strategy
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE
 from chatstack.values.messages import Annotation, Message
@@ -116,7 +117,23 @@ class ClearToolResults(Strategy):
         return f"{self._tokens(context, kind, value) or 0:,.0f}"
 
     def batch(self, context: Context) -> list[Clearable]:
-        """Return what may go now, oldest first: all results but the newest, which are kept."""
+        """Return what may go now, oldest first: all results but the newest, which are kept; those recalled lately only
+        if the rest is not enough."""
+        found = self._found(context)
+        recalled = recalled_lately(context)
+        others = [each for each in found if each.answered.position not in recalled]
+        return others if len(others) == len(found) or self._suffices(context, others) else found
+
+    def _suffices(self, context: Context, batch: Sequence[Clearable]) -> bool:
+        """Tell whether clearing these gets below the trigger. Of messages, clearing takes none away."""
+        kind, value = self.trigger
+        wanted = None if kind == "messages" else self._tokens(context, kind, value)
+        left = context.tokens - sum(each.saves for each in batch) * context.scale
+        is_forced = context.window_tokens is not None and left > context.window_tokens
+        return not is_forced and (wanted is None or left - context.reserved_tokens < wanted)
+
+    def _found(self, context: Context) -> list[Clearable]:
+        """Return all results but the newest that may be cleared."""
         results = self._results(context)
         messages, left_out, found = context.messages, context.left_out, results.places
         first, end = results.settled, bisect_left(found, (len(messages),))
@@ -182,7 +199,9 @@ class ClearToolResults(Strategy):
         if result != as_it_came(message, each.part):
             return result, 0  # an edited one has given back what it had
         before = _size(context, each)
-        placeholder = filled(self.placeholder, result.name or each.call.name, before, result)
+        placeholder = filled(
+            self.placeholder, result.name or each.call.name, before, lambda: handle_of(in_full(message, each.part))
+        )
         cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
         is_alone = len(message.parts) == 1
         after = context.size_of(replace(message, parts=(cleared,)) if is_alone else alone(cleared))
@@ -267,14 +286,14 @@ class ClearToolResults(Strategy):
     def _edited(self, context: Context, position: int, parts: Mapping[int, Part]) -> Message:
         message = context.messages[position]
         before = message.annotation
-        handles = [handle_of(part) for at in parts if type(part := message.parts[at]) is ToolResult]
+        handles = [handle_of(in_full(message, at)) for at in parts if type(message.parts[at]) is ToolResult]
         call_ids = [part.id for at in parts if type(part := message.parts[at]) is ToolCall]
         return message.edited(
             parts=tuple(parts.get(at, part) for at, part in enumerate(message.parts)),
             annotation=Annotation(
                 self.name,
                 context.size_of(message.original),
-                (*(before.handles if before is not None else ()), *handles),
+                tuple(dict.fromkeys((*(before.handles if before is not None else ()), *handles))),
                 (*(before.call_ids if before is not None else ()), *call_ids),
             ),
         )

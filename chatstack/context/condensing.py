@@ -17,9 +17,10 @@ from chatstack.context.labels import Labels
 from chatstack.context.limits import Limits
 from chatstack.context.mentions import Gone
 from chatstack.context.name_lists import Names, list_text
-from chatstack.context.pairing import alone, answered_calls, as_it_came
+from chatstack.context.pairing import alone, answered_calls, as_it_came, in_full
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import removable
+from chatstack.context.recalling import recalled_lately
 from chatstack.context.shortening import fitted, never_whole, saved_by, shortened_to, unseen_results
 from chatstack.context.strategy import Strategy
 from chatstack.context.units import Unit
@@ -119,9 +120,10 @@ class _Draft:
         return recent
 
     def clear_old(self) -> None:
-        """Take the content of every result that is not recent."""
+        """Take the content of every result that is not recent, and was not recalled lately."""
+        recalled = recalled_lately(self.context)
         for unit in self.removable:
-            if unit in self.recent:
+            if unit in self.recent or not recalled.isdisjoint(unit.positions):
                 continue
             for position in unit.positions:
                 if self._clear(position):
@@ -264,7 +266,7 @@ class _Draft:
     def _placeholder(self, position: int, at: int) -> str:
         came = self._as_it_came(position, at)
         tool = came.name or self.tools.get((position, at), "")
-        return filled(self.strategy.placeholder, tool, self._size_of_part(came), came)
+        return filled(self.strategy.placeholder, tool, self._size_of_part(came), lambda: self._handle(position, at))
 
     def _listing(self, position: int, names: Sequence[str]) -> Message:
         """The message with the names in the place of its last result."""
@@ -275,12 +277,15 @@ class _Draft:
         return self._edited(position, {at: _with_output(self._as_it_came(position, at), text)})
 
     def _as_it_came(self, position: int, at: int) -> ToolResult:
-        """A result with the content that it had before any edit."""
+        """A result with the content that it had before any edit but its shaping."""
         return as_it_came(self.context.messages[position], at)
+
+    def _handle(self, position: int, at: int) -> str:
+        return handle_of(in_full(self.context.messages[position], at))
 
     def _edited(self, position: int, results: Mapping[int, ToolResult]) -> Message:
         message = self.replaced.get(position, self.context.messages[position])
-        handles = [handle_of(self._as_it_came(position, at)) for at in results]
+        handles = [self._handle(position, at) for at in results]
         before = message.annotation or Annotation(self.strategy.name)
         return message.edited(
             parts=tuple(results.get(at, part) for at, part in enumerate(message.parts)),

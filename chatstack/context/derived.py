@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from chatstack.context.conversations import Conversation
-from chatstack.context.history import Form, History, Recognised
+from chatstack.context.conversations import Conversation, put_term
+from chatstack.context.history import Form, History, Recognised, weight_of
 from chatstack.context.own_past import OwnPast
+from chatstack.context.shaping import NOTHING_SHAPED, Shapes
 from chatstack.values.messages import Message
 
 _MOST = 2
@@ -47,12 +48,28 @@ class Derived:
                 self._weigh(seen.history, new * _MESSAGE_BYTES)
         return Recognised(history, state, len(conversation), positions, False, seen.who)
 
+    def keep_shapes(self, history: History, terms: int, shapes: Shapes) -> None:
+        """Keep the shaped messages of a history, unless it is known to be shaped further."""
+        with self._lock:
+            known = history.shapes.get(terms, NOTHING_SHAPED)
+            if known.looked_at >= shapes.looked_at:
+                return
+            new = [message for at, message in shapes.messages.items() if at not in known.messages]
+            put_term(history.shapes, terms, shapes)
+            if new:
+                self._weigh(history, sum(map(weight_of, new)))
+
     def let_go(self, history: History) -> None:
         """Drop the forms of conversations that a history does not know any more."""
         with self._lock:
             for form in [each for each in history.forms if not history.is_of(each.who)]:
-                self._past.drop(history.forms[form][1])
+                self._forget_past(*history.forms[form])
                 self._drop(history, form)
+
+    def _forget_past(self, history: History, conversation: Conversation) -> None:
+        self._past.drop(conversation)
+        for further in history.forms.values():
+            self._forget_past(*further)
 
     def _drop_stale(self, history: History, form: Form) -> None:
         """Drop the forms of this conversation that the call does not use: they hold the only copies of what came
@@ -74,9 +91,14 @@ class Derived:
         self._weigh(seen.history, _FORM_BYTES)
         state = Conversation()
         state.levels = seen.conversation.levels
-        forms[form] = (seen.history.derived(), state)
+        made = seen.history.derived()
+        made.linked_as = seen.history if form.is_shaped else None
+        forms[form] = (made, state)
         return forms[form]
 
     def _drop(self, history: History, form: Form) -> None:
         dropped, _ = history.forms.pop(form)
-        self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES)
+        for each in [*dropped.forms]:
+            self._drop(dropped, each)
+        shaped = sum(weight_of(each) for shapes in dropped.shapes.values() for each in shapes.messages.values())
+        self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES - shaped)

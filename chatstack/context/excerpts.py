@@ -19,7 +19,7 @@ def head_and_tail(text: str, most_bytes: int, *, recall: str = "") -> str:
     total = bytes_in(text)
     if total <= most_bytes:
         return text
-    hint = f"; {recall} gives them back" if recall else ""
+    hint = gives_back(recall)
     room = most_bytes - len(left_out(total, total, hint)) - 2
     head = _first(text, int(room * _HEAD))
     tail = _last(text, room - int(room * _HEAD))
@@ -34,6 +34,11 @@ def is_excerpt(text: str, whole: str) -> bool:
     if cut is None or cut[1] != f"{bytes_in(whole):,}":
         return False
     return whole.startswith(text[: cut.start()]) and whole.endswith(text[cut.end() :])
+
+
+def gives_back(recall: str) -> str:
+    """Return what that line says of a call that gives the model the whole text; "" without one."""
+    return f"; {recall} gives them back" if recall else ""
 
 
 def left_out(gone: int, total: int, hint: str = "") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from chatstack.context.digests import written
 from chatstack.values.parts import ToolResult
@@ -32,7 +32,12 @@ def recall_name(tools: Iterable[DeclaredTool]) -> str:
     return next((each.name for each in ours), "")
 
 
-def filled(placeholder: str, tool: str, tokens: int, result: ToolResult) -> str:
+def recall_call(recall: str, result: ToolResult) -> str:
+    """Return the call of the recall tool that gives a result back."""
+    return f"{recall}(handle={handle_of(result)!r})"
+
+
+def filled(placeholder: str, tool: str, tokens: int, handle: Callable[[], str]) -> str:
     """Return a placeholder with ``{tool}``, ``{tokens}`` and ``{handle}`` filled in; other braces stay as they are."""
     if "{" not in placeholder:
         return placeholder
@@ -41,6 +46,6 @@ def filled(placeholder: str, tool: str, tokens: int, result: ToolResult) -> str:
         name = field.group(1)
         if name == "tool":
             return without_lone_surrogates(tool)
-        return handle_of(result) if name == "handle" else f"{tokens:,}"
+        return handle() if name == "handle" else f"{tokens:,}"
 
     return _FIELD.sub(value, placeholder)

@@ -12,6 +12,7 @@ import msgspec
 from chatstack.context.conversations import Conversation
 from chatstack.context.digests import Links, first_link, next_link
 from chatstack.context.pairing import Pairs
+from chatstack.context.shaping import Shapes
 from chatstack.context.units import is_users
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message, was_edited
@@ -39,13 +40,15 @@ EntryKey: TypeAlias = ChoiceKey | ArtifactKey
 class Form(NamedTuple):
     """An edited form of a conversation's history: behind the layer at that place, by the fingerprint of the edits.
 
-    Where it is ``by_original``, edits that only replace messages make no other form of it.
+    Where it is ``by_original``, edits that only replace messages make no other form of it. Where it ``is_shaped``, each
+    message stands for the one in its place, so that it is the same conversation.
     """
 
     who: str
     behind: int
     by_original: bool
     edits: int
+    is_shaped: bool = False
 
 
 class History:
@@ -73,12 +76,14 @@ class History:
         "kept_before",
         "latest_assistant",
         "latest_user",
+        "linked_as",
         "messages",
         "moves",
         "pairs",
         "pinned",
         "pinned_results",
         "root",
+        "shapes",
     )
 
     def __init__(self, key: bytes = b"", lock: threading.RLock | None = None) -> None:
@@ -86,6 +91,9 @@ class History:
         self._lock = lock or threading.RLock()
         self.root = self
         """The history that this one was derived from by edits; itself if it was not. It holds the entries of both."""
+        self.linked_as: History | None = None
+        """The history whose messages these stand for, if any: choices are kept under the callers' messages, by which
+        they are forgotten, too."""
         self._chain = Links()
         # Arrays, as numbers of their own would take four times as many bytes for each message.
         self._hashes = array("q")
@@ -108,6 +116,8 @@ class History:
         """Number of times in a row that it came with another beginning than before."""
         self.forms: dict[Form, tuple[History, Conversation]] = {}
         """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
+        self.shapes: dict[int, Shapes] = {}
+        """Its shaped messages, by a hash of the options that they were shaped under. See ``Derived``."""
         self.entries: dict[str, dict[EntryKey, int]] = {}
         """The memory's entries for it with their bytes, by the conversations that they were kept for."""
         self.held_bytes = _HISTORY_BYTES
@@ -171,7 +181,8 @@ class History:
 
     @property
     def is_edited(self) -> bool:
-        """True if it holds messages that a layer, or a graph with its own context manager, has edited."""
+        """True if it holds messages that a layer, or a graph with its own context manager, has edited, other than by
+        shaping them."""
         (found, looked_at), messages = self._edited, self.messages
         if looked_at < len(messages):
             found = found or any(map(was_edited, messages[looked_at:]))
@@ -196,6 +207,8 @@ class History:
     def links(self, length: int) -> Links:
         """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than
         ``length``."""
+        if self.linked_as is not None:
+            return self.linked_as.links(length)
         chain = self._chain
         if chain.length < length:
             with self._lock:

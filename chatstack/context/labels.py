@@ -8,6 +8,7 @@ from typing import cast
 
 from chatstack.context.handles import handle_of
 from chatstack.context.name_lists import Names
+from chatstack.context.pairing import in_full
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult
 
@@ -66,8 +67,12 @@ class Labels:
         arguments = _values_of(call.arguments)
         if len(arguments) > _MOST_CHARS:
             arguments = f"{arguments[:_MOST_CHARS].rstrip()}…"
-        handle = f" {handle_of(holder)}" if self._with_handles and isinstance(holder, ToolResult) else ""
+        handle = f" {self._handle(holder, at)}" if self._with_handles and isinstance(holder, ToolResult) else ""
         return f"{call.name} {arguments}{handle}".strip()
+
+    def _handle(self, result: ToolResult, at: int) -> str:
+        message = self._messages[at]
+        return handle_of(in_full(message, next(part for part, each in enumerate(message.parts) if each is result)))
 
     def _call_of(self, result: ToolResult, at: int) -> ToolCall | None:
         before = (part for message in reversed(self._messages[max(0, at - _FAR) : at]) for part in message.parts)

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple, cast
 
 from chatstack.errors import InputError
-from chatstack.values.messages import Message
+from chatstack.values.messages import Message, as_shaped
 from chatstack.values.parts import ProviderItem, Text, ToolCall, ToolResult
 from chatstack.values.surrogates import without_lone_surrogates
 
@@ -188,18 +188,28 @@ def is_interrupted(messages: Sequence[Message], positions: Sequence[int]) -> boo
 
 
 def as_it_came(message: Message, at: int) -> ToolResult:
-    """Return the result at that place of a message, with the content that it had before any edit.
+    """Return the result at that place of a message, with the content that it had before any edit but its shaping."""
+    return _before(message, at, as_shaped(message))
+
+
+def in_full(message: Message, at: int) -> ToolResult:
+    """Return the result at that place of a message as its tool gave it; its handle is of that."""
+    return _before(message, at, message.original)
+
+
+def _before(message: Message, at: int, earlier: Message) -> ToolResult:
+    """Return the same result in an earlier form of its message.
 
     Edits leave parts in their places, so that place is tried first: a message may hold thousands of parts.
     """
-    part, parts = cast("ToolResult", message.parts[at]), message.original.parts
+    part, parts = cast("ToolResult", message.parts[at]), earlier.parts
     if len(parts) == len(message.parts):
         there = parts[at]
         if isinstance(there, ToolResult) and there.call_id == part.call_id:
             return there
     if part in parts:
         return part
-    return next((each for each in message.original.results if each.call_id == part.call_id), part)
+    return next((each for each in earlier.results if each.call_id == part.call_id), part)
 
 
 def alone(result: ToolResult) -> Message:

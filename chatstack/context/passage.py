@@ -25,6 +25,7 @@ from chatstack.context.reports import keep_answer
 from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached
 from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import as_shaped
 from chatstack.values.native import compaction_in
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
@@ -99,6 +100,15 @@ class Arrived(msgspec.Struct, frozen=True):
         fewer = self.fewer + context.fewer_than(opened.context) if context.is_edited else self.fewer
         return passage.to(Arrived(passage, self.place + 1, request, fewer))
 
+    def rebased(self, editing: ContextEditing, context: Context, opened: Opened, terms: int) -> Asking[ChatStream]:
+        """Hand it on as this context, which layers further in take for the conversation as it came: its messages are
+        the same ones on each call. ``terms`` is a hash of what they depend on, beside the history."""
+        request, passage = context.to_send(), self.passage
+        passage.handed_on(Step(self.place, editing, opened, context, request))
+        if context.is_edited:
+            passage.rebase(self.place, request, opened, terms)
+        return passage.to(Arrived(passage, self.place + 1, request, self.fewer + context.fewer_than(opened.context)))
+
     def folded_behind(self) -> Asking[Record | None]:
         """Return what a layer behind this one has folded for good, by a summary; None if there is none."""
         for place, layer in enumerate(self.passage.layers[self.place + 1 :], self.place + 1):
@@ -113,6 +123,7 @@ class Passage:
 
     __slots__ = (
         "_above",
+        "_bases",
         "_contexts",
         "_opening",
         "_outer",
@@ -145,6 +156,7 @@ class Passage:
         """True once a layer has warned that an edit does not help."""
         self.bound: list[tuple[Step, Sequence[Bound]]] = []
         """The choices that were bound to the answer."""
+        self._bases: list[tuple[int, Came]] = []
         self._outer = outer
         self._contexts: dict[TokenCounter, Context] = {}
         self._steps: list[Step] = []
@@ -188,6 +200,21 @@ class Passage:
         """Go back to that layer, which hands on anew: what it handed on before, and was refused, counts no more."""
         while self._steps and self._steps[-1].place >= place:
             self._steps.pop()
+        while self._bases and self._bases[-1][0] >= place:
+            self._bases.pop()
+
+    def rebase(self, place: int, request: ChatRequest, opened: Opened, terms: int) -> None:
+        """Take these messages, which the layer at that place hands on, for those that came."""
+        form = Form(opened.seen.who, place, False, terms, is_shaped=True)
+        seen = self.memory.derived.recognised(opened.seen, form, request.messages)
+        self.memory.past.recall(seen)
+        last = seen.conversation.last_answer(seen.length)
+        self._bases.append((place, Came(request, seen, last, self.came.is_unstable)))
+
+    @property
+    def _base(self) -> Came:
+        """The request as it came, or as a layer has shaped it for all that are further in."""
+        return self._bases[-1][1] if self._bases else self.came
 
     @property
     def has_edits(self) -> bool:
@@ -196,7 +223,7 @@ class Passage:
 
     def opened(self, editing: ContextEditing, arrived: Arrived) -> Opened:
         """Open a request as it arrives at one of the layers."""
-        came, request = self.came, arrived.request
+        came, request = self._base, arrived.request
         seen, last, by_original, before = came.seen, came.last, False, 0
         was_edited = editing.by_original and seen.history.is_edited  # further out, by a layer that is no neighbour
         if request.messages is came.request.messages and not was_edited:
@@ -204,7 +231,7 @@ class Passage:
         else:
             by_original, before = editing.by_original, self._edits
             if was_edited or not (by_original and self._stands_in_place):
-                messages = tuple([each.original for each in request.messages]) if by_original else request.messages
+                messages = tuple([*map(as_shaped, request.messages)]) if by_original else request.messages
                 seen = self.memory.derived.recognised(seen, self._form(by_original), messages)
                 self.memory.past.recall(seen)
                 last = seen.conversation.last_answer(seen.length)
@@ -236,7 +263,7 @@ class Passage:
         if by_original:  # then messages that were replaced are what they were
             edited = [step for step in edited if not _stands_in_place(step.opened.replayed)]
         edits = functools.reduce(after_edits, (step.opened.replayed for step in edited), 0)
-        return Form(self.came.seen.who, edited[-1].place if edited else -1, by_original, edits)
+        return Form(self._base.seen.who, edited[-1].place if edited else -1, by_original, edits)
 
     @property
     def _stands_in_place(self) -> bool:
@@ -254,7 +281,8 @@ class Passage:
         """Return the context of a request with the messages that came, counted once for layers that count alike."""
         known = self._contexts.get(weighing.counter)
         if known is None or known.request is not request:
-            known = self._contexts[weighing.counter] = weighing.weighed(request, self.came.seen, self.came.last)
+            came = self._base
+            known = self._contexts[weighing.counter] = weighing.weighed(request, came.seen, came.last)
         return known
 
     def _answered(self, answer: ChatResponse, steps: Sequence[Step], sent: ChatRequest | None) -> None:

@@ -63,6 +63,26 @@ def say_edited(telemetry: Telemetry, plan: Plan, before: Context, after: Context
     say_shortened(telemetry, plan, before)
 
 
+def say_shaped(telemetry: Telemetry, plan: Plan, before: Context, after: Context, earlier: int) -> None:
+    """Report new tool results that were bounded. ``earlier`` of the messages have been answered already, before anybody
+    here knew the conversation: if they went out whole then, a prompt cache is lost."""
+    why = f"{plan.reason}: {before.tokens:,} tokens became {after.tokens:,}"
+    if earlier:
+        why += f"; {earlier:,} were there already: if they went out whole then, it costs the prompt cache once"
+    telemetry.edit(
+        plan.strategy,
+        why,
+        {
+            semconv.COMPACTION_REASON: plan.reason,
+            semconv.COMPACTION_MESSAGES_BEFORE: len(before.messages),
+            semconv.COMPACTION_MESSAGES_AFTER: len(after.messages),
+            semconv.COMPACTION_RESULTS_SHORTENED: results_cleared(plan, before),
+        },
+        tokens_before=before.tokens,
+        tokens_after=after.tokens,
+    )
+
+
 def say_shortened(telemetry: Telemetry, plan: Plan, context: Context) -> None:
     """Warn of new tool results that were too large, so that the model sees only their beginning and end."""
     found = shortened_in(plan, context)

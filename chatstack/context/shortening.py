@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from chatstack.context.context import Context
 from chatstack.context.excerpts import bytes_in, head_and_tail, is_excerpt, left_out
-from chatstack.context.handles import handle_of, recall_name
+from chatstack.context.handles import handle_of, recall_call, recall_name
 from chatstack.context.pairing import alone
 from chatstack.context.plans import Plan
 from chatstack.context.summaries import OPENING
-from chatstack.values.messages import Annotation, Message
+from chatstack.values.messages import Annotation, Message, as_shaped
 from chatstack.values.parts import File, Image, Part, ProviderItem, Text, ToolResult
 
 FAIR_SHARE = 0.5
@@ -89,7 +89,7 @@ def shortened_to(context: Context, positions: Sequence[int], strategy: str, most
     recall = recall_name(context.request.options.tools)
     for at in positions:
         message = context.messages[at]
-        came = _results_by_call(message.original)
+        came = _Earlier.of(message)
         parts = tuple(_shorter(context, message, part, most_tokens, recall, came) for part in message.parts)
         shortened = message.edited(parts=parts, annotation=_annotation(context, message, parts, strategy, came))
         if context.size_of(shortened) < context.sizes[at]:
@@ -169,22 +169,50 @@ def _results_by_call(message: Message) -> dict[str, ToolResult]:
     return found
 
 
+class _Earlier(NamedTuple):
+    """The results of a message by their calls, before any edit but their shaping, and in full."""
+
+    results: Mapping[str, ToolResult]
+    whole: Mapping[str, ToolResult]
+
+    @classmethod
+    def of(cls, message: Message) -> _Earlier:
+        before = as_shaped(message)
+        results = _results_by_call(before)
+        return cls(results, results if before is message.original else _results_by_call(message.original))
+
+    def unshortened(self, part: ToolResult) -> ToolResult:
+        """Return the result before it was shortened, if it was; other edits are never undone."""
+        came = self.results.get(part.call_id, part)
+        if came == part:
+            return part
+        shown, whole = part.output if isinstance(part.output, str) else part.text, self.whole.get(part.call_id, came)
+        is_ours = any(is_excerpt(shown, _divided(whole.output, keep=keep)[1]) for keep in (True, False))
+        return came if is_ours else part
+
+    def in_full(self, part: ToolResult) -> ToolResult:
+        """Return the result as its tool gave it, from which it is shortened; as it is now, if it was edited since."""
+        before = self.unshortened(part)
+        is_as_it_came = before == self.results.get(part.call_id)
+        return self.whole.get(part.call_id, before) if is_as_it_came else before
+
+
 def _shorter(
     context: Context,
     message: Message,
     part: Part,
     most_tokens: float,
     recall: str,
-    came: Mapping[str, ToolResult],
+    came: _Earlier,
 ) -> Part:
     """Shorten a part to at most ``most_tokens`` if it may be shortened; return any other as it is."""
     if isinstance(part, ToolResult):
-        result = _as_it_came(part, came)
+        result = came.unshortened(part)
         if context.size_of(alone(result)) <= most_tokens:
             return part
         # A result edited by another layer cannot be recalled as it is now, and must not be as it came.
-        known = recall if came.get(result.call_id) == result else ""
-        return _shorter_result(context, result, most_tokens, known)
+        known = recall if came.results.get(result.call_id) == result else ""
+        return _shorter_result(context, came.in_full(part), most_tokens, known)
     if isinstance(part, Text) and message.mark == "summary" and context.size_of(message) > most_tokens:
         return _shorter_summary(context, message, part, most_tokens)
     return part
@@ -199,7 +227,7 @@ def _shorter_result(context: Context, result: ToolResult, most_tokens: float, re
     frame = context.size_of(alone(_with(result, (Text(""), *kept))))
     # The bytes per token are those of this result, by this counter, not by what providers reported.
     most_bytes = int(bytes_in(text) * max(0.0, most_tokens - frame) / max(1, size - frame))
-    shorter = head_and_tail(text, most_bytes, recall=f"{recall}(handle={handle_of(result)!r})" if recall else "")
+    shorter = head_and_tail(text, most_bytes, recall=recall_call(recall, result) if recall else "")
     return _with(result, (Text(shorter), *kept) if kept else shorter)
 
 
@@ -216,16 +244,6 @@ def _shorter_summary(context: Context, message: Message, part: Text, most_tokens
 
 def _body(summary: str) -> str:
     return summary.removeprefix(OPENING).removeprefix("\n")
-
-
-def _as_it_came(part: ToolResult, came_by_call: Mapping[str, ToolResult]) -> ToolResult:
-    """Return the result before it was shortened, if it was; other edits are never undone."""
-    came = came_by_call.get(part.call_id, part)
-    if came == part:
-        return part
-    shown = part.output if isinstance(part.output, str) else part.text
-    is_ours = any(is_excerpt(shown, _divided(came.output, keep=keep)[1]) for keep in (True, False))
-    return came if is_ours else part
 
 
 def _divided(output: str | tuple[_Block, ...], *, keep: bool) -> tuple[tuple[_Block, ...], str]:
@@ -248,12 +266,10 @@ def _said(block: _Block) -> str:
     return "[a provider's own item left out]" if isinstance(block, ProviderItem) else ""
 
 
-def _annotation(
-    context: Context, message: Message, parts: Sequence[Part], strategy: str, came: Mapping[str, ToolResult]
-) -> Annotation:
+def _annotation(context: Context, message: Message, parts: Sequence[Part], strategy: str, came: _Earlier) -> Annotation:
     before = message.annotation or Annotation(strategy)
     changed = [old for old, new in zip(message.parts, parts, strict=True) if old is not new]
-    handles = [handle_of(_as_it_came(each, came)) for each in changed if isinstance(each, ToolResult)]
+    handles = [handle_of(came.in_full(each)) for each in changed if isinstance(each, ToolResult)]
     size = context.size_of(message.original)
     return Annotation(strategy, size, tuple(dict.fromkeys((*before.handles, *handles))), before.call_ids)
 

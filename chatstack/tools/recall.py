@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
+import msgspec
+
 from chatstack.context.handles import RECALL_DESCRIPTION, handle_of
+from chatstack.context.units import is_users
 from chatstack.errors import ToolError, WiringError
 from chatstack.tools.tool import Tool, ToolContext, tool
 from chatstack.values.messages import Message
@@ -18,6 +22,9 @@ _LONGEST_CHARACTER = 32
 _LINE_SHARE = 8
 """A page ends at a line break if there is one in the last eighth of the page."""
 _JOINER = "\u200d"
+_TIMES = 2
+"""Maximum number of times that the same page is given back in a turn."""
+_PAGE = re.compile(r"\[page \d+ of \d+")
 
 
 def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., str]:
@@ -25,8 +32,9 @@ def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., s
 
     For placeholders that name a ``{handle}``. It looks only among the unedited messages of the request being served, so
     it cannot reach another conversation. An unknown handle gives an error result that says what to do. Give it to the
-    tool loop from the first call on: a tool that is declared later invalidates the prompt cache. Its own result is a
-    tool result like any other, and may be cleared in its turn.
+    tool loop from the first call on: a tool that is declared later invalidates the prompt cache. Its own result may
+    be cleared in its turn, but after others; its handle then stands for what it gave back. What has been recalled twice
+    in a turn is not given a third time: the answer says where it stands.
     """
     if type(page_chars) is not int or page_chars < _LEAST_PAGE:
         raise WiringError(
@@ -41,7 +49,7 @@ def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., s
         context: ToolContext,
         page: Annotated[int, "Which page, from 1 on."] = 1,
     ) -> str:
-        result = _found(handle.strip(), context.messages)
+        result, page = _found(handle.strip(), page, context.messages, name)
         if result is None:
             raise ToolError(
                 "no tool result of this conversation has that handle. Handles stand in the placeholders of cleared "
@@ -54,7 +62,8 @@ def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., s
             raise ToolError(f"there is no such page. That result has {_counted(pages)}; call again with one of them.")
         following = f"; for the next: {name}(handle={handle_of(result)!r}, page={page + 1})" if page < pages else ""
         end = starts[page] if page < pages else len(text)
-        return f"[page {page} of {pages}{following}]\n{text[starts[page - 1] : end]}"
+        given = f"[page {page} of {pages}{following}]\n{text[starts[page - 1] : end]}"
+        return _where_it_stands(given, context.messages) or given
 
     return recall
 
@@ -63,13 +72,55 @@ def _counted(pages: int) -> str:
     return "one page, page 1" if pages == 1 else f"{pages} pages, 1 to {pages}"
 
 
-def _found(handle: str, messages: Sequence[Message]) -> ToolResult | None:
-    """Return the newest result with that handle."""
-    for message in reversed(messages):
-        for result in reversed(message.original.results):
+def _found(handle: str, page: int, messages: Sequence[Message], name: str) -> tuple[ToolResult | None, int]:
+    """Return the newest result with that handle, and the page of it. The handle of a recalled page is that page."""
+    for at in range(len(messages) - 1, -1, -1):
+        for result in reversed(messages[at].original.results):
             if handle_of(result) == handle:
-                return result
-    return None
+                asked = _recall_of(result, messages[:at], name)
+                if asked is None:
+                    return result, page
+                handle, page = asked.handle.strip(), asked.page
+                break
+    return None, page
+
+
+class _Asked(msgspec.Struct):
+    """The arguments of a recall."""
+
+    handle: str
+    page: int = 1
+
+
+def _recall_of(result: ToolResult, before: Sequence[Message], name: str) -> _Asked | None:
+    """Return what a result was recalled by; None if it is no page of another one."""
+    if not _PAGE.match(result.text):
+        return None
+    calls = (call for message in reversed(before) for call in message.calls if call.id == result.call_id)
+    call = next(calls, None)
+    if call is None or call.name != name:
+        return None
+    try:
+        return msgspec.json.decode(call.arguments, type=_Asked, strict=False)
+    except msgspec.DecodeError:
+        return None
+
+
+def _where_it_stands(given: str, messages: Sequence[Message]) -> str:
+    """Return where this answer stands, if it was given twice since the user spoke last; "" if it was not."""
+    ago: list[int] = []
+    for number, message in enumerate(reversed(messages), 1):
+        if is_users(message):
+            break
+        if any(result.text == given for result in message.original.results):
+            ago.append(number)
+    if len(ago) < _TIMES:
+        return ""
+    since = "the last message" if ago[0] == 1 else f"{ago[0]} messages ago"
+    return (
+        f"[not given again: it was recalled {len(ago)} times in this turn, and stands in the result of {since}. Read "
+        "it there. If it was cleared since, write down what you need of it, or go on without.]"
+    )
 
 
 def _readable(result: ToolResult) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import CoroutineType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -41,12 +41,14 @@ class _Hidden:
     """Attributes of a message that are no fields: never encoded, compared, hashed or shown, and not copied.
 
     They are slots, as a dict would be the largest part of a short message. ``_size``, ``_soft`` and ``_digest`` are
-    caches of ``context/sizes.py`` and ``context/digests.py``, unset until something is computed.
+    caches of ``context/sizes.py`` and ``context/digests.py``, unset until something is computed. ``_shaped`` is None on
+    a message that ``shaped`` made, that message on those edited from it, and unset on all others.
     """
 
-    __slots__ = ("_annotation", "_digest", "_original", "_size", "_soft")
+    __slots__ = ("_annotation", "_digest", "_original", "_shaped", "_size", "_soft")
 
     _original: Message | None
+    _shaped: Message | None
 
 
 class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -154,6 +156,9 @@ class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaul
         """Return the same message with some fields replaced; it keeps its original."""
         edited = replace(self, **changes)
         force_setattr(edited, "_original", self.original)
+        before = as_shaped(self)
+        if before is not self.original:
+            force_setattr(edited, "_shaped", before)
         annotation = annotation or self.annotation
         if annotation is not None:
             force_setattr(edited, "_annotation", annotation)
@@ -169,9 +174,25 @@ class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaul
         return self
 
 
+def shaped(message: Message, parts: tuple[Part, ...], annotation: Annotation) -> Message:
+    """Return a message with its results bounded once and for all. Layers further in take it for what came; only its
+    original tells what was left out."""
+    made = message.edited(parts=parts, annotation=annotation)
+    force_setattr(made, "_shaped", None)
+    return made
+
+
+def as_shaped(message: Message) -> Message:
+    """Return the message as it came to the layers that edit conversations: as it was shaped, else its original."""
+    before: Message | bool | None = getattr(message, "_shaped", False)
+    if before is False:
+        return message.original
+    return message if before is None else cast("Message", before)
+
+
 def was_edited(message: Message) -> bool:
-    """Return True if a message was made by editing another."""
-    return message._original is not None  # pyright: ignore[reportPrivateUsage]
+    """Return True if a message was made by editing another, other than by shaping it."""
+    return message._original is not None and as_shaped(message) is not message  # pyright: ignore[reportPrivateUsage]
 
 
 def relink(edited: Mapping[int, Message], messages: Sequence[Message], start: int) -> None:
@@ -184,6 +205,8 @@ def relink(edited: Mapping[int, Message], messages: Sequence[Message], start: in
     for position, message in edited.items():
         now = messages[start + position]
         force_setattr(message, "_original", now._original or now)  # pyright: ignore[reportPrivateUsage]
+        if as_shaped(now) is now is not now.original:
+            force_setattr(message, "_shaped", now)
 
 
 def annotated(message: Message, annotation: Annotation) -> Message:

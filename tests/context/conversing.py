@@ -25,6 +25,7 @@ from chatstack import (
     Text,
     ToolCall,
     ToolResultClearer,
+    ToolResultShaper,
     Truncate,
     Usage,
 )
@@ -107,6 +108,18 @@ RECIPES: dict[str, Callable[[ChatStack, Writer], ChatStack]] = {
     "clearer, truncate, guard": lambda stack, _: _guard(
         stack.use(ToolResultClearer, trigger={"tokens": 200}, keep={"messages": 1}).use(Truncate, max_tokens=280)
     ),
+    "shaper": lambda stack, _: stack.use(ToolResultShaper, max_bytes=300),
+    "shaper, clearer, guard": lambda stack, _: _guard(
+        stack.use(ToolResultShaper, max_bytes=300).use(ToolResultClearer, trigger={"tokens": 200}, keep={"messages": 1})
+    ),
+    "shaper, condensing": lambda stack, _: stack.use(ToolResultShaper, max_bytes=300).use(
+        ClearThenDrop, max_tokens=250
+    ),
+    "shaper, clearer, summarizer, guard": lambda stack, writer: _guard(
+        stack.use(ToolResultShaper, max_bytes=300)
+        .use(ToolResultClearer, trigger={"tokens": 200}, keep={"messages": 1})
+        .use(Summarizer, max_tokens=250, keep_recent_turns=1, max_summary_tokens=60, summary_client=writer)
+    ),
     "summarizer": lambda stack, writer: stack.use(
         Summarizer, max_tokens=250, keep_recent_turns=1, max_summary_tokens=60, summary_client=writer
     ),
@@ -119,7 +132,10 @@ RECIPES: dict[str, Callable[[ChatStack, Writer], ChatStack]] = {
         )
     ),
 }
-PURE = ("guard", "clearer", "clearer by messages", "pays", "condensing", "truncate", "clearer, truncate, guard")
+PURE = (
+    *("guard", "clearer", "clearer by messages", "pays", "condensing", "truncate", "clearer, truncate, guard"),
+    *("shaper", "shaper, clearer, guard", "shaper, condensing"),
+)
 SUMMARIZING = tuple(name for name in RECIPES if name not in PURE)
 
 

@@ -28,6 +28,7 @@ from chatstack import (
     ToolCall,
     ToolResult,
     ToolResultClearer,
+    ToolResultShaper,
     Truncate,
 )
 from chatstack.client.options import options_key
@@ -63,6 +64,9 @@ KEYS: dict[object, str] = {
     ),
     ToolResultClearer(CLIENT, trigger={"tokens": 9}, exclude_tools=["b", "a"], clear_at_least="pays"): (
         'ToolResultClearer/1:{"clear_at_least":"pays","exclude_tools":["a","b"],"trigger":{"tokens":9}}'
+    ),
+    ToolResultShaper(CLIENT, per_tool={"b": 9, "a": 8}, never=["d", "c"]): (
+        'ToolResultShaper/1:{"never":["c","d"],"per_tool":{"a":8,"b":9}}'
     ),
     Truncate(max_context_items=20): 'Truncate/1:{"max_context_items":20}',
 }

@@ -34,6 +34,7 @@ from chatstack import (
     Telemetry,
     ToolLoopError,
     ToolResultClearer,
+    ToolResultShaper,
 )
 from chatstack.context.services import ContextServices
 from chatstack.context.strategy import StrategyApplier
@@ -166,6 +167,14 @@ class TestSummarizerThatLeavesItToTheProvider(LayerContract):
         )
 
 
+class TestToolResultShaper(LayerContract):
+    covers = (ToolResultShaper,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return ToolResultShaper(inner, max_bytes=40, services=ContextServices(telemetry=telemetry))
+
+
 class TestSummarizer(LayerContract):
     covers = (Summarizer,)
     edits = True
@@ -255,6 +264,7 @@ class TestAFullStack(LayerContract):
             ChatStack(inner)
             .use(ProgressReporter, on_progress=lambda event: None)
             .use(FunctionInvoker, tools=TOOLS)
+            .use(ToolResultShaper, max_bytes=40)
             .use(ToolResultClearer, trigger={"tokens": LIMIT // 2}, keep={"messages": 1})
             .use(OldestFirst(LIMIT, LIMIT // 2))
             .use(ContextWindowGuard, max_context_tokens=LIMIT, prune_on_overflow=True)

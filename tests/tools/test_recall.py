@@ -26,6 +26,7 @@ from chatstack import (
     ToolResult,
     ToolResultClearer,
 )
+from chatstack import tool as decorated
 from chatstack.context import handles
 from chatstack.context.handles import handle_of
 from chatstack.errors import ToolError, WiringError
@@ -312,3 +313,81 @@ def test_what_the_clearer_took_comes_back_by_the_handle_in_its_placeholder() -> 
     assert original in recalled.text
     assert not recalled.is_error
     assert response.text == "a kite"
+
+
+def round_of(call_id: str, output: str, **arguments: object) -> list[Message]:
+    """A recall and its result."""
+    return [
+        Message.assistant(ToolCall(call_id, "recall", json.dumps(arguments))),
+        Message.tool(call_id, output, name="recall"),
+    ]
+
+
+def test_a_third_recall_of_one_handle_in_a_turn_says_where_it_stands() -> None:
+    page = answered("c", "the page " * 20)
+    handle = handle_in(page)
+    messages = [Message.user("go"), Message.assistant(ToolCall("c", "look")), page]
+    for number in range(2):
+        result = recalled(tuple(messages), handle).text
+        assert "the page" in result
+        messages += round_of(f"r{number}", result, handle=handle)
+    third = recalled(tuple(messages), handle)
+    assert third.text.startswith(
+        "[not given again: it was recalled 2 times in this turn, and stands in the result of the"
+    )
+    assert not third.is_error
+    assert len(third.text) < 250
+    messages += round_of("r2", third.text, handle=handle)
+    assert "stands in the result of 3 messages ago" in recalled(tuple(messages), handle).text
+    messages.append(Message.user("and now?"))
+    assert "the page" in recalled(tuple(messages), handle).text, "another turn"
+
+
+def test_other_pages_and_other_handles_are_no_repetition() -> None:
+    page, other = answered("c", "".join(map(str, range(9_000)))), answered("d", "another")
+    tool = recall_tool(page_chars=9_000)
+    messages = [Message.user("go"), Message.assistant(ToolCall("c", "look"), ToolCall("d", "look")), page, other]
+    for number in range(4):
+        result = recalled(tuple(messages), handle_in(page), number + 1, tool).text
+        assert result.startswith(f"[page {number + 1} of 4")
+        messages += round_of(f"r{number}", result, handle=handle_in(page), page=number + 1)
+    assert "another" in recalled(tuple(messages), handle_in(other), tool=tool).text
+
+
+def test_the_handle_of_a_recalled_page_is_that_page() -> None:
+    page = answered("c", "".join(map(str, range(9_000))))
+    tool = recall_tool(page_chars=9_000)
+    messages = [Message.user("go"), Message.assistant(ToolCall("c", "look")), page]
+    second = recalled(tuple(messages), handle_in(page), 2, tool).text
+    messages += round_of("r0", second, handle=handle_in(page), page=2)
+    assert recalled(tuple(messages), handle_in(messages[-1]), tool=tool).text == second
+
+
+def test_recall_clear_and_recall_again_comes_to_an_end() -> None:
+    """A model that always wants what it sees cleared, under a window that is too small for it."""
+    made = recall_tool()
+
+    class Forgetful(ScriptedClient):
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            number = len(self.requests)
+            found = [result.text for message in request.messages for result in message.results]
+            wanted = next((text[9:19] for text in found if text.startswith("[cleared ")), "")
+            calls = [ToolCall(f"l{number}-{each}", "look", "{}") for each in range(4)] if number < 3 else []
+            if number >= 3 and wanted and not any("not given again" in text for text in found):
+                calls = [ToolCall(f"r{number}", made.name, json.dumps({"handle": wanted}))]
+            self.answers = [Message.assistant(*calls) if calls else "done"]
+            return await super().send(request)
+
+    def look() -> str:
+        """Look."""
+        return "what is seen there " * 40
+
+    model = Forgetful()
+    stack = (
+        ChatStack(model)
+        .use(FunctionInvoker, tools=[decorated(look), made], max_tool_calls_per_turn=100)
+        .use(ToolResultClearer, trigger={"tokens": 900}, keep={"messages": 1}, placeholder="[cleared {handle}]")
+    )
+    response = asyncio.run(stack.build().get_response("look around"))
+    assert response.text == "done"
+    assert len(model.requests) < 20

@@ -1,0 +1,108 @@
+"""Shaping: which tool results are bounded when they are new, and what was shaped of a history."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from chatstack.context.excerpts import gives_back
+from chatstack.context.handles import handle_of, recall_call
+from chatstack.context.pairing import in_full
+from chatstack.context.shapes import is_too_long, shape
+from chatstack.context.units import is_users
+from chatstack.values.messages import Annotation, Message, shaped
+from chatstack.values.parts import File, Image, Part, ProviderItem, Text, ToolResult
+
+_Block: TypeAlias = Text | Image | File | ProviderItem
+
+NAME = "shape_tool_results"
+_ERRORS = 2
+"""The bound of an error, as a multiple of that of other results: what went wrong is what the model needs most."""
+
+
+class Shapes(NamedTuple):
+    """The shaped messages of a history by position, of the first ``looked_at`` messages, and the tokens that they
+    save."""
+
+    looked_at: int
+    messages: Mapping[int, Message]
+    saved: int
+
+
+NOTHING_SHAPED = Shapes(0, {}, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shaper:
+    """A rule that shapes messages with tool results: a pure function of each result, its tool and these options.
+
+    ``recall`` is the name of the recall tool, "" if none is declared: its results are never shaped.
+    """
+
+    max_bytes: int
+    per_tool: Mapping[str, int]
+    never: frozenset[str]
+    recall: str
+
+    def shaped(self, messages: Sequence[Message], positions: Sequence[int], start: int) -> dict[int, Message]:
+        """Return the messages of a history that are shaped, from ``start`` on, by their place in it; its messages are
+        at ``positions``."""
+        before = range(start - 1, -1, -1)
+        first = next((at for at in before if messages[positions[at]].role == "assistant"), start)
+        tools: dict[str, str] = {}
+        found: dict[int, Message] = {}
+        for at in range(first, len(positions)):
+            message = messages[positions[at]]
+            if message.role == "assistant":
+                tools = {call.id: call.name for call in message.calls}
+            elif at >= start and message.role != "system" and not message.pinned and not message.mark:
+                made = self._message(message, tools)
+                if made is not None:
+                    found[at] = made
+        return found
+
+    def _message(self, message: Message, tools: Mapping[str, str]) -> Message | None:
+        """Return the message with its results shaped; None if none is. One with words of the user stays: while it is
+        the latest one, nobody may edit it."""
+        if type(message.parts[0] if message.parts else None) is not ToolResult or is_users(message):
+            return None
+        parts = tuple([self._part(message, at, part, tools) for at, part in enumerate(message.parts)])
+        changed = [at for at, part in enumerate(message.parts) if part is not parts[at]]
+        if not changed:
+            return None
+        handles = tuple([handle_of(in_full(message, at)) for at in changed])
+        return shaped(message, parts, Annotation(NAME, handles=handles))
+
+    def _part(self, message: Message, at: int, part: Part, tools: Mapping[str, str]) -> Part:
+        if type(part) is not ToolResult or part.extra_json:
+            return part
+        tool = part.name or tools.get(part.call_id, "")
+        if tool in self.never or (self.recall and tool == self.recall):
+            return part
+        most_bytes = self.per_tool.get(tool, self.max_bytes) * (_ERRORS if part.is_error else 1)
+
+        def shorter(text: str) -> str:
+            if not is_too_long(text, most_bytes):
+                return text
+            whole = in_full(message, at)
+            hint = gives_back(recall_call(self.recall, whole)) if self.recall else f"; handle {handle_of(whole)}"
+            return shape(text, most_bytes, hint=hint, tail_first=part.is_error)
+
+        before = part.output
+        output = shorter(before) if isinstance(before, str) else _with_texts(before, shorter)
+        return part if output == before else msgspec.structs.replace(part, output=output)
+
+
+def _with_texts(blocks: tuple[_Block, ...], shorter: Callable[[str], str]) -> tuple[_Block, ...]:
+    """Return the blocks with texts shortened, neighbours as one; blocks of another kind, and marked ones, stay."""
+    found: list[_Block] = []
+    for is_plain, several in itertools.groupby(blocks, lambda block: type(block) is Text and not block.extra_json):
+        run = list(several)
+        text = "\n".join(block.text for block in run if isinstance(block, Text)) if is_plain else ""
+        made = shorter(text)
+        found += run if made == text else [Text(made)]
+    return tuple(found)
