@@ -175,18 +175,25 @@ class ContextEditing:
         if wrong:
             say_rejected(self.telemetry, plan, wrong)
             return context
-        made = None
-        if opened.seen.length:
-            after = context.after(plan)
-            left = list(zip(after.messages, after.origins, strict=True))
-            carried = opened.seen.conversation.carried.get((self.owner, opened.before))
-            known = NOTHING_MADE if carried is None else carried.made
-            made = record_of(opened.seen.positions, opened.context.messages, left, known)
+        made = self._drafted(plan, context, opened) if opened.seen.length else None
         return self._made(plan, context, opened, made, span)
+
+    def drafted(self, plan: Plan, context: Context, opened: Opened) -> Record | None:
+        """Return the record of all edits after a plan that is not applied yet; None if it does not pass the
+        verifier."""
+        return None if problems(plan, context) else self._drafted(plan, context, opened).record
+
+    def _drafted(self, plan: Plan, context: Context, opened: Opened) -> Made:
+        after = context.after(plan)
+        left = list(zip(after.messages, after.origins, strict=True))
+        carried = opened.seen.conversation.carried.get((self.owner, opened.before))
+        known = NOTHING_MADE if carried is None else carried.made
+        return record_of(opened.seen.positions, opened.context.messages, left, known)
 
     def _made(self, plan: Plan, context: Context, opened: Opened, made: Made | None, span: Span | None) -> Context:
         """Apply a verified plan: keep its record, and report it."""
         after, seen = context.after(plan), opened.seen
+        opened.ahead = None
         if made is not None:
             opened.replayed = made.record
             if isinstance(seen.positions, range):

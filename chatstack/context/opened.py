@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from chatstack.context.context import Context
-from chatstack.context.conversations import LastAnswer, Reached, Wait
+from chatstack.context.conversations import LastAnswer, Planned, Reached, Wait
 from chatstack.context.digests import digest
 from chatstack.context.history import Recognised
 from chatstack.context.records import Record
@@ -28,6 +28,7 @@ class Opened(msgspec.Struct):
     outside. ``last_answer``: the previous answer, if it is known. ``scale``: the scale of this very request when it
     came before.
     ``reached``: the progress of the strategy after it, and the hash that this is kept under.
+    ``ahead``: the next edit, if it is planned before it is due.
     """
 
     context: Context
@@ -50,10 +51,11 @@ class Opened(msgspec.Struct):
     last_answer: LastAnswer | None = None
     scale: float | None = None
     reached: tuple[int, Reached] | None = None
+    ahead: Planned | Wait | None = None
 
     def know(self, reached: Reached) -> None:
         """Take over the known progress of the strategy over its history."""
-        self.since, self.replayed, self.wait, scale = reached
+        self.since, self.replayed, self.wait, scale, self.ahead = reached
         self.scale = scale if reached.length == self.seen.length else None
 
     @property

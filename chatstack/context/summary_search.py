@@ -38,9 +38,9 @@ class SummarySearch:
         if not strategy.is_due(context) or self.waits(context, opened):
             return context, None
         came = self.editing.as_it_came(context, opened)
-        policy = Policy(self._expected, strategy.is_due, _sizes_of)
+        policy = Policy(self.expected, strategy.is_due, sizes_of)
         past = self.editing.past_of(came, opened, policy)
-        last = yield from self._last_cut(opened, model)
+        last = yield from self.last_cut(opened, model)
         if last is not None and goes_further(last, opened.replayed, seen):
             opened.replayed, opened.since = last, max(last.reach, opened.since)
             context = self.editing.carried_out(last, came, opened)
@@ -61,7 +61,7 @@ class SummarySearch:
     def waits(self, context: Context, opened: Opened) -> bool:
         """Return True if nothing could be summarized on an earlier call, and nothing has changed since."""
         seen = opened.seen
-        return opened.wait is not None and opened.wait.goes_on(seen.latest_user(seen.length), _sizes_of(context))
+        return opened.wait is not None and opened.wait.goes_on(seen.latest_user(seen.length), sizes_of(context))
 
     def _known(
         self, past: Reconstruction, opened: Opened, model: str
@@ -82,7 +82,7 @@ class SummarySearch:
             yield from pauses.if_due()
         return known, missing
 
-    def _expected(self, context: Context) -> Plan | None:
+    def expected(self, context: Context) -> Plan | None:
         """Return the plan for a context, with a placeholder of the expected size for the summary."""
         cut = self.strategy.cut(context)
         if cut is None:
@@ -92,12 +92,13 @@ class SummarySearch:
         tokens = min(self.strategy.expected_tokens(context, cut), max(0, folded - 1))
         return self.strategy.plan(context, cut, sized(summary, tokens, self.editing.counter))
 
-    def _last_cut(self, opened: Opened, model: str) -> Asking[Record | None]:
+    def last_cut(self, opened: Opened, model: str) -> Asking[Record | None]:
         """Return the last cut of this conversation, with its summary, if it has an id."""
         if opened.context.request.conversation_id is None:
             return None
         return (yield from ask(FindCut(self.kept, opened, model)))
 
 
-def _sizes_of(context: Context) -> tuple[int, int]:
+def sizes_of(context: Context) -> tuple[int, int]:
+    """Return the sizes that a search waits on after it found nothing to summarize."""
     return context.tokens, context.items

@@ -56,6 +56,7 @@ class ContextWindow(Strategy):
     summary_prompt: SummaryPrompt = SUMMARY_PROMPT
     summary_timeout_seconds: PositiveFloat = 60.0
     max_summary_tokens: PositiveInt | None = None
+    prepare_at: Share | None = None
     name = "context_window"
     quotes_nothing = True
 
@@ -123,6 +124,11 @@ class WindowKeeper(ContextLayer):
         within = self._compressing
         return (self,) if within is None else (self, within, *cast("ContextLayer", within.inner).parts)
 
+    async def aclose(self) -> None:
+        """Cancel the summaries that are being prepared, and prepare no more. May be called again and again."""
+        if self._compressing is not None:
+            await self._compressing.aclose()
+
     def _layers(self) -> Summarizer:
         """Make the inner layers: compress, then truncate, so that truncated messages are still in the next summary."""
         window = self.strategy
@@ -142,6 +148,7 @@ class WindowKeeper(ContextLayer):
             summary_prompt=window.summary_prompt,
             summary_timeout_seconds=window.summary_timeout_seconds,
             max_summary_tokens=window.max_summary_tokens,
+            prepare_at=window.prepare_at,
             counter=self.counter,
             services=self.services,
         )
