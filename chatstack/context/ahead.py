@@ -18,6 +18,7 @@ from chatstack.context.conversations import Planned, Wait
 from chatstack.context.folding import cut_in
 from chatstack.context.kept_summaries import Due, FindSummary, KeepCut, Subject, goes_further
 from chatstack.context.opened import Opened
+from chatstack.context.records import Record
 from chatstack.context.saying import say_not_summarized
 from chatstack.context.summary_search import SummarySearch, sizes_of
 from chatstack.telemetry.turns import Turn, attached, with_turn
@@ -70,12 +71,14 @@ class AheadOfNeed:
         opened.ahead = None
         if not isinstance(planned, Planned) or not goes_further(planned.record, opened.replayed, opened.seen):
             return context
-        yield from ask(_Join(self.attempting.attempts.background, planned.subject))
-        summary = yield from ask(FindSummary(search.kept, Subject(*planned.subject), opened.seen))
-        if summary is None:
-            return context
+        record = planned.record
+        if not planned.is_written:
+            yield from ask(_Join(self.attempting.attempts.background, planned.subject))
+            summary = yield from ask(FindSummary(search.kept, Subject(*planned.subject), opened.seen))
+            if summary is None:
+                return context
+            record = record.with_summary(summary)
         came = search.editing.as_it_came(context, opened)
-        record = planned.record.with_summary(summary)
         why = f"{self.attempting.strategy.limits.excess(context)}; a summary was prepared"
         after = search.editing.adopt(record, came, opened, strategy=search.strategy.name, reason=why)
         if after is came:  # the verifier did not let it pass, and has said so
@@ -88,22 +91,29 @@ class AheadOfNeed:
     def _is_under_way(self, planned: Planned) -> bool:
         """Return True if this summary is there, or is being written."""
         attempts, memory = self.attempting.attempts, self.search.editing.memory
-        return memory.artifact(*planned.subject) is not None or attempts.background.runs(planned.subject)
+        is_there = planned.is_written or memory.artifact(*planned.subject) is not None
+        return is_there or attempts.background.runs(planned.subject)
 
     def _recalled(self, opened: Opened) -> Planned | None:
         """Return what was planned for an earlier request, where the last one has another end."""
         record = self.search.editing.binding.planned(opened)
         if record is None or not goes_further(record, opened.replayed, opened.seen):
             return None
-        return Planned(record, self.search.kept.subject(opened.seen, record, self.attempting.model(opened)))
+        return self._with_subject(record, opened)
 
     def _planned(self, context: Context, opened: Opened) -> Asking[Planned | None]:
         search, model = self.search, self.attempting.model(opened)
         record = yield from search.last_cut(opened, model)  # another process may have prepared it
-        if record is None or not goes_further(record, opened.replayed, opened.seen):
-            plan = search.expected(context)
-            record = None if plan is None else search.editing.drafted(plan, context, opened)
-        return None if record is None else Planned(record, search.kept.subject(opened.seen, record, model))
+        if record is not None and goes_further(record, opened.replayed, opened.seen):
+            return self._with_subject(record, opened)._replace(is_written=True)
+        plan = search.expected(context)
+        record = None if plan is None else search.editing.drafted(plan, context, opened)
+        return None if record is None else self._with_subject(record, opened)
+
+    def _with_subject(self, record: Record, opened: Opened) -> Planned:
+        """Return planned edits with the subject of their summary, which is written after this request was sent."""
+        seen, model = opened.seen, self.attempting.model(opened)
+        return Planned(record, self.search.kept.subject(seen, record, model, seen.length))
 
     def _written(self, context: Context, opened: Opened, planned: Planned) -> Asking[None]:
         """Write what is planned, unless it is there meanwhile."""
@@ -135,7 +145,8 @@ class AheadOfNeed:
             telemetry.prepared("written")
             if context.request.conversation_id is not None:
                 record = planned.record.with_summary(made[0])
-                yield from ask(KeepCut(kept, opened, record, self.attempting.model(opened)))
+                sent = opened.seen.length
+                yield from ask(KeepCut(kept, opened, record, self.attempting.model(opened), sent))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from opentelemetry.trace import Span
 
 from chatstack import semconv
 from chatstack.client.protocol import provider_info
+from chatstack.context.aligned import Aligned, aligned_request
 from chatstack.context.asking import Asking, ask
 from chatstack.context.attempts import Leave, SummaryAttempts
 from chatstack.context.context import Context
@@ -66,6 +67,7 @@ class SummaryAttempting:
             self.strategy.entries(context, due.cut),
             model=request.options.model if self.as_asked else None,
             conversation_id=request.conversation_id,
+            aligned=self._aligned(context, due.cut, is_sent=is_ahead) if self.kept.cache_aligned else None,
         )
         try:
             with telemetry.working(self.strategy.name) as span, attached(beside(span)):
@@ -111,6 +113,11 @@ class SummaryAttempting:
         if memory.has_forgotten(opened.seen, forgets):  # then nothing of it is kept anywhere
             return summary
         return (yield from ask(KeepSummary(self.kept, due.subject, summary, opened.seen)))
+
+    def _aligned(self, context: Context, cut: Cut, *, is_sent: bool) -> Aligned | None:
+        writer, info = self.writer, provider_info(self.writer.client)
+        provider = "" if info is None else info.name
+        return aligned_request(context, cut, writer.prompt, writer.max_tokens, provider=provider, is_sent=is_sent)
 
     def _summary(self, written: Written, context: Context, cut: Cut) -> Message:
         usage = written.usage

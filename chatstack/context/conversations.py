@@ -91,6 +91,8 @@ class Planned(NamedTuple):
 
     record: Record
     subject: tuple[str, bytes]
+    is_written: bool = False
+    """True if the record holds the summary itself."""
 
 
 class Reached(NamedTuple):

@@ -8,7 +8,15 @@ from chatstack.context.asking import Asking, Pauses, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.folding import OldestIntoSummary, cut_in
-from chatstack.context.kept_summaries import Due, FindCut, FindSummary, KeptSummaries, Subject, goes_further
+from chatstack.context.kept_summaries import (
+    Due,
+    FindCut,
+    FindSummary,
+    KeptSummaries,
+    Subject,
+    goes_further,
+    sent_before,
+)
 from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
@@ -71,7 +79,7 @@ class SummarySearch:
         since, record, missing = opened.since, opened.replayed, None
         known, pauses = record, Pauses()
         while (step := past.first(since, record)) is not None:
-            subject = self.kept.subject(opened.seen, step.record, model)
+            subject = self.kept.subject(opened.seen, step.record, model, sent_before(opened.seen, step.length))
             summary = yield from ask(FindSummary(self.kept, subject, opened.seen))
             if summary is None:
                 record, missing = step.record, (step.record, subject)

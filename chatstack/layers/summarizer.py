@@ -14,13 +14,14 @@ from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
 from chatstack.context.agreement import Agreement
 from chatstack.context.ahead import AheadOfNeed
+from chatstack.context.aligned import ALIGNED_RULES
 from chatstack.context.asking import Asking, ask
 from chatstack.context.attempting import SummaryAttempting
 from chatstack.context.attempts import WaitForTurn
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.folding import OldestIntoSummary
-from chatstack.context.kept_summaries import Due, FindSummary, KeepCut, KeptSummaries
+from chatstack.context.kept_summaries import Due, FindSummary, KeepCut, KeptSummaries, sent_before
 from chatstack.context.limits import Limits
 from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
@@ -75,6 +76,7 @@ class Summarizer(ContextLayer):
     summary_timeout_seconds: PositiveFloat = 60.0
     max_summary_tokens: PositiveInt | None = None
     prepare_at: Share | None = None
+    cache_aligned: bool = False
     counter: TokenCounter | None = None
     services: ContextServices = field(default_factory=ContextServices, repr=False)
     _strategy: OldestIntoSummary = field(init=False, repr=False)
@@ -94,9 +96,9 @@ class Summarizer(ContextLayer):
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
         counter = self.counter or default_counter(self.inner)
         editing = ContextEditing.around(self.inner, self, self.services, counter, by_original=True)
-        kept = KeptSummaries(
-            Agreement(self.memory, self.telemetry), f"{versioned(self)}:{version_of(self.summary_prompt)}"
-        )
+        writes = version_of(self.summary_prompt, *([ALIGNED_RULES] if self.cache_aligned else ()))
+        agreement = Agreement(self.memory, self.telemetry)
+        kept = KeptSummaries(agreement, f"{versioned(self)}:{writes}", self.cache_aligned)
         client = client_that_writes(self.summary_client, self.inner, self.telemetry)
         seconds = self.summary_timeout_seconds
         writer = SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
@@ -217,6 +219,6 @@ class Summarizer(ContextLayer):
         if (yield from self._attempting.attempt(context, due, opened, use)):
             opened.is_pending = False
             if opened.replayed is not None and opened.context.request.conversation_id is not None:
-                model = self._attempting.model(opened)
-                yield from ask(KeepCut(self._search.kept, opened, opened.replayed, model))
+                model, sent = self._attempting.model(opened), sent_before(opened.seen, opened.seen.length)
+                yield from ask(KeepCut(self._search.kept, opened, opened.replayed, model, sent))
         return after

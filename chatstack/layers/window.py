@@ -57,6 +57,7 @@ class ContextWindow(Strategy):
     summary_timeout_seconds: PositiveFloat = 60.0
     max_summary_tokens: PositiveInt | None = None
     prepare_at: Share | None = None
+    cache_aligned: bool = False
     name = "context_window"
     quotes_nothing = True
 
@@ -149,6 +150,7 @@ class WindowKeeper(ContextLayer):
             summary_timeout_seconds=window.summary_timeout_seconds,
             max_summary_tokens=window.max_summary_tokens,
             prepare_at=window.prepare_at,
+            cache_aligned=window.cache_aligned,
             counter=self.counter,
             services=self.services,
         )
