@@ -45,11 +45,10 @@ def missing_part() -> str:
 
 
 @contextmanager
-def model_server() -> Iterator[ModelServer]:
+def model_server(*, window_tokens: int = WINDOW_TOKENS) -> Iterator[ModelServer]:
     """Start the server on a free port and stop it at the end. It also ends with this process, however that ends."""
-    process = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, __file__, str(window_tokens)], text=True, **pipes)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -85,7 +84,7 @@ def _serve() -> None:
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.use_jinja = True
-    params.n_ctx = WINDOW_TOKENS
+    params.n_ctx = int(sys.argv[1])
     params.n_parallel = 1
     params.cpuparams.n_threads = 1
     server = xllamacpp.Server(params)
