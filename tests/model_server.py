@@ -47,8 +47,10 @@ def missing_part() -> str:
 @contextmanager
 def model_server(*, window_tokens: int = WINDOW_TOKENS) -> Iterator[ModelServer]:
     """Start the server on a free port and stop it at the end. It also ends with this process, however that ends."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([sys.executable, __file__, str(window_tokens)], text=True, **pipes)
+    command = [sys.executable, __file__, str(window_tokens)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     try:

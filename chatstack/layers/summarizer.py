@@ -62,6 +62,16 @@ class Summarizer(ContextLayer):
     layer to make it fit, with the warning ``summarizer_failed``, and is tried again after a while. The usage of
     summaries is in ``response.overhead_usage``. New tool results larger than ``max_tokens`` go out shortened, and are
     summarized whole.
+    ``prepare_at`` is a share of the limits (0.8, say) from which on the next summary is written in the background, so
+    that no call waits for it: it is put in place once a limit is exceeded. It costs more summaries, as each stands for
+    less, and one that is not needed after all is paid for, too: the metric ``chatstack.compaction.prepared`` counts both.
+    Its usage is told with the next answer. Closing the built client cancels what is being written.
+    ``cache_aligned`` asks for a summary at the end of the last request sent, with the same tools, so that the provider
+    reads it from its cache. It is for the model that answers alone, without a ``summary_client``. It gives up that the
+    transcript is framed as data, without tools and ``options.extra``, and that what a layer outside has cleared is
+    summarized from its original text. Tools are not allowed, or, where forbidding them would lose the cache
+    (Anthropic), a call is refused. What does not fit the window, or leads to a tool call, falls back to the framed
+    transcript; so does a request with an ``output_schema``.
     Source: VideoSDK's context window.
     """
 
