@@ -118,7 +118,7 @@ class AheadOfNeed:
     def _written(self, context: Context, opened: Opened, planned: Planned) -> Asking[None]:
         """Write what is planned, unless it is there meanwhile."""
         kept, telemetry, made = self.search.kept, self.search.editing.telemetry, list[Message]()
-        due = Due(cut_in(context, opened, planned.record), Subject(*planned.subject))
+        due = Due(cut_in(context, opened, planned.record), Subject(*planned.subject), opened.seen.length)
 
         def use(summary: Message, _: object) -> bool:
             made.append(summary)

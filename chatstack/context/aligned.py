@@ -42,14 +42,11 @@ class Aligned(NamedTuple):
 
 
 def aligned_request(
-    context: Context, cut: Cut, prompt: str, max_tokens: int, *, provider: str, is_sent: bool
+    context: Context, cut: Cut, prompt: str, max_tokens: int, *, provider: str, sent: int
 ) -> Aligned | None:
-    """Return the request for a summary that goes on from the last one sent; None if there can be none: an answer has to
-    have another form, or to call a tool, or messages were moved since.
-
-    ``is_sent``: that is the request of the context; else the one before its last answer.
-    """
-    end = len(context.messages) if is_sent else max(context.latest_assistant, cut.border)
+    """Return the request for a summary that goes on from the last one sent, the first ``sent`` messages of the context;
+    None if there can be none: an answer has to have another form, or to call a tool, or messages were moved since."""
+    end = max(sent, cut.border)
     if any(unit.positions[0] < end <= unit.positions[-1] for unit in context.units):
         return None
     options = _options(context.request.options, max_tokens, provider)

@@ -15,7 +15,7 @@ from chatstack.context.asking import Asking, ask
 from chatstack.context.attempts import Leave, SummaryAttempts
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
-from chatstack.context.folding import Cut, OldestIntoSummary
+from chatstack.context.folding import Cut, OldestIntoSummary, place_in
 from chatstack.context.kept_summaries import Due, KeepSummary, KeptSummaries
 from chatstack.context.opened import Opened
 from chatstack.context.saying import say_not_summarized
@@ -67,7 +67,7 @@ class SummaryAttempting:
             self.strategy.entries(context, due.cut),
             model=request.options.model if self.as_asked else None,
             conversation_id=request.conversation_id,
-            aligned=self._aligned(context, due.cut, is_sent=is_ahead) if self.kept.cache_aligned else None,
+            aligned=self._aligned(context, due, opened) if self.kept.cache_aligned else None,
         )
         try:
             with telemetry.working(self.strategy.name) as span, attached(beside(span)):
@@ -114,10 +114,10 @@ class SummaryAttempting:
             return summary
         return (yield from ask(KeepSummary(self.kept, due.subject, summary, opened.seen)))
 
-    def _aligned(self, context: Context, cut: Cut, *, is_sent: bool) -> Aligned | None:
+    def _aligned(self, context: Context, due: Due, opened: Opened) -> Aligned | None:
         writer, info = self.writer, provider_info(self.writer.client)
-        provider = "" if info is None else info.name
-        return aligned_request(context, cut, writer.prompt, writer.max_tokens, provider=provider, is_sent=is_sent)
+        provider, sent = "" if info is None else info.name, place_in(context, opened, due.sent)
+        return aligned_request(context, due.cut, writer.prompt, writer.max_tokens, provider=provider, sent=sent)
 
     def _summary(self, written: Written, context: Context, cut: Cut) -> Message:
         usage = written.usage

@@ -126,10 +126,12 @@ class KeepCut:
 
 
 class Due(NamedTuple):
-    """A summary to write: the cut, and the subject as its key."""
+    """A summary to write: the cut, the subject as its key, and the number of messages of the history in the last
+    request sent, which a cache-aligned one is asked for behind."""
 
     cut: Cut
     subject: Subject
+    sent: int
 
 
 def sent_before(seen: Recognised, length: int) -> int:

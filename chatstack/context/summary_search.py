@@ -59,7 +59,8 @@ class SummarySearch:
             why = "there is a summary of these messages"
             context = self.editing.adopt(known, came, opened, strategy=strategy.name, reason=why)
         if missing is not None:
-            return context, Due(cut_in(context, opened, missing[0]), missing[1])
+            record, subject, sent = missing
+            return context, Due(cut_in(context, opened, record), subject, sent)
         if strategy.is_due(context):
             opened.wait = past.wait
             why = f"{strategy.limits.excess(context)}, and too little of it may be summarized now"
@@ -73,16 +74,17 @@ class SummarySearch:
 
     def _known(
         self, past: Reconstruction, opened: Opened, model: str
-    ) -> Asking[tuple[Record | None, tuple[Record, Subject] | None]]:
+    ) -> Asking[tuple[Record | None, tuple[Record, Subject, int] | None]]:
         """Return the last edits whose summaries exist, those in force included, and the first edits after them that
-        lack one, with its subject."""
+        lack one, with its subject, and the length of the request sent before."""
         since, record, missing = opened.since, opened.replayed, None
         known, pauses = record, Pauses()
         while (step := past.first(since, record)) is not None:
-            subject = self.kept.subject(opened.seen, step.record, model, sent_before(opened.seen, step.length))
+            sent = sent_before(opened.seen, step.length)
+            subject = self.kept.subject(opened.seen, step.record, model, sent)
             summary = yield from ask(FindSummary(self.kept, subject, opened.seen))
             if summary is None:
-                record, missing = step.record, (step.record, subject)
+                record, missing = step.record, (step.record, subject, sent)
             else:
                 record = known = step.record.with_summary(summary)
                 missing = None

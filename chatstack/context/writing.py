@@ -137,8 +137,8 @@ class Writing:
                 return Written(text, self.usage, wrote)
 
     async def _written_aligned(self) -> Written | None:
-        """Write it from the request that is cached; None if that does not fit, is refused, or leads to a tool call: then
-        the transcript is sent."""
+        """Write it from the request that is cached; None if that does not fit, is refused, or leads to a tool call, so
+        that the transcript is sent."""
         aligned, self._aligned = self._aligned, None
         window = None if aligned is None else await self._writer.windows.of(self._writer.client, self._model)
         if aligned is None or (window is not None and aligned.tokens > window):

@@ -622,7 +622,7 @@ def test_its_spans_belong_to_the_turn_that_started_it() -> None:
         (call,) = [each for each in talk.capture.spans if each.parent_id == ahead.span_id]
         assert call.attributes["gen_ai.conversation.id"] == "c-42"
         (edit,) = [each for each in talk.capture.spans if "chatstack.compaction.reason" in each.attributes]
-        assert edit.attributes["chatstack.compaction.reason"].endswith("; a summary was prepared")
+        assert str(edit.attributes["chatstack.compaction.reason"]).endswith("; a summary was prepared")
         assert edit.parent_id in turns
         assert edit.parent_id != ahead.parent_id
 

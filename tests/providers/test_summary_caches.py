@@ -22,7 +22,8 @@ WIRES = ("anthropic", "chat", "responses")
 
 def last_text(body: Item) -> str:
     """What the user said last."""
-    content = body.get("messages", body.get("input"))[-1]["content"]
+    items: list[Item] = body["input" if "input" in body else "messages"]
+    content = items[-1]["content"]
     return str(content if isinstance(content, str) else content[-1]["text"])
 
 
