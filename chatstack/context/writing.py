@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from chatstack.client.protocol import ChatClient
+from chatstack.client.time_limits import expire_in
 from chatstack.context.aligned import Aligned
 from chatstack.context.summaries import SummaryError, instructions_for, summary_in, summary_request
 from chatstack.context.transcripts import Entry
@@ -155,9 +156,10 @@ class Writing:
 
     async def _written(self, request: ChatRequest) -> tuple[str, str]:
         """Make one call, with a stream of its own; return the summary's text, and the model that wrote it."""
-        limit = asyncio.timeout(self._writer.timeout_seconds)
+        limit = asyncio.timeout(None)
         try:
             async with limit:
+                expire_in(limit, self._writer.timeout_seconds)
                 answer = await self._answer(request)
             self.usage += answer.usage
             return summary_in(answer), answer.model
@@ -183,7 +185,8 @@ class Writing:
         finally:
             # The answer is complete, or has failed: an error while closing the stream changes neither.
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(min(self._writer.timeout_seconds, _CLOSING_SECONDS)):
+                async with asyncio.timeout(None) as limit:
+                    expire_in(limit, min(self._writer.timeout_seconds, _CLOSING_SECONDS))
                     await stream.aclose()
 
     def _room(self, window: int | None, limit: int | None, previous: str) -> int | None:
