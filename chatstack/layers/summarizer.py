@@ -64,7 +64,8 @@ class Summarizer(ContextLayer):
     summarized whole.
     ``prepare_at`` is a share of the limits (0.8, say) from which on the next summary is written in the background, so
     that no call waits for it: it is put in place once a limit is exceeded. It costs more summaries, as each stands for
-    less, and one that is not needed after all is paid for, too (see the metric ``chatstack.compaction.prepared``). Its usage is told with the next answer. Closing the built client cancels what is being written.
+    less, and one that is not needed after all is paid for, too (see the metric ``chatstack.compaction.prepared``). Its
+    usage is told with the next answer. Closing the built client cancels what is being written.
     ``cache_aligned`` asks for a summary at the end of the last request sent, with the same tools, so that the provider
     reads it from its cache. It is for the model that answers alone, without a ``summary_client``. It gives up that the
     transcript is framed as data, without tools and ``options.extra``, and that what a layer outside has cleared is
