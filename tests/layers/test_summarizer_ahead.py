@@ -18,9 +18,11 @@ from chatstack import (
     ChatStack,
     ContextMemory,
     ContextWindow,
+    FunctionInvoker,
     Message,
     ProgressReporter,
     Summarizer,
+    ToolCall,
     ToolResultClearer,
     Usage,
     find,
@@ -31,7 +33,16 @@ from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.testing.leftovers import LeftoverWatch, complaints
 from tests.context.strictness import size
 from tests.context.test_sharing import DictStore
-from tests.layers.test_summarizer_failures import FOLD, LIMIT, WORDS, Remembering, exchanges, facts_told, until
+from tests.layers.test_summarizer_failures import (
+    FOLD,
+    LIMIT,
+    WORDS,
+    Remembering,
+    exchanges,
+    facts_in,
+    facts_told,
+    until,
+)
 
 PREPARED = "chatstack.compaction.prepared"
 
@@ -185,6 +196,59 @@ def test_without_the_option_nothing_is_prepared() -> None:
         assert talk.capture.metric(PREPARED) == ()
 
     asyncio.run(main())
+
+
+def test_a_limit_in_items_has_a_soft_mark_too() -> None:
+    async def main() -> Conversed:
+        talk = Conversed(Gated(), max_tokens=None, max_context_items=20)
+        assert isinstance(talk.writer, Gated)
+        for _ in range(40):
+            talk.writer.is_open = False
+            await talk.ask()
+            talk.writer.is_open = True
+            await talk.idle()
+        return talk
+
+    talk = asyncio.run(main())
+    assert all(len(request.messages) <= 20 for request in talk.provider.requests)
+    assert talk.outcomes["used"] >= 4
+    assert facts_told(talk.sent) >= {f"fact0x{number}" for number in range(40)}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+def test_within_a_tool_loop_it_is_prepared_in_one_round_and_used_in_a_later_one(streamed: bool) -> None:
+    writer, capture = Gated(), TelemetryCapture()
+    calls = [Message.assistant(f"round {number}", ToolCall(f"c{number}", "look")) for number in range(24)]
+    provider = ScriptedClient([*calls, "done"], delay_seconds=0)
+
+    async def main() -> ChatResponse:
+        async def look() -> str:
+            writer.is_open = True
+            await until(lambda: len(attempts.background) == 0)
+            writer.is_open = False
+            return f"fact0x{len(provider.requests)} {WORDS}"
+
+        stack = ChatStack(provider).use(FunctionInvoker, tools=[look], max_tool_calls_per_turn=100)
+        stack = stack.use(Summarizer, max_tokens=LIMIT, summary_client=writer, prepare_at=0.6)
+        async with stack.open(capture.resolve) as client:
+            layer = find(client, Summarizer)
+            assert layer is not None
+            attempts = layer.services.attempts
+            writer.is_open = False  # no round may wait for a summary
+            if not streamed:
+                return await client.get_response("look around")
+            async with client.get_streaming_response("look around") as stream:
+                return await stream.response()
+
+    answer = asyncio.run(main())
+    assert all(size(request.messages) <= LIMIT for request in provider.requests)
+    (used,) = [p.total for p in capture.metric(PREPARED) if p.labels["chatstack.compaction.outcome"] == "used"]
+    assert used >= 3
+    told = set[str]().union(*(facts_in(str(result.text)) for m in answer.messages for result in m.results))
+    sent = provider.requests[-1].messages
+    shown = facts_told(sent) | set[str]().union(*(facts_in(str(result.text)) for m in sent for result in m.results))
+    assert shown == told
+    assert "summarizer_failed" not in capture.warnings
 
 
 def test_streamed_and_not_the_same_is_sent() -> None:
