@@ -83,6 +83,7 @@ class AheadOfNeed:
         after = search.editing.adopt(record, came, opened, strategy=search.strategy.name, reason=why)
         if after is came:  # the verifier did not let it pass, and has said so
             return context
+        opened.saved = came.messages_tokens - after.messages_tokens
         search.editing.telemetry.prepared("used")
         self.attempting.attempts.used(search.editing.owner, opened)
         search.editing.binding.reach(opened, after.scale)

@@ -278,6 +278,26 @@ def test_a_context_window_prepares_too_and_closing_it_ends_that() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("conversation_id", [None, "c-42"])
+def test_where_what_was_prepared_is_not_enough_it_is_used_and_folded_into_another(conversation_id: str | None) -> None:
+    async def main() -> Conversed:
+        talk = Conversed(Remembering(), conversation_id=conversation_id)
+        await talk.until_it_prepares()
+        await talk.idle()
+        talk.history += exchanges(6, start=100)
+        await talk.ask()
+        return talk
+
+    talk = asyncio.run(main())
+    assert talk.outcomes == {"written": 1, "used": 1}
+    assert size(talk.sent) <= LIMIT
+    assert facts_told(talk.sent) == facts_told(talk.history)
+    assert len(talk.writer.requests) == 2
+    told = talk.writer.requests[-1].messages[0].text
+    assert "summary so far" in told
+    assert f"fact0x1 {WORDS}" not in told
+
+
 # Joining it
 
 
