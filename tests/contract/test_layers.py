@@ -307,7 +307,10 @@ def layers_in(modules: Iterable[object]) -> set[type]:
     }
 
 
-OF_OTHERS = ("chatstack.workbench.replay.peers.langchain", "chatstack.workbench.replay.peers.agent_framework")
+OF_OTHERS = tuple(
+    f"chatstack.workbench.replay.peers.{name}"
+    for name in ("langchain", "agent_framework", "headroom", "maf_compaction")
+)
 
 
 def modules_of_ours() -> list[object]:
