@@ -45,10 +45,11 @@ def missing_part() -> str:
 
 
 @contextmanager
-def model_server() -> Iterator[ModelServer]:
+def model_server(*, window_tokens: int = WINDOW_TOKENS) -> Iterator[ModelServer]:
     """Start the server on a free port and stop it at the end. It also ends with this process, however that ends."""
+    command = [sys.executable, __file__, str(window_tokens)]
     process = subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -85,7 +86,7 @@ def _serve() -> None:
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.use_jinja = True
-    params.n_ctx = WINDOW_TOKENS
+    params.n_ctx = int(sys.argv[1])
     params.n_parallel = 1
     params.cpuparams.n_threads = 1
     server = xllamacpp.Server(params)

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from chatstack import ChatRequest, Message, ToolCall, ToolResult
+from chatstack.context.name_lists import Names, list_text
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.policies import policies_for
 from tests.workbench.replay.conversations import outcome_of, recording, setup_of, talk
@@ -152,3 +154,14 @@ def test_two_checkouts_are_run_in_turn_by_the_same_benchmarks(tmp_path: Path, mo
     files = [str(out / "before.json"), str(out / "after.json")]
     again = subprocess.run([sys.executable, str(scripts / "compare.py"), *files], capture_output=True, text=True)
     assert (again.returncode, again.stdout) == (1, ran.stdout)
+
+
+def test_names_are_put_under_the_last_call_that_held_them() -> None:
+    benchmark = runpy.run_path(str(BENCHMARKS / "names.py"))
+    calls = [Message.assistant(ToolCall(id, "look", f'{{"at": "{id}"}}')) for id in ("one", "two")]
+    full = (Message.user("go"), calls[0], Message.tool("one", "A1111 B2222"), calls[1], Message.tool("two", "B2222"))
+    left = full[2].edited(parts=(ToolResult("one", "", "[cleared]" + list_text([Names(("A1111", "B2222", "else"))])),))
+
+    rows = benchmark["rows_for"](full, ChatRequest((full[0], left)))
+
+    assert rows == [Names(("B2222",), 'look {"at": "two"}'), Names(("A1111",), 'look {"at": "one"}'), Names(("else",))]

@@ -7,6 +7,7 @@ import contextvars
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from chatstack.client.time_limits import expire_at
 from chatstack.errors import ChatStackError, StreamBusyError, StreamClosedError, TurnTimeoutError
 from chatstack.values.responses import ChatResponse, ChatUpdate
 
@@ -138,9 +139,10 @@ class OpeningSource:
     async def _in_time(self, step: Callable[[], Awaitable[T]]) -> T:
         if self._deadline is None:
             return await step()
-        limit = asyncio.timeout_at(self._deadline)
+        limit = asyncio.timeout(None)
         try:
             async with limit:
+                expire_at(limit, self._deadline)
                 return await step()
         except TimeoutError as error:
             if limit.expired() and not isinstance(error, ChatStackError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
+from chatstack.client.background import BackgroundTasks
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.single_flight import SingleFlight
 from chatstack.context.opened import Opened
@@ -19,7 +20,8 @@ _HISTORY_RESTS_SECONDS = 15.0
 _LONGEST_SECONDS = 600.0
 _LONG_WAIT_SECONDS = 5.0
 _PATIENCE = 2
-"""Number of callers in a row that give up before the history backs off."""
+"""Number of callers in a row that give up before the history backs off; and of summaries in a row that are prepared and
+not used before no more are prepared."""
 _MOST_CLIENTS = 64
 _MOST_HISTORIES = 10_000
 
@@ -38,7 +40,7 @@ class Leave(NamedTuple):
         """Report that there is a summary."""
         self.client.over(self.client_ticket)
         self.account.outage.over(self.history_ticket)
-        self.account.given_up, self.account.was_told = 0, False
+        self.account.given_up, self.account.unused, self.account.was_told = 0, 0, False
         self.close()
 
     def failed(self, *, is_outage: bool) -> float:
@@ -63,6 +65,17 @@ class Leave(NamedTuple):
         else:
             self.account.outage.gave_up(self.history_ticket)
 
+    def prepared(self) -> None:
+        """Report that there is a summary, which is not used yet."""
+        self.client.over(self.client_ticket)
+        self.account.outage.over(self.history_ticket)
+        self.account.was_told = False
+
+    def stopped(self) -> None:
+        """Report that an attempt beside calls was ended before the outcome was known: any call may try."""
+        self.client.gave_up(self.client_ticket)
+        self.account.outage.gave_up(self.history_ticket)
+
 
 class SummaryAttempts:
     """The attempts at summaries: running ones, failures, and usage not yet reported. The layers of a stack share it.
@@ -76,6 +89,8 @@ class SummaryAttempts:
 
     def __init__(self) -> None:
         self._flight = SingleFlight()
+        self.background = BackgroundTasks()
+        """The summaries that are being prepared beside calls, by subject."""
         self._lock = threading.RLock()  # a dropped answer may be collected anywhere
         self._clients = Lru[int, tuple[object, Outage]](_MOST_CLIENTS)
         self._histories = Lru[tuple[str, _Place], _Account](_MOST_HISTORIES)
@@ -91,6 +106,25 @@ class SummaryAttempts:
         """Return True while this history or the client backs off after a failure."""
         account = self._account(owner, opened)
         return (account is not None and account.outage.rests) or self._of_client(client, clock).rests
+
+    def may_prepare(self, client: ChatClient, owner: str, opened: Opened, clock: Callable[[], float]) -> bool:
+        """Return True if a summary of this history may be prepared beside calls: neither it nor the client backs off,
+        and the last ones were not in vain. They are where a caller keeps rewriting the history, or closes the client
+        after each call."""
+        account = self._account(owner, opened)
+        if account is not None and (account.outage.rests or account.unused >= _PATIENCE):
+            return False
+        return not self._of_client(client, clock).rests
+
+    def prepares(self, owner: str, opened: Opened, clock: Callable[[], float]) -> None:
+        """Note that a summary of this history is prepared beside calls."""
+        self._opened_account(owner, opened, clock).unused += 1
+
+    def used(self, owner: str, opened: Opened) -> None:
+        """Note that what was prepared for this history is used."""
+        account = self._account(owner, opened)
+        if account is not None:
+            account.unused = 0
 
     def leave(self, client: ChatClient, owner: str, opened: Opened, clock: Callable[[], float]) -> Leave | None:
         """Return a permit to call this client for this history; None while one of them backs off after a failure."""
@@ -191,13 +225,15 @@ class WaitForTurn:
 class _Account:
     """The state of attempts for one history."""
 
-    __slots__ = ("given_up", "outage", "owed", "was_told")
+    __slots__ = ("given_up", "outage", "owed", "unused", "was_told")
 
     def __init__(self, outage: Outage) -> None:
         self.outage = outage
         self.owed = Usage()
         self.given_up = 0
         """Number of callers in a row that gave up waiting for a summary."""
+        self.unused = 0
+        """Number of summaries in a row that were prepared, or begun, and not used."""
         self.was_told = False
 
 

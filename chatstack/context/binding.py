@@ -9,12 +9,15 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement, Recall
 from chatstack.context.asking import Asking, ask
 from chatstack.context.choices import Bound
-from chatstack.context.conversations import Reached, put_term
+from chatstack.context.conversations import Planned, Reached, put_term
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry
+from chatstack.context.records import Record
 from chatstack.values.messages import Message
 from chatstack.values.responses import ChatUpdate
+
+_AHEAD = "ahead:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Binding:
     def reach(self, opened: Opened, scale: float) -> None:
         """Remember how far this history has been processed, the resulting edits, and the scale of its sizes."""
         if opened.seen.length and not opened.is_pending:
-            reached = Reached(opened.seen.length, opened.replayed, opened.wait, scale)
+            reached = Reached(opened.seen.length, opened.replayed, opened.wait, scale, opened.ahead)
             opened.reached = (self.terms(opened), reached)
             opened.seen.conversation.keep_reached(*opened.reached)
 
@@ -65,11 +68,25 @@ class Binding:
         if opened.reached is not None:
             entry.keep_reached(*opened.reached)
         conversation = seen.conversation
+        if isinstance(opened.ahead, Planned):
+            self._bind_ahead(opened.ahead.record, opened, said)
         chosen = conversation.choices.get(place)
         if record is None or conversation.bound.get(place) is record or (chosen and chosen.record is record):
             return []
         put_term(conversation.bound, place, record)
         return self.memory.choose(place, seen, record, said, (seen.who, *self._other_names(opened)))
+
+    def planned(self, opened: Opened) -> Record | None:
+        """Return the edits that were planned, before they were due, with an answer in this history."""
+        place = _AHEAD + self.place_of(opened)
+        return self.memory.chosen(place, opened.seen, lambda: self._other_names(opened)).record
+
+    def _bind_ahead(self, record: Record, opened: Opened, said: Message) -> None:
+        """Bind edits that are planned before they are due to an answer, in this process alone."""
+        place, bound = _AHEAD + self.place_of(opened), opened.seen.conversation.bound
+        if bound.get(place) is not record:
+            put_term(bound, place, record)
+            self.memory.choose(place, opened.seen, record, said, (opened.seen.who, *self._other_names(opened)))
 
     async def share(self, bound: Sequence[Bound], opened: Opened) -> None:
         """Put choices into the store."""

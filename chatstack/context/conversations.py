@@ -89,14 +89,26 @@ class Wait(NamedTuple):
         )
 
 
+class Planned(NamedTuple):
+    """The next summary of a history, planned before it is due: all edits in force once it is, with a placeholder for
+    its text, and its subject (the key of the artifact)."""
+
+    record: Record
+    subject: tuple[str, bytes]
+    is_written: bool = False
+    """True if the record holds the summary itself."""
+
+
 class Reached(msgspec.Struct, frozen=True):
     """The progress of a pure strategy over a history: the length up to which it was run, the resulting edits, and its
-    wait, so that nothing is run twice. ``scale`` is that of the context then."""
+    wait, so that nothing is run twice. ``scale`` is that of the context then. ``ahead`` is what is planned before it is
+    due; a ``Wait`` if there was nothing to plan."""
 
     length: int
     record: Record | None
     wait: Wait | None = None
     scale: float = 1.0
+    ahead: Planned | Wait | None = None
 
 
 NOTHING_KNOWN = Reached(0, None)

@@ -23,6 +23,7 @@ _ERROR = re.compile(
 )
 _TIME = re.compile(r"\W?(?:\d{4}[-/]\d\d[-/]\d\d[T ]?)?\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|[+-]\d\d:?\d\d))?\W*")
 """The time at the beginning of a line of a log."""
+_LONGEST_TIME = 48
 _TERMINAL = r"\[[0-?]*[ -/]*[@-~]"
 _SEQUENCES = re.compile(
     rf"(?:\x1b|\\u001[bB]){_TERMINAL}|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r\n"
@@ -112,11 +113,14 @@ class Cutting:
             while end < len(pieces) and self._repeats(pieces[at].text, pieces[end].text):
                 end += 1
             found.append(pieces[at])
-            said = f"[{end - at - 1:,} more lines like the one above]{self.newline}"
-            if sum(piece.size for piece in pieces[at + 1 : end]) > len(said):
+            at += 1
+            if at == end:  # nearly all of them
+                continue
+            said = f"[{end - at:,} more lines like the one above]{self.newline}"
+            if sum(piece.size for piece in pieces[at:end]) > len(said):
                 found.append(_Piece(said, len(said), 0))
             else:
-                found += pieces[at + 1 : end]
+                found += pieces[at:end]
             at = end
         return found
 
@@ -124,7 +128,7 @@ class Cutting:
         """Return True if two lines are the same, but for the time at their beginning."""
         if line == other:
             return True
-        if line[-8:] != other[-8:]:  # nearly all of them
+        if line[-8:] != other[-8:] or line[_LONGEST_TIME:-8] != other[_LONGEST_TIME:-8]:  # nearly all of them
             return False
         return _untimed(line) == _untimed(other) != self.newline
 

@@ -144,11 +144,15 @@ class ContextEditing:
         return after
 
     def adopt(
-        self, made: Made, came: Context, opened: Opened, strategy: str, reason: str, span: Span | None = None
+        self, edits: Record | Made, came: Context, opened: Opened, strategy: str, reason: str, span: Span | None = None
     ) -> Asking[Context]:
         """Return the context as it came, after these edits; without them if they do not pass the verifier."""
 
         def draft() -> _Draft:
+            edited = edits.edited if isinstance(edits, Made) else edits.edited(came.messages, opened.seen.positions)
+            if edited is None:
+                return _NO_DRAFT
+            made = edits if isinstance(edits, Made) else Made(edits, edited)
             plan = made.record.plan(opened.seen.positions, len(came.messages), made.edited)
             plan = msgspec.structs.replace(plan, strategy=strategy, reason=reason)
             return self._checked(plan, came, opened, made)
@@ -192,13 +196,7 @@ class ContextEditing:
         if wrong or not opened.seen.length:
             return _Draft(plan, wrong, None)
         opened.seen.links  # noqa: B018 - digested here, as the choice will be bound by them
-        if made is not None:
-            return _Draft(plan, (), made)
-        after = context.after(plan)
-        left = list(zip(after.messages, after.origins, strict=True))
-        carried = opened.seen.conversation.carried.get((self.owner, opened.before))
-        known = NOTHING_MADE if carried is None else carried.made
-        return _Draft(plan, (), record_of(opened.seen.positions, opened.context.messages, left, known))
+        return _Draft(plan, (), made or self._drafted(plan, context, opened))
 
     def _carry_out(self, draft: _Draft, context: Context, opened: Opened, span: Span | None) -> Context:
         plan, wrong, made = draft
@@ -209,9 +207,22 @@ class ContextEditing:
             return context
         return self._made(plan, context, opened, made, span)
 
+    def drafted(self, plan: Plan, context: Context, opened: Opened) -> Record | None:
+        """Return the record of all edits after a plan that is not applied yet; None if it does not pass the
+        verifier."""
+        return None if problems(plan, context) else self._drafted(plan, context, opened).record
+
+    def _drafted(self, plan: Plan, context: Context, opened: Opened) -> Made:
+        after = context.after(plan)
+        left = list(zip(after.messages, after.origins, strict=True))
+        carried = opened.seen.conversation.carried.get((self.owner, opened.before))
+        known = NOTHING_MADE if carried is None else carried.made
+        return record_of(opened.seen.positions, opened.context.messages, left, known)
+
     def _made(self, plan: Plan, context: Context, opened: Opened, made: Made | None, span: Span | None) -> Context:
         """Apply a verified plan: keep its record, and report it."""
         after, seen = context.after(plan), opened.seen
+        opened.ahead = None
         if made is not None:
             opened.replayed = made.record
             if isinstance(seen.positions, range):

@@ -137,15 +137,20 @@ def cut_in(context: Context, opened: Opened, record: Record) -> Cut:
     """Return the cut that leads to these edits, in a context that may have a summary of the beginning already."""
     positions, origins = opened.seen.positions, context.origins
     gone = {positions[at] for at in record.drop}
-    before = record.insert[-1].position
-    end = positions[before] if before < len(positions) else len(opened.context.messages)
-    border = next((at for at, origin in enumerate(origins) if origin is not None and origin >= end), len(origins))
+    border = place_in(context, opened, record.insert[-1].position)
     folded = tuple(
         at
         for at, origin in enumerate(origins)
         if (origin in gone if origin is not None else context.messages[at].mark == "summary")
     )
     return Cut(border, folded)
+
+
+def place_in(context: Context, opened: Opened, length: int) -> int:
+    """Return the number of messages of a context that stand for the first ``length`` messages of its history."""
+    positions, origins = opened.seen.positions, context.origins
+    end = positions[length] if length < len(positions) else len(opened.context.messages)
+    return next((at for at, origin in enumerate(origins) if origin is not None and origin >= end), len(origins))
 
 
 class _Sum(NamedTuple):

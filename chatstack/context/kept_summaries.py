@@ -32,17 +32,20 @@ class Subject(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class KeptSummaries:
     """Summaries by subject, in the memory and in its store. ``version`` is that of their writer: the layer with its
-    version, and the prompt."""
+    version, and the prompt. If they are ``cache_aligned``, their writer sees all messages of the last request sent, so
+    these are part of what they are about."""
 
     agreement: Agreement
     version: str
+    cache_aligned: bool = False
 
-    def subject(self, seen: Recognised, record: Record, model: str) -> Subject:
-        """Return the subject of the summary that these edits insert."""
+    def subject(self, seen: Recognised, record: Record, model: str, sent: int) -> Subject:
+        """Return the subject of the summary that these edits insert; ``sent`` is the number of messages of the history
+        in the last request sent."""
         messages = seen.history.messages
         folded = subject_digest(tuple(messages[at] for at in record.drop)).hex()
         end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
-        return Subject(f"{self._place(model)}:{folded}", seen.links[end - 1])
+        return Subject(f"{self._place(model)}:{folded}", seen.links[self._end(end, sent) - 1])
 
     async def find(self, subject: Subject, seen: Recognised) -> Message | None:
         """Return the summary of exactly this subject; None if there is none."""
@@ -52,13 +55,16 @@ class KeptSummaries:
         """Return the last cut of this conversation, which has an id, with its summary; ``context`` is as it came in."""
         return (await self.agreement.recalled(self._place(model), seen, context, tuple)).record
 
-    async def keep_cut(self, seen: Recognised, record: Record, context: Context, model: str) -> None:
+    async def keep_cut(self, seen: Recognised, record: Record, context: Context, model: str, sent: int) -> None:
         """Keep a cut for this conversation, which has an id, under the messages that it is about."""
-        covers = max(record.drop) + 1
+        covers = self._end(max(record.drop) + 1, sent)
         link, messages = seen.links[covers - 1], seen.history.messages[:covers]
         bound = Bound(self._place(model), seen.who, link, record, messages)
         self.agreement.memory.adopt(bound, seen)
         await self.agreement.share(bound, seen, context)
+
+    def _end(self, end: int, sent: int) -> int:
+        return max(end, sent) if self.cache_aligned else end
 
     def _place(self, model: str) -> str:
         return f"summary:{self.version}:{model}"
@@ -113,16 +119,25 @@ class KeepCut:
     opened: Opened
     record: Record
     model: str
+    sent: int
 
     async def answer(self) -> None:
-        await self.kept.keep_cut(self.opened.seen, self.record, self.opened.context, self.model)
+        await self.kept.keep_cut(self.opened.seen, self.record, self.opened.context, self.model, self.sent)
 
 
 class Due(NamedTuple):
-    """A summary to write: the cut, and the subject as its key."""
+    """A summary to write: the cut, the subject as its key, and the number of messages of the history in the last
+    request sent, which a cache-aligned one is asked for behind."""
 
     cut: Cut
     subject: Subject
+    sent: int
+
+
+def sent_before(seen: Recognised, length: int) -> int:
+    """Return the length of the request before the last answer in the first ``length`` messages of a history."""
+    messages = seen.history.messages
+    return next((at for at in range(length - 1, -1, -1) if messages[at].role == "assistant"), 0)
 
 
 def goes_further(cut: Record, known: Record | None, seen: Recognised) -> bool:

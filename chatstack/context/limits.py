@@ -31,6 +31,15 @@ class Limits(msgspec.Struct, frozen=True):
             found.append(f"{context.items:,} items, more than {self.max_items:,}")
         return " and ".join(found)
 
+    def times(self, share: float) -> Limits:
+        """Return that share of the limits."""
+        tokens, items = self.max_tokens, self.max_items
+        return Limits(
+            None if tokens is None else max(1, int(tokens * share)),
+            None if items is None else max(1, int(items * share)),
+            self.with_reserve,
+        )
+
     def allow(self, tokens: float, items: int, share: float = 1.0) -> bool:
         """Return True if these sizes are within the limits, or within a share of them."""
         return (self.max_tokens is None or tokens <= self.max_tokens * share) and (

@@ -89,7 +89,7 @@ class ContextMemory:
         self._lock = threading.RLock()
         self._deciders: set[str] = set()
         """The layers that have made a choice: for others, no digest is computed."""
-        self._edition = 0
+        self._edition = self._forgets = 0
         budget = int(max_megabytes * _MEGABYTE)
         self._small = max(1, min(max_entries, budget // _SMALL_SHARE // _SMALL_BYTES))
         self._editions: Lru[bytes, int] = Lru(self._small)
@@ -239,6 +239,16 @@ class ContextMemory:
         if self.shared is not None and links:
             await self.shared.forget(sorted(links))
 
+    @property
+    def forgets(self) -> int:
+        """The number of times that anything was forgotten on demand."""
+        return self._forgets
+
+    def has_forgotten(self, seen: Recognised, since: int) -> bool:
+        """Return True if this conversation may have been forgotten on demand; ``since`` is ``forgets`` of before."""
+        root = seen.history.root
+        return self._forgets != since and not (root.is_of(seen.who) and self._recogniser.weigh(root, 0))
+
     async def aclose(self) -> None:
         """Close the store, if there is one. Its content stays."""
         if self.shared is not None:
@@ -269,6 +279,7 @@ class ContextMemory:
         self.past.clear()
         with self._lock:
             self._edition += 1
+            self._forgets += 1
             self.names.clear()
             if conversation_id is None and is_whole:
                 self._recogniser.clear()

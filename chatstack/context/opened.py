@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from chatstack.context.context import Context
-from chatstack.context.conversations import LastAnswer, Reached, Wait
+from chatstack.context.conversations import LastAnswer, Planned, Reached, Wait
 from chatstack.context.digests import digest
 from chatstack.context.history import Recognised
 from chatstack.context.records import Record
@@ -29,6 +29,7 @@ class Opened(msgspec.Struct):
     came before.
     ``provider_clears``: the tokens of it that the provider clears by itself, as a layer outside has asked it to.
     ``reached``: the progress of the strategy after it, and the hash that this is kept under.
+    ``ahead``: the next edit, if it is planned before it is due.
     """
 
     context: Context
@@ -52,10 +53,11 @@ class Opened(msgspec.Struct):
     scale: float | None = None
     provider_clears: int = 0
     reached: tuple[int, Reached] | None = None
+    ahead: Planned | Wait | None = None
 
     def know(self, reached: Reached) -> None:
         """Take over the known progress of the strategy over its history."""
-        self.since, self.replayed, self.wait = reached.length, reached.record, reached.wait
+        self.since, self.replayed, self.wait, self.ahead = reached.length, reached.record, reached.wait, reached.ahead
         self.scale = reached.scale if reached.length == self.seen.length else None
 
     @property

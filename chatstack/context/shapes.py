@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from chatstack.context.cuts import Cutting, Gap, rows_in
@@ -13,8 +12,8 @@ _LOOKED_AT = 5
 """Number of lines, at the beginning and at the end, by which a table is told."""
 _FEWEST_ROWS = 12
 _DELIMITERS = "\t|;,"
-_RULE = re.compile(r"\|?[ :|-]*--[ :|-]*$")
-"""The line below the header of a Markdown table."""
+_RULE = frozenset(" :|-")
+"""The characters of the line below the header of a Markdown table."""
 
 
 def shape(text: str, most_bytes: int, *, hint: str = "", tail_first: bool = False) -> str:
@@ -64,7 +63,7 @@ def _is_table(text: str) -> bool:
         return False
     if '"' in text and any(lines[0].count(each) > 1 for each in _DELIMITERS):
         lines = rows_in(lines)
-    if lines[0].lstrip().startswith("|") and _RULE.match(lines[1].strip()):
+    if lines[0].lstrip().startswith("|") and "--" in lines[1] and _RULE.issuperset(lines[1]):
         return True
     looked_at = [*lines[:_LOOKED_AT], *lines[-_LOOKED_AT:]]
     return any(_divides(delimiter, looked_at) for delimiter in _DELIMITERS)

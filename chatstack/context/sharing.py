@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 from chatstack.client.options import PositiveFloat, check_arguments
+from chatstack.client.time_limits import expire_in
 from chatstack.context.outages import Outage
 from chatstack.context.records import Record
 from chatstack.context.stored import RecordError, restored, stored
@@ -186,10 +187,11 @@ class SharedDecisions:
         ticket = self._outage.ticket()
         if ticket is None:
             return False, None, ""
-        limit = asyncio.timeout(self.timeout_seconds)
+        limit = asyncio.timeout(None)
         try:
             # Awaited here, not in a new task: a cancellation reaches the store, and leaves no task behind.
             async with limit:
+                expire_in(limit, self.timeout_seconds)
                 found = await ask()
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -70,15 +70,19 @@ class SummaryError(Exception):
         self.kind = kind
 
 
-def version_of(prompt: str) -> str:
+def version_of(prompt: str, rules: str = _RULES) -> str:
     """Return a version of a prompt: a short hash of its text."""
-    return hashlib.blake2b((prompt + _RULES).encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return hashlib.blake2b((prompt + rules).encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+
+def words_for(max_tokens: int) -> int:
+    """Return the words that a summary of so many tokens may have."""
+    return max(20, int(max_tokens * _WORDS_PER_TOKEN))
 
 
 def instructions_for(prompt: str, delimiter: str, max_tokens: int) -> str:
     """Return the instructions: the prompt, and the rules for the record. Braces in the prompt stay as they are."""
-    words = max(20, int(max_tokens * _WORDS_PER_TOKEN))
-    rules = _RULES.replace("{delimiter}", delimiter).replace("{words}", str(words))
+    rules = _RULES.replace("{delimiter}", delimiter).replace("{words}", str(words_for(max_tokens)))
     return without_lone_surrogates(prompt) + rules
 
 

@@ -9,11 +9,19 @@ from chatstack.context.asking import Asking, aside, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.folding import OldestIntoSummary, cut_in
-from chatstack.context.kept_summaries import Due, FindCut, FindSummary, KeptSummaries, Subject, goes_further
+from chatstack.context.kept_summaries import (
+    Due,
+    FindCut,
+    FindSummary,
+    KeptSummaries,
+    Subject,
+    goes_further,
+    sent_before,
+)
 from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
-from chatstack.context.records import Made, Record
+from chatstack.context.records import Record
 from chatstack.context.sizes import sized
 from chatstack.context.summaries import summary_message
 from chatstack.values.messages import Annotation
@@ -39,9 +47,9 @@ class SummarySearch:
         if not strategy.is_due(context) or self.waits(context, opened):
             return context, None
         came = self.editing.as_it_came(context, opened)
-        policy = Policy(self._expected, strategy.is_due, _sizes_of)
+        policy = Policy(self.expected, strategy.is_due, sizes_of)
         past = self.editing.past_of(came, opened, policy)
-        last = yield from self._last_cut(opened, model)
+        last = yield from self.last_cut(opened, model)
         if last is not None and goes_further(last, opened.replayed, seen):
             opened.replayed, opened.since = last, max(last.reach, opened.since)
             context = self.editing.carried_out(last, came, opened)
@@ -49,13 +57,11 @@ class SummarySearch:
                 return context, None
         known, missing = yield from self._known(past, opened, model)
         if known is not None and known is not opened.replayed:
-            edited = known.edited(came.messages, seen.positions)
             why = "there is a summary of these messages"
-            context = came
-            if edited is not None:
-                context = yield from self.editing.adopt(Made(known, edited), came, opened, strategy.name, why)
+            context = yield from self.editing.adopt(known, came, opened, strategy.name, why)
         if missing is not None:
-            return context, Due(cut_in(context, opened, missing[0]), missing[1])
+            record, subject, sent = missing
+            return context, Due(cut_in(context, opened, record), subject, sent)
         if strategy.is_due(context):
             opened.wait = past.wait
             why = f"{strategy.limits.excess(context)}, and too little of it may be summarized now"
@@ -65,27 +71,28 @@ class SummarySearch:
     def waits(self, context: Context, opened: Opened) -> bool:
         """Return True if nothing could be summarized on an earlier call, and nothing has changed since."""
         seen = opened.seen
-        return opened.wait is not None and opened.wait.goes_on(seen.latest_user(seen.length), _sizes_of(context))
+        return opened.wait is not None and opened.wait.goes_on(seen.latest_user(seen.length), sizes_of(context))
 
     def _known(
         self, past: Reconstruction, opened: Opened, model: str
-    ) -> Asking[tuple[Record | None, tuple[Record, Subject] | None]]:
+    ) -> Asking[tuple[Record | None, tuple[Record, Subject, int] | None]]:
         """Return the last edits whose summaries exist, those in force included, and the first edits after them that
-        lack one, with its subject."""
+        lack one, with its subject, and the length of the request sent before."""
         since, record, missing = opened.since, opened.replayed, None
         known = record
         while step := (yield from aside(partial(past.first, since, record), opened.seen.length)):
-            subject = self.kept.subject(opened.seen, step.record, model)
+            sent = sent_before(opened.seen, step.length)
+            subject = self.kept.subject(opened.seen, step.record, model, sent)
             summary = yield from ask(FindSummary(self.kept, subject, opened.seen))
             if summary is None:
-                record, missing = step.record, (step.record, subject)
+                record, missing = step.record, (step.record, subject, sent)
             else:
                 record = known = step.record.with_summary(summary)
                 missing = None
             since = step.length
         return known, missing
 
-    def _expected(self, context: Context) -> Plan | None:
+    def expected(self, context: Context) -> Plan | None:
         """Return the plan for a context, with a placeholder of the expected size for the summary."""
         cut = self.strategy.cut(context)
         if cut is None:
@@ -95,12 +102,13 @@ class SummarySearch:
         tokens = min(self.strategy.expected_tokens(context, cut), max(0, folded - 1))
         return self.strategy.plan(context, cut, sized(summary, tokens, self.editing.counter))
 
-    def _last_cut(self, opened: Opened, model: str) -> Asking[Record | None]:
+    def last_cut(self, opened: Opened, model: str) -> Asking[Record | None]:
         """Return the last cut of this conversation, with its summary, if it has an id."""
         if opened.context.request.conversation_id is None:
             return None
         return (yield from ask(FindCut(self.kept, opened, model)))
 
 
-def _sizes_of(context: Context) -> tuple[int, int]:
+def sizes_of(context: Context) -> tuple[int, int]:
+    """Return the sizes that a search waits on after it found nothing to summarize."""
     return context.tokens, context.items

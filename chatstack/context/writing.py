@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from chatstack.client.protocol import ChatClient
+from chatstack.client.time_limits import expire_in
+from chatstack.context.aligned import Aligned
 from chatstack.context.summaries import SummaryError, instructions_for, summary_in, summary_request
 from chatstack.context.transcripts import Entry
 from chatstack.errors import ContextOverflowError, RequestRefusedError
@@ -64,10 +66,17 @@ class SummaryWriter:
     counter: TokenCounter
 
     def writing(
-        self, previous: str, entries: Iterable[Entry], *, model: str | None, conversation_id: str | None
+        self,
+        previous: str,
+        entries: Iterable[Entry],
+        *,
+        model: str | None,
+        conversation_id: str | None,
+        aligned: Aligned | None = None,
     ) -> Writing:
-        """Return a new summary of the previous summary and these entries, still to be written."""
-        return Writing(self, previous, entries, model, conversation_id)
+        """Return a new summary of the previous summary and these entries, still to be written. ``aligned`` asks for the
+        same in another way, and is tried first."""
+        return Writing(self, previous, entries, model, conversation_id, aligned)
 
 
 class Writing:
@@ -80,17 +89,22 @@ class Writing:
         entries: Iterable[Entry],
         model: str | None,
         conversation_id: str | None,
+        aligned: Aligned | None = None,
     ) -> None:
         self._writer = writer
         self._previous = previous
         self._entries = entries
         self._model = model
         self._conversation_id = conversation_id
+        self._aligned = aligned
         self.usage = Usage()
 
     async def answer(self) -> Written:
         """Write it. Raises ``NotWrittenError``."""
         writer, model = self._writer, self._model
+        written = await self._written_aligned()
+        if written is not None:
+            return written
         waiting = deque(Entry(who, without_lone_surrogates(text)) for who, text in self._entries)
         window, text, wrote, refusals = await writer.windows.of(writer.client, model), self._previous, "", 0
         limit: int | None = None
@@ -123,11 +137,29 @@ class Writing:
             if not waiting:
                 return Written(text, self.usage, wrote)
 
+    async def _written_aligned(self) -> Written | None:
+        """Write it from the request that is cached; None if that does not fit, is refused, or leads to a tool call, so
+        that the transcript is sent."""
+        aligned, self._aligned = self._aligned, None
+        window = None if aligned is None else await self._writer.windows.of(self._writer.client, self._model)
+        if aligned is None or (window is not None and aligned.tokens > window):
+            return None
+        try:
+            text, wrote = await self._written(aligned.request)
+        except ContextOverflowError:
+            return None
+        except NotWrittenError as failure:
+            if failure.kind == "tool_call" or isinstance(failure.__cause__, RequestRefusedError):
+                return None
+            raise
+        return Written(text, self.usage, wrote)
+
     async def _written(self, request: ChatRequest) -> tuple[str, str]:
         """Make one call, with a stream of its own; return the summary's text, and the model that wrote it."""
-        limit = asyncio.timeout(self._writer.timeout_seconds)
+        limit = asyncio.timeout(None)
         try:
             async with limit:
+                expire_in(limit, self._writer.timeout_seconds)
                 answer = await self._answer(request)
             self.usage += answer.usage
             return summary_in(answer), answer.model
@@ -153,7 +185,8 @@ class Writing:
         finally:
             # The answer is complete, or has failed: an error while closing the stream changes neither.
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(min(self._writer.timeout_seconds, _CLOSING_SECONDS)):
+                async with asyncio.timeout(None) as limit:
+                    expire_in(limit, min(self._writer.timeout_seconds, _CLOSING_SECONDS))
                     await stream.aclose()
 
     def _room(self, window: int | None, limit: int | None, previous: str) -> int | None:

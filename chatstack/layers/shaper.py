@@ -131,9 +131,8 @@ def _with_shapes(shapes: Shapes, opened: Opened) -> Context:
     edited = {positions[at]: message for at, message in shapes.messages.items() if at < seen.length}
     if not edited:
         return context
-    relink(
-        edited, context.messages, 0
-    )  # if the caller sends fresh objects, nothing else holds those of an earlier call
+    # If the caller sends fresh objects, nothing else holds those of an earlier call.
+    relink(edited, context.messages, 0)
     messages, saved = [*context.messages], shapes.saved
     for at, message in edited.items():
         messages[at] = message

@@ -2,54 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar
 
 from opentelemetry.trace import Span
 
+from chatstack.client.background import Owner
 from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
-from chatstack.client.protocol import ChatClient, provider_info
+from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
 from chatstack.context.agreement import Agreement
+from chatstack.context.ahead import AheadOfNeed
+from chatstack.context.aligned import ALIGNED_RULES
 from chatstack.context.asking import Asking, ask
-from chatstack.context.attempts import Leave, WaitForTurn
+from chatstack.context.attempting import SummaryAttempting
+from chatstack.context.attempts import WaitForTurn
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
-from chatstack.context.folding import Cut, OldestIntoSummary
-from chatstack.context.kept_summaries import (
-    Due,
-    FindSummary,
-    KeepCut,
-    KeepSummary,
-    KeptSummaries,
-)
+from chatstack.context.folding import OldestIntoSummary
+from chatstack.context.kept_summaries import Due, FindSummary, KeepCut, KeptSummaries, sent_before
 from chatstack.context.limits import Limits
 from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
 from chatstack.context.records import Record
 from chatstack.context.run import ContextLayer
-from chatstack.context.saying import say_not_summarized, say_provider_compacted, say_shortened
+from chatstack.context.saying import say_provider_compacted, say_shortened
 from chatstack.context.services import ContextServices
 from chatstack.context.shortening import never_whole, new_handles
-from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt, summary_message, version_of
+from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt, version_of
 from chatstack.context.summary_search import SummarySearch
-from chatstack.context.writing import NotWrittenError, SummaryWriter, Writing, Written
+from chatstack.context.writing import SummaryWriter
 from chatstack.layers.native import LeftToProvider, Native, NotNative
 from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
-from chatstack.telemetry.turns import attached, beside
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
-from chatstack.values.messages import Annotation, Message
+from chatstack.values.messages import Message
 from chatstack.values.native import NativeCompaction, compaction_in
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
 
 _NOT_NATIVE = (
     *("max_context_items", "keep_recent_turns", "compress_to", "summary_client", "summary_prompt"),
-    *("summary_timeout_seconds", "max_summary_tokens"),
+    *("summary_timeout_seconds", "max_summary_tokens", "prepare_at", "cache_aligned"),
 )
 """Options that no provider's API has: as long as they are not set, nobody misses them."""
 
@@ -81,6 +78,16 @@ class Summarizer(ContextLayer):
     ``response.messages``, as an item that only that provider understands, and every context layer sends it in the place
     of what it stands for. Recent turns are not kept word for word, and another provider needs your whole list to go on:
     so the default is ``"off"``.
+    ``prepare_at`` is a share of the limits (0.8, say) from which on the next summary is written in the background, so
+    that no call waits for it: it is put in place once a limit is exceeded. It costs more summaries, as each stands for
+    less, and one that is not needed after all is paid for, too (see the metric ``chatstack.compaction.prepared``). Its
+    usage is told with the next answer. Closing the built client cancels what is being written.
+    ``cache_aligned`` asks for a summary at the end of the last request sent, with the same tools, so that the provider
+    reads it from its cache. It is for the model that answers alone, without a ``summary_client``. It gives up that the
+    transcript is framed as data, without tools and ``options.extra``, and that what a layer outside has cleared is
+    summarized from its original text. Tools are not allowed, or, where forbidding them would lose the cache
+    (Anthropic), a call is refused. What does not fit the window, or leads to a tool call, falls back to the framed
+    transcript; so does a request with an ``output_schema``.
     Source: VideoSDK's context window.
     """
 
@@ -95,13 +102,17 @@ class Summarizer(ContextLayer):
     summary_timeout_seconds: PositiveFloat = 60.0
     max_summary_tokens: PositiveInt | None = None
     native: Native = "off"
+    prepare_at: Share | None = None
+    cache_aligned: bool = False
     counter: TokenCounter | None = None
     services: ContextServices = field(default_factory=ContextServices, repr=False)
     _strategy: OldestIntoSummary = field(init=False, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
-    _writer: SummaryWriter = field(init=False, repr=False)
+    _attempting: SummaryAttempting = field(init=False, repr=False)
     _search: SummarySearch = field(init=False, repr=False)
     _native: LeftToProvider | None = field(init=False, repr=False)
+    _ahead: AheadOfNeed | None = field(init=False, repr=False)
+    _owner: Owner = field(init=False, repr=False, default_factory=Owner)
 
     version: ClassVar[int] = 1
     needs_one_of: ClassVar[tuple[str, ...]] = ("max_tokens", "max_context_items")
@@ -113,18 +124,26 @@ class Summarizer(ContextLayer):
         strategy = OldestIntoSummary(limits, self.keep_recent_turns, self.compress_to, most)
         counter = self.counter or default_counter(self.inner)
         editing = ContextEditing.around(self.inner, self, self.services, counter, by_original=True)
-        writes = f"{versioned(self)}:{version_of(self.summary_prompt)}"
+        writes = version_of(self.summary_prompt, *([ALIGNED_RULES] if self.cache_aligned else ()))
+        agreement = Agreement(self.memory, self.telemetry)
+        kept = KeptSummaries(agreement, f"{versioned(self)}:{writes}", self.cache_aligned)
         client = client_that_writes(self.summary_client, self.inner, self.telemetry)
         seconds = self.summary_timeout_seconds
+        writer = SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
+        attempting = SummaryAttempting(
+            strategy, editing, kept, writer, self.services.attempts, as_asked=self.summary_client is None
+        )
+        ahead = None
+        if self.prepare_at is not None:
+            soft = replace(strategy, limits=limits.times(self.prepare_at))
+            ahead = AheadOfNeed(SummarySearch(soft, editing, kept), attempting, self._owner)
         object.__setattr__(self, "_strategy", strategy)
         object.__setattr__(self, "_editing", editing)
-        object.__setattr__(
-            self, "_writer", SummaryWriter(client, self.summary_prompt, most, seconds, self.windows, counter)
-        )
-        kept = KeptSummaries(Agreement(self.memory, self.telemetry), writes)
+        object.__setattr__(self, "_attempting", attempting)
         object.__setattr__(self, "_search", SummarySearch(strategy, editing, kept))
         left = LeftToProvider.where_possible(type(self).__name__, self.native, self.inner, self._as_native)
         object.__setattr__(self, "_native", left)
+        object.__setattr__(self, "_ahead", ahead)
 
     @property
     def editing(self) -> ContextEditing:
@@ -158,6 +177,10 @@ class Summarizer(ContextLayer):
         stream.when_answered(say)
         return stream
 
+    async def aclose(self) -> None:
+        """Cancel the summaries that are being prepared, and prepare no more. May be called again and again."""
+        await self._owner.aclose()
+
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         editing = self._editing
         if self._native is not None:
@@ -172,8 +195,11 @@ class Summarizer(ContextLayer):
                 size_of = editing.weighing.size_of
                 fewer = sum(map(size_of, opened.context.messages)) - sum(map(size_of, shaped.messages))
                 return (yield from self.passed(arrived.shaped(shaped, fewer)))
+        is_to_start = False
         if self._strategy.is_due(context):
             context = yield from self._compressed(context, opened)
+        elif self._ahead is not None:
+            is_to_start = yield from self._ahead.plan(context, opened)
         overhead = self.services.attempts.settle(editing.owner, opened)
 
         def owe() -> None:
@@ -184,6 +210,8 @@ class Summarizer(ContextLayer):
         except BaseException:
             owe()
             raise
+        if is_to_start and self._ahead is not None:
+            yield from self._ahead.start(context, opened)
         if overhead == Usage():
             return stream
         told = ChatStream(ToldFirst(stream, overhead, owe), owns=stream)
@@ -214,16 +242,21 @@ class Summarizer(ContextLayer):
         """Return the context with a new summary, if one is worth its cost and can be written."""
         if context.is_unstable or not opened.seen.length:  # an edit that cannot be kept would be paid for on every call
             return context
-        if self.services.attempts.rests(self._writer.client, self._editing.owner, opened, self.memory.clock):
+        if self._ahead is not None:
+            context = yield from self._ahead.used(context, opened)
+            if not self._strategy.is_due(context):
+                return context
+        attempting, attempts = self._attempting, self.services.attempts
+        if attempting.rests(opened):
             opened.is_pending = True
-            self._say_resting(context, opened)
+            attempting.say_resting(context, opened)
             return context
-        model = self._writes_as(opened)
+        model = attempting.model(opened)
         context, due = yield from self._search.found(context, opened, model)
         if due is None:
             return context
         opened.is_pending = True
-        let_next_in = yield from ask(WaitForTurn(self.services.attempts, due.subject))
+        let_next_in = yield from ask(WaitForTurn(attempts, due.subject))
         try:
             if (
                 yield from ask(FindSummary(self._search.kept, due.subject, opened.seen))
@@ -237,79 +270,19 @@ class Summarizer(ContextLayer):
             let_next_in()
         return context
 
-    def _writes_as(self, opened: Opened) -> str:
-        """Return the model that writes the summaries."""
-        info = provider_info(self._writer.client)
-        return opened.model if self.summary_client is None or info is None else info.model
-
     def _summarized(self, context: Context, due: Due, opened: Opened) -> Asking[Context]:
-        leave = self.services.attempts.leave(self._writer.client, self._editing.owner, opened, self.memory.clock)
-        if leave is None:
-            self._say_resting(context, opened)
-            return context
-        request, started = context.request, self.memory.clock()
-        writing = self._writer.writing(
-            self._strategy.previous(context, due.cut),
-            self._strategy.entries(context, due.cut),
-            model=request.options.model if self.summary_client is None else None,
-            conversation_id=request.conversation_id,
-        )
-        try:
-            with self.telemetry.working(self._strategy.name) as span, attached(beside(span)):
-                return (yield from self._attempt(context, due, opened, leave, span, writing))
-        except BaseException:
-            leave.gave_up(self.memory.clock() - started)
-            raise
-        finally:
-            self.services.attempts.owe(self._editing.owner, opened, writing.usage, self.memory.clock)
+        """Return the context with a summary that is written now; unchanged if that fails."""
+        after = context
 
-    def _attempt(
-        self, context: Context, due: Due, opened: Opened, leave: Leave, span: Span, writing: Writing
-    ) -> Asking[Context]:
-        """Try once to write a summary, and apply it; return the context unchanged if that fails."""
-        strategy, cut = self._strategy, due.cut
-        try:
-            summary = self._summary((yield from ask(writing)), context, cut)
-            plan = strategy.plan(context, cut, summary)
-            if context.after(plan).tokens >= context.tokens:
-                raise NotWrittenError("it is no smaller than what it stands for", "not_smaller", Usage())
-        except NotWrittenError as failure:
-            rest = leave.failed(is_outage=failure.is_outage)
-            self.services.attempts.is_news(self._editing.owner, opened, self.memory.clock)
-            told = f"{failure.reason}; it is tried again in {rest:g} seconds at the earliest"
-            say_not_summarized(self.telemetry, strategy.name, context, told, failure.kind, span)
-            return context
-        kept = yield from ask(KeepSummary(self._search.kept, due.subject, summary, opened.seen))
-        if kept is not summary:  # another process was quicker
-            plan = strategy.plan(context, cut, kept)
-        after = self._editing.apply(plan, context, opened, span=span)
-        if after is context:  # the verifier did not let it pass, and has said so
-            leave.failed(is_outage=False)
-            return after
-        leave.succeeded()
-        opened.is_pending = False
-        if opened.replayed is not None and opened.context.request.conversation_id is not None:
-            yield from ask(KeepCut(self._search.kept, opened, opened.replayed, self._writes_as(opened)))
+        def use(summary: Message, span: Span) -> bool:
+            nonlocal after
+            plan = self._strategy.plan(context, due.cut, summary)
+            after = self._editing.apply(plan, context, opened, span=span)
+            return after is not context  # else the verifier did not let it pass, and has said so
+
+        if (yield from self._attempting.attempt(context, due, opened, use)):
+            opened.is_pending = False
+            if opened.replayed is not None and opened.context.request.conversation_id is not None:
+                model, sent = self._attempting.model(opened), sent_before(opened.seen, opened.seen.length)
+                yield from ask(KeepCut(self._search.kept, opened, opened.replayed, model, sent))
         return after
-
-    def _summary(self, written: Written, context: Context, cut: Cut) -> Message:
-        usage = written.usage
-        return summary_message(
-            written.text,
-            Annotation(
-                self._strategy.name,
-                sum(context.sizes[position] for position in cut.folded),
-                model=written.model,
-                prompt_version=version_of(self.summary_prompt),
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-            ),
-        )
-
-    def _say_resting(self, context: Context, opened: Opened) -> None:
-        owner, clock = self._editing.owner, self.memory.clock
-        if self.services.attempts.was_told(owner, opened) or self._strategy.cut(context) is None:
-            return
-        if self.services.attempts.is_news(owner, opened, clock):
-            why = "one went wrong a moment ago, and none is tried yet"
-            say_not_summarized(self.telemetry, self._strategy.name, context, why, "resting", None)

@@ -30,6 +30,8 @@ class Summarizing(Protocol):
     def max_summary_tokens(self) -> int | None: ...
     @property
     def summary_client(self) -> SummaryClient | None: ...
+    @property
+    def cache_aligned(self) -> bool: ...
 
 
 def check_summarizing(given: Summarizing) -> None:
@@ -43,6 +45,9 @@ def check_summarizing(given: Summarizing) -> None:
     if client is not None and not is_client(client):
         kind = client.__name__ if isinstance(client, type) else type(client).__name__
         raise wrong(owner, "summary_client", kind, "a chat client, which has send()")
+    if client is not None and given.cache_aligned:
+        one = "left out where summary_client is given: only the model that answers has the conversation in its cache"
+        raise wrong(owner, "cache_aligned", True, one)
 
 
 def summary_tokens(max_tokens: int | None) -> int:

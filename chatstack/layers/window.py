@@ -42,7 +42,8 @@ class ContextWindow(Strategy):
     After ``max_tool_calls_per_turn`` calls since the last user message, tools are declared but not allowed; if the tool
     loop has a limit of its own, the smaller one wins. None is no limit. A context manager of a node cannot forbid
     tools: there, the tool loop has to keep that limit.
-    Without a ``summary_client`` the model that answers also writes the summaries.
+    Without a ``summary_client`` the model that answers also writes the summaries. ``prepare_at`` and ``cache_aligned``
+    are those of ``Summarizer``.
     Source: VideoSDK's context window.
     """
 
@@ -56,6 +57,8 @@ class ContextWindow(Strategy):
     summary_prompt: SummaryPrompt = SUMMARY_PROMPT
     summary_timeout_seconds: PositiveFloat = 60.0
     max_summary_tokens: PositiveInt | None = None
+    prepare_at: Share | None = None
+    cache_aligned: bool = False
     name = "context_window"
     quotes_nothing = True
 
@@ -123,6 +126,11 @@ class WindowKeeper(ContextLayer):
         within = self._compressing
         return (self,) if within is None else (self, within, *cast("ContextLayer", within.inner).parts)
 
+    async def aclose(self) -> None:
+        """Cancel the summaries that are being prepared, and prepare no more. May be called again and again."""
+        if self._compressing is not None:
+            await self._compressing.aclose()
+
     def _layers(self) -> Summarizer:
         """Make the inner layers: compress, then truncate, so that truncated messages are still in the next summary."""
         window = self.strategy
@@ -142,6 +150,8 @@ class WindowKeeper(ContextLayer):
             summary_prompt=window.summary_prompt,
             summary_timeout_seconds=window.summary_timeout_seconds,
             max_summary_tokens=window.max_summary_tokens,
+            prepare_at=window.prepare_at,
+            cache_aligned=window.cache_aligned,
             counter=self.counter,
             services=self.services,
         )

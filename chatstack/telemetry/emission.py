@@ -252,6 +252,11 @@ class Telemetry:
         """Count conversations that the context memory evicted for lack of room."""
         self.instruments.evicted.add(conversations)
 
+    def prepared(self, outcome: Literal["written", "used", "failed", "cancelled", "dropped"]) -> None:
+        """Count what became of a summary that is prepared beside calls; more are written than used where conversations
+        end, or go another way, before one is due."""
+        self.instruments.prepared.add(1, {semconv.COMPACTION_OUTCOME: outcome})
+
     def shortened(self, turn: Turn, left_out: LeftOut | None) -> None:
         """Record on a turn's root what was left out of the request, whenever the edit was made."""
         if left_out is not None and left_out.is_of_turn:

@@ -27,6 +27,7 @@ class Instruments:
         self.warnings = meter.create_counter(*semconv.WARNING_METRIC)
         self.edits = meter.create_counter(*semconv.EDIT_METRIC)
         self.tokens_removed = meter.create_counter(*semconv.TOKENS_REMOVED_METRIC)
+        self.prepared = meter.create_counter(*semconv.PREPARED_METRIC)
         self.cache_tokens = meter.create_counter(*semconv.CACHE_TOKENS_METRIC)
         self.evicted = meter.create_counter(*semconv.EVICTED_METRIC)
         self.costs = costs_of(meter, meter_provider)

@@ -34,7 +34,7 @@ from chatstack.workbench.replay.peers import peer_policies
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import read_recordings
 from chatstack.workbench.replay.reading.sources import sources_from
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.telling import percent
 
 SETS = (("tau_airline_gpt4o", "airline", (4_000, 8_000)), ("swe_gemini3_mini", "coding", (8_000, 16_000)))
@@ -45,9 +45,15 @@ HEADINGS = (
     "cost",
     "found",
     "far",
+    "bare",
+    "far bare",
+    "by label",
+    "far by label",
+    "dearest",
     "breaks",
     "over",
     "invalid",
+    "user lost",
     "refused",
     "edits each",
 )
@@ -80,6 +86,12 @@ def note(run: results.Run, outcomes: Mapping[str, Outcome]) -> None:
                 "cost": figures.cost_relative(outcome.everything.spending),
                 "found": figures.grounding.share,
                 "far": figures.grounding.far_share,
+                "bare": figures.grounding.bare_share,
+                "far bare": figures.grounding.far_bare_share,
+                "by label": figures.grounding.attributed_share,
+                "far by label": figures.grounding.far_attributed_share,
+                "dearest": figures.dearest and figures.dearest.cost_relative,
+                "user lost": figures.latest_user_lost,
                 "breaks": figures.spending.prefix_breaks,
                 "over": figures.over_limit,
                 "invalid": figures.invalid_requests,
@@ -126,8 +138,9 @@ def cell(outcome: Outcome, figures: PolicyFigures) -> str:
 
 
 def would_do(figures: PolicyFigures) -> bool:
-    """Whether it kept every call within the window, and sent nothing that a server would refuse."""
-    return not (figures.over_limit or figures.refused or figures.invalid_requests)
+    """Whether it kept every call within the window, with the latest user message, and sent nothing that a server would
+    refuse."""
+    return not (figures.over_limit or figures.refused or figures.invalid_requests or figures.latest_user_lost)
 
 
 def row(where: str, figures: PolicyFigures, outcome: Outcome) -> str:
@@ -138,9 +151,15 @@ def row(where: str, figures: PolicyFigures, outcome: Outcome) -> str:
         "-" if cost is None else f"{cost:.3f}",
         share_of(figures.grounding.share),
         share_of(figures.grounding.far_share),
+        share_of(figures.grounding.bare_share),
+        share_of(figures.grounding.far_bare_share),
+        share_of(figures.grounding.attributed_share),
+        share_of(figures.grounding.far_attributed_share),
+        "-" if figures.dearest is None else f"{figures.dearest.cost_relative:.2f}",
         f"{100 * figures.spending.prefix_breaks / figures.calls:.1f} %",
         f"{figures.over_limit:,}",
         f"{figures.invalid_requests:,}",
+        f"{figures.latest_user_lost:,}",
         f"{figures.refused:,}",
         f"{figures.edits / figures.conversations:.2f}",
     )

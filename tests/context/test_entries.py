@@ -119,7 +119,7 @@ def test_a_kept_cut_counts_with_its_record() -> None:
     record = Record(drop=tuple(range(folded)), insert=(Insertion(folded, summary, None),))
     kept = KeptSummaries(Agreement(memory, Telemetry()), "1")
     before = memory.held_bytes
-    asyncio.run(kept.keep_cut(seen, record, context_of(messages), "m"))
+    asyncio.run(kept.keep_cut(seen, record, context_of(messages), "m", folded))
     once = memory.held_bytes - before
     assert 10_000 + 8 * folded < once < 10_000 + 50 * folded
     memory.choose("summarizer", seen, record, SAID, [seen.who])

@@ -12,7 +12,7 @@ import pytest
 from chatstack import ContextMemory, Message
 from tests.context.conversing import Process, Talk, to_the_end
 
-RECIPES = ("guard", "clearer", "condensing")
+RECIPES = ("guard", "clearer", "condensing", "shaper", "shaper, clearer, guard")
 
 
 class Held(NamedTuple):

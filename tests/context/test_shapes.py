@@ -251,3 +251,6 @@ def test_work_is_linear_in_the_length() -> None:
     assert size(shape(text, 4_000)) <= 4_000
     assert size(shape("[" + ",".join(["{}"] * 300_000) + "]", 4_000)) <= 4_000
     assert size(shape('{"out": "' + "\\\\n" * 300_000 + '"}', 4_000)) <= 4_000
+    assert size(shape("| a |\n" + "-" * 300_000 + "x\n" * 20, 4_000)) <= 4_000
+    assert size(shape("12:00 " * 300_000, 4_000)) <= 4_000
+    assert size(shape("\x1b[" * 300_000, 4_000)) <= 4_000

@@ -120,14 +120,6 @@ class TestToolResultClearer(LayerContract):
         )
 
 
-class TestToolResultShaper(LayerContract):
-    covers = (ToolResultShaper,)
-    edits = True
-
-    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
-        return ToolResultShaper(inner, max_bytes=40, services=ContextServices(telemetry=telemetry))
-
-
 class EditingProvider:
     """A provider that edits natively, in front of the contract's own client."""
 
@@ -173,6 +165,14 @@ class TestSummarizerThatLeavesItToTheProvider(LayerContract):
         return Summarizer(
             EditingProvider(inner), max_tokens=LIMIT, native="on", services=ContextServices(telemetry=telemetry)
         )
+
+
+class TestToolResultShaper(LayerContract):
+    covers = (ToolResultShaper,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        return ToolResultShaper(inner, max_bytes=40, services=ContextServices(telemetry=telemetry))
 
 
 class TestSummarizer(LayerContract):
@@ -307,7 +307,10 @@ def layers_in(modules: Iterable[object]) -> set[type]:
     }
 
 
-OF_OTHERS = ("chatstack.workbench.replay.peers.langchain", "chatstack.workbench.replay.peers.agent_framework")
+OF_OTHERS = tuple(
+    f"chatstack.workbench.replay.peers.{name}"
+    for name in ("langchain", "agent_framework", "headroom", "maf_compaction")
+)
 
 
 def modules_of_ours() -> list[object]:

@@ -113,7 +113,9 @@ class AnthropicCache(Server):
         self.check([block for _, block in each], marks)
         prefixes, sizes = [""], [0]
         for part, block in each:
-            text = json.dumps([part, without_mark(block)])
+            # Another choice of tools is another beginning of the messages.
+            choice = body.get("tool_choice") if part.startswith("messages") else None
+            text = json.dumps([part, without_mark(block), *([choice] if choice else [])])
             prefixes.append(prefixes[-1] + text)
             sizes.append(sizes[-1] + len(text))
         found = [end for at, _ in marks for end in range(max(1, at - 18), at + 2) if self.holds(prefixes[end])]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chatstack import ChatStack, FunctionInvoker, Message, ToolResultClearer, tool
+from chatstack import ChatStack, FunctionInvoker, Message, ToolResultClearer, ToolResultShaper, tool
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.anthropic.marks import CacheLifetime
 from tests.providers.cache_server import AnthropicCache, Call, Item, blocks_of, marks_of
@@ -84,6 +84,19 @@ def test_a_conversation_with_tools_reads_all_that_was_written(cache: CacheLifeti
     assert all(call.rest == 0 for call in server.calls)  # all of it is behind or before a mark
     sent = sum(call.size for call in server.calls)
     assert sum(call.written for call in server.calls) == server.calls[-1].size < sent / 8
+
+
+@BOTH_WAYS
+def test_results_that_are_bounded_when_new_cost_no_cache(stream: bool) -> None:
+    plain, server = AnthropicCache(librarian), AnthropicCache(librarian)
+    for each, shapes in ((plain, False), (server, True)):
+        stack = stack_over(each)
+        talk(stack.use(ToolResultShaper, max_bytes=120) if shapes else stack, "Which books?", "And?", stream=stream)
+    assert len(server.calls) == 2 * (len(SIZES) + 1)
+    assert breaks(server.calls) == []
+    assert all(call.rest == 0 for call in server.calls)
+    assert server.calls[-1].size < plain.calls[-1].size
+    assert "bytes left out; handle" in json.dumps(server.calls[-1].body)
 
 
 @BOTH_WAYS

@@ -9,7 +9,18 @@ from typing import TypeAlias
 
 import pytest
 
-from chatstack import ChatClient, ChatOptions, ChatResponse, ChatStack, Message, ToolDeclaration
+from chatstack import (
+    CharCounter,
+    ChatClient,
+    ChatOptions,
+    ChatResponse,
+    ChatStack,
+    Message,
+    Summarizer,
+    ToolDeclaration,
+    Usage,
+    find,
+)
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 from chatstack.testing import TelemetryCapture
@@ -89,3 +100,53 @@ def test_a_head_that_changes_is_told(server: ModelServer, make: Maker) -> None:
     assert capture.warnings == ("cache_missed",)
     (span,) = capture.spans_named("prompt_cache")
     assert span.attributes["chatstack.cache.miss_reason"] == "head"
+
+
+# Summaries
+
+LIKE_THE_MODEL = CharCounter(chars_per_token=4)
+
+
+@pytest.fixture(scope="module")
+def large_server() -> Iterator[ModelServer]:
+    with model_server(window_tokens=8_192) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("make", "prepare_at"), [(openai_chat, None), (anthropic_chat, 0.7)], ids=["when due", "ahead"]
+)
+def test_a_summary_reads_at_least_95_percent_of_its_input(
+    large_server: ModelServer, make: Maker, prepare_at: float | None
+) -> None:
+    """What the model writes may be cut off, and then it is no summary; what it has read was reported by then."""
+    client = make(large_server)
+    options = ChatOptions(instructions="You are brief.", max_tokens=8, temperature=0.0, tools=(LOOK,))
+    stack = ChatStack(client).use(
+        Summarizer,
+        max_tokens=5_000,
+        keep_recent_turns=1,
+        max_summary_tokens=64,
+        summary_prompt="Sum it up.",
+        cache_aligned=True,
+        prepare_at=prepare_at,
+        counter=LIKE_THE_MODEL,
+    )
+
+    async def talked() -> Usage:
+        history, overhead = list[Message](), Usage()
+        async with stack.open() as built:
+            while not overhead.input_tokens and len(history) < 16:
+                history.append(Message.user(f"{make.__name__} {prepare_at} {len(history)}: {HEAD[:5_000]}"))
+                answer = await built.get_response(history, options=options, conversation_id="c")
+                history.append(Message.assistant(answer.text or "Yes."))
+                overhead = answer.overhead_usage
+                background = find(built, Summarizer).services.attempts.background  # type: ignore[union-attr]
+                while len(background):  # noqa: ASYNC110 - a real server takes its time
+                    await asyncio.sleep(0.05)
+        await client.aclose()  # type: ignore[attr-defined]
+        return overhead
+
+    overhead = asyncio.run(talked())
+    assert overhead.input_tokens > 3_000
+    assert overhead.cache_read_tokens >= 0.95 * overhead.input_tokens

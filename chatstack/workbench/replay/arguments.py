@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chatstack.workbench.replay.reading.joining import JoinedRecordings
     from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
     from chatstack.workbench.replay.reading.sources import Source
-    from chatstack.workbench.replay.running import Setup
+    from chatstack.workbench.replay.setup import Setup
 
 Item: TypeAlias = "Recording | BrokenLine"
 STDOUT = "-"
@@ -152,7 +152,7 @@ def setup_from(
 ) -> Setup:
     """Return the setup of the replay from the arguments of ``add_arguments``."""
     from chatstack.workbench.replay.measures.measuring import WireCounter
-    from chatstack.workbench.replay.running import Setup
+    from chatstack.workbench.replay.setup import Setup
 
     return Setup(
         tuple(policies),

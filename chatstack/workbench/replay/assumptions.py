@@ -6,7 +6,7 @@ from chatstack.tokens.caching import CACHE_READ, CACHE_SECONDS, CACHE_WRITE, LON
 from chatstack.tokens.prices import Price
 from chatstack.workbench.replay.measures.costs import MINIMUM_PREFIX_TOKENS, OUTPUT
 from chatstack.workbench.replay.outcomes import Outcome
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.summaries import SUMMARY_TOKENS
 
 _MODELS_TOLD = 10
@@ -22,6 +22,7 @@ def assumptions_of(outcome: Outcome, setup: Setup) -> list[str]:
         f"Sizes are those of the text as chat completions have it, by {setup.counter.name}, the same for every policy "
         "and model; other tokenizers count up to 1.6 times as much. A picture or a file counts as 1,000.",
         *_joined_told(outcome),
+        *_stacks_told(setup),
         _tools_told(setup),
         _pause_told(setup),
         f"Relative costs: a token read from the cache {CACHE_READ:g}, written to it {written:g}, any other 1; no "
@@ -40,6 +41,18 @@ def _joined_told(outcome: Outcome) -> list[str]:
         f"{outcome.joined:,} of the recorded lines are the beginning of another, or the same: as in a log of requests, "
         "they are one conversation with it."
     ]
+
+
+def _stacks_told(setup: Setup) -> list[str]:
+    told: list[str] = []
+    if setup.shared_memory:
+        told.append("Each policy remembers one conversation in the next; its figures depend on the order of the input.")
+    if setup.own_counter:
+        told.append(
+            "The layers of stacks of ours count by themselves, as they would with the provider of the recorded model, "
+            "and that provider reports the measured size of each call. Comparisons and peers count as is measured."
+        )
+    return told
 
 
 def _tools_told(setup: Setup) -> str:

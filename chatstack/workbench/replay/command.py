@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chatstack.cli.terminal import make_console
+from chatstack.errors import InputError
 from chatstack.workbench.replay.arguments import (
     STDOUT,
     add_arguments,
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from chatstack.cli import Subparsers
     from chatstack.workbench.replay.outcomes import Outcome
     from chatstack.workbench.replay.policies import Policy
-    from chatstack.workbench.replay.running import Setup
+    from chatstack.workbench.replay.reading.sources import Source
+    from chatstack.workbench.replay.setup import Setup
 
 _STORIES, _MOST_STORIES = 12, 100
 _DESCRIPTION = """\
@@ -83,6 +86,13 @@ def register(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(parser)
+    _add_stacks(parser)
+    _add_targets(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_stacks(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which stacks are compared, and how they count and remember."""
     parser.add_argument(
         "--pipeline",
         action="append",
@@ -101,8 +111,27 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--peers",
         action="store_true",
-        help="also compare the strategies of LangChain and Agent Framework, where they are installed",
+        help="also compare the strategies of LangChain, Agent Framework, maf-compaction and Headroom, where they are "
+        "installed",
     )
+    parser.add_argument(
+        "--counter",
+        choices=("same", "own"),
+        default="same",
+        help="'own': the layers of the stacks count by themselves, as they would with the recorded model's provider, "
+        "which tells them the size of each call, and what they misjudge shows as calls over the window; 'same': the "
+        "stacks that are there count as they are measured (default: same)",
+    )
+    parser.add_argument(
+        "--shared-memory",
+        action="store_true",
+        help="let each stack remember one conversation in the next, in the order of the files, in one process; the "
+        "figures depend on that order (default: every conversation begins with an empty memory)",
+    )
+
+
+def _add_targets(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what is written."""
     parser.add_argument(
         "--json",
         metavar="FILE",
@@ -123,7 +152,6 @@ def register(subparsers: Subparsers) -> None:
         metavar="N",
         help=f"how many conversations the page shows, those with most to see (default: {_STORIES})",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -139,13 +167,37 @@ def run(arguments: argparse.Namespace) -> int:
         targets = {"--json": target_of(arguments.json), "--html": arguments.html}
         check_targets(targets, arguments, sources, arguments.pipeline)
         with warnings_on(messages):
-            stories = arguments.stories if arguments.html else 0
-            setup = setup_from(arguments, sources, _policies(arguments), stories=stories)
+            _tell_missing(arguments, messages)
+            setup = _setup(arguments, sources)
             recordings = JoinedRecordings(sources)
-            outcome = replayed(setup, recordings, jobs_for(arguments.jobs, sources), messages, "replaying")
+            outcome = replayed(setup, recordings, _jobs(arguments, sources), messages, "replaying")
             outcome.joined, outcome.left_out = recordings.joined, dict(recordings.notes)
         _report(outcome, setup, arguments, [source.name for source in sources], messages)
     return 1 if outcome.broken_count else 0
+
+
+def _tell_missing(arguments: argparse.Namespace, messages: Console) -> None:
+    """Say which peers are left out, as they are not installed."""
+    if arguments.peers:
+        from chatstack.workbench.replay.peers import missing_told
+
+        if told := missing_told():
+            messages.print(told, soft_wrap=True)
+
+
+def _setup(arguments: argparse.Namespace, sources: Sequence[Source]) -> Setup:
+    stories = arguments.stories if arguments.html else 0
+    setup = setup_from(arguments, sources, _policies(arguments), stories=stories)
+    return replace(setup, shared_memory=arguments.shared_memory, own_counter=arguments.counter == "own")
+
+
+def _jobs(arguments: argparse.Namespace, sources: Sequence[Source]) -> int:
+    """Return the number of processes. Raises ``InputError`` if a shared memory is to be in several."""
+    if not arguments.shared_memory:
+        return jobs_for(arguments.jobs, sources)
+    if arguments.jobs not in (None, 1):
+        raise InputError(f"--shared-memory is in one process: drop --jobs {arguments.jobs}")
+    return 1
 
 
 def _policies(arguments: argparse.Namespace) -> list[Policy]:
@@ -165,8 +217,10 @@ def _report(
     from chatstack.workbench.replay.report import report_json, report_of, with_stories
     from chatstack.workbench.replay.table import (
         report_broken,
+        report_dearest,
         report_faults,
         report_left_out,
+        report_over,
         report_recorded,
         report_table,
     )
@@ -175,8 +229,11 @@ def _report(
     report = report_of(outcome, setup, files, None if tools is None else str(tools))
     target: str | None = arguments.json
     (messages if target == STDOUT else make_console()).print(report_table(outcome, setup))
-    about = (*report_recorded(outcome, setup), *report_left_out(outcome))
-    for line in (*report_faults(outcome), *about, *report_broken(outcome)):
+    told = [*report_faults(outcome), *report_over(outcome, setup)]
+    if dearest := report_dearest(outcome):
+        told += ["The dearest conversation, beside sending everything of it:", *dearest]
+    told += [*report_recorded(outcome, setup), *report_left_out(outcome)]
+    for line in (*told, *report_broken(outcome)):
         messages.print(line, soft_wrap=True)
     if target is not None:
         write_figures(target, report_json(report))

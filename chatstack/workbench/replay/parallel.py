@@ -21,10 +21,11 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TypeAlias, cast
 
-from chatstack.errors import ChatStackError
+from chatstack.errors import ChatStackError, InputError
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
-from chatstack.workbench.replay.running import Replay, Setup
+from chatstack.workbench.replay.running import Replay
+from chatstack.workbench.replay.setup import Setup
 
 _BATCH_MESSAGES = 400
 _BATCH_BYTES = 4_000_000
@@ -49,8 +50,11 @@ def replay(
 
     ``on_progress`` is called repeatedly with the number of conversations done. With more than one process, the main
     module must be importable (``if __name__ == "__main__":``), and the setup must be picklable. Raises ``WiringError``
-    when a policy's stack cannot be built, ``ChatStackError`` when the setup cannot be pickled or a process was killed.
+    when a policy's stack cannot be built, ``ChatStackError`` when the setup cannot be pickled or a process was killed,
+    ``InputError`` for a shared memory in several processes.
     """
+    if setup.shared_memory and jobs != 1:
+        raise InputError(f"a shared memory is in one process, not in jobs={jobs}")
     first = Replay(setup)  # built here in any case, to report a stack that cannot be built before a process starts
     outcome = asyncio.run(first.run(()))
     batches = _batches(items, outcome)

@@ -15,8 +15,10 @@ from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.layers.shaper import ToolResultShaper
 from chatstack.stack.recipe import ChatStack
+from chatstack.tokens.counter import TokenCounter
 from chatstack.workbench.replay.comparisons import RollingMasking, SlidingWindow
 from chatstack.workbench.replay.measures.measuring import WireCounter
+from chatstack.workbench.replay.recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +56,20 @@ def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[P
     return policies
 
 
+def _counter(model: ChatClient) -> TokenCounter | None:
+    """Return the counter that measures the result, too; None where layers are to count by themselves."""
+    return None if isinstance(model, Recorder) and model.is_provider else WireCounter.best()
+
+
 def _nothing(ceiling: int, model: ChatClient) -> ChatStack:
     """Send everything: the baseline of the comparison."""
     return ChatStack(model)
 
 
 def _guard(ceiling: int, model: ChatClient) -> ChatStack:
-    """Prune with our guard at the ceiling, with the same counter that measures the result."""
+    """Prune with our guard at the ceiling."""
     return ChatStack(model).use(
-        ContextWindowGuard, max_context_tokens=ceiling, prune_on_overflow=True, counter=WireCounter.best()
+        ContextWindowGuard, max_context_tokens=ceiling, prune_on_overflow=True, counter=_counter(model)
     )
 
 
@@ -79,13 +86,13 @@ def _rolling_masking(ceiling: int, model: ChatClient) -> ChatStack:
 def _batch_clearing(ceiling: int, model: ChatClient) -> ChatStack:
     """Clear all but the three newest results when the ceiling is reached, and remember the decision."""
     return ChatStack(model).use(
-        ToolResultClearer, trigger={"tokens": ceiling}, keep={"messages": 3}, counter=WireCounter.best()
+        ToolResultClearer, trigger={"tokens": ceiling}, keep={"messages": 3}, counter=_counter(model)
     )
 
 
 def _recommended(ceiling: int, model: ChatClient) -> ChatStack:
     """Return the recipe that we recommend, its sizes fractions of the ceiling."""
-    counter = WireCounter.best()
+    counter = _counter(model)
     return (
         ChatStack(model)
         .use(ToolResultShaper, max_bytes=bytes_for(ceiling), counter=counter)

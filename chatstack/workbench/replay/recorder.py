@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable
+from typing import TypeAlias
 
+from msgspec.structs import replace
 from opentelemetry.trace import Span
 
 from chatstack.client.protocol import ProviderInfo
@@ -15,15 +19,37 @@ from chatstack.values.parts import Text
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate, Usage
 
+_PROVIDERS = ((r"claude", "anthropic"), (r"gemini", "gcp.gemini"), (r"gpt-|\bo[1-9]\b", "openai"))
+"""The provider of a recorded model, by its name in telemetry; the first pattern that fits the model counts."""
+
+Weigh: TypeAlias = Callable[[ChatRequest, Message], Usage]
+"""A function from a request and its answer to what a provider would report of them."""
+
 
 class Recorder:
-    """Stands in for the model: answers with the recorded message, and keeps the requests that it was sent."""
+    """Stands in for the model: answers with the recorded message, and keeps the requests that it was sent.
 
-    def __init__(self, window: int) -> None:
+    With ``report``, it is what the model's own provider would be to a stack: it has its name, so that layers count by
+    themselves as they would there, and it reports the usage of each call.
+    """
+
+    def __init__(self, window: int, report: Weigh | None = None) -> None:
         self.info = ProviderInfo(name="recording", window_tokens=window)
         self.requests: list[ChatRequest] = []
         self.cpu_seconds = 0.0
         self._answer = Message.assistant("")
+        self._report = report
+
+    @property
+    def is_provider(self) -> bool:
+        """True if layers are to count as they would with the model's own provider."""
+        return self._report is not None
+
+    def stand_for(self, model: str) -> None:
+        """Take the place of that model, for the layers that are made from now on."""
+        if self.is_provider:
+            name = next((name for fits, name in _PROVIDERS if re.search(fits, model.lower())), "recording")
+            self.info = replace(self.info, name=name, model=model)
 
     def expect(self, answer: Message) -> None:
         """Set the message to answer with from now on, whatever the request."""
@@ -34,7 +60,8 @@ class Recorder:
     async def send(self, request: ChatRequest, /) -> ChatStream:
         started = time.process_time()
         self.requests.append(request)
-        stream = await ChatStream.primed(Playback(self._answer))
+        usage = None if self._report is None else self._report(request, self._answer)
+        stream = await ChatStream.primed(Playback(self._answer, usage))
         self.cpu_seconds += time.process_time() - started
         return stream
 

@@ -2,11 +2,12 @@
 
 ``version`` is 2. ``counter``, ``window`` and ``tools`` (``file``, ``count``, ``tokens``) say how it was measured,
 ``model`` whose prices count (null: the recorded models'), ``pause_seconds`` how long after one call the next one came,
-``long_cache`` whether caches live an hour. ``files`` is what was read (the first of them, and ``file_count``),
-``conversations`` and ``calls`` how much that was, ``joined`` how many recorded lines are the beginning of another, and
-so no conversation of their own, ``left_out`` what else was not read, in words, and how often, ``errors`` (``file``,
-``line``, ``error``) what could not be read (the first of them, and ``error_count``), ``assumptions`` what was assumed
-because it is not known, in sentences.
+``long_cache`` whether caches live an hour, ``shared_memory`` whether policies remember one conversation in the next,
+``own_counter`` whether their layers count by themselves. ``files`` is what was read (the first of them, and
+``file_count``), ``conversations`` and ``calls`` how much that was, ``joined`` how many recorded lines are the beginning
+of another, and so no conversation of their own, ``left_out`` what else was not read, in words, and how often,
+``errors`` (``file``, ``line``, ``error``) what could not be read (the first of them, and ``error_count``),
+``assumptions`` what was assumed because it is not known, in sentences.
 ``prices`` has for each ``model`` dollars for a million tokens, of a small request: ``input``, ``read``, ``write``
 (null where nobody tells it); and ``minimum_prefix_tokens``, ``lifetime_seconds`` (null: not published), ``source``.
 ``recorded`` is null, or the recorded usage beside what is computed for the same calls when everything is sent:
@@ -34,7 +35,10 @@ a ``partial_output``, and how many are ``without_cache_writes``; ``told`` is the
   without what stood only in a list of names that an edit left; ``grounding_attributed``, ``grounding_far_attributed``:
   without what stood only in such a list and whose label there does not lead to the call that held it
 - ``edits`` (that layers report), ``refused`` (calls for which the stack raised), ``invalid_requests`` (that a server
-  would refuse), ``faults`` (why, and how often), ``cpu_ms_per_call``
+  would refuse), ``faults`` (why, and how often), ``latest_user_lost`` (calls whose request lacks the latest user
+  message), ``cpu_ms_per_call``
+- ``dearest``: the conversation with the highest ``cost_relative``, with its ``number`` in the order of the input and
+  its ``id``; null where all had refused calls
 - ``curve``: ``tokens`` (the mean) and ``peak`` (the largest) of the requests for the first call of each conversation,
   the second, and so on; null where there was none
 
@@ -52,10 +56,10 @@ import msgspec
 
 from chatstack.tokens.prices import Price
 from chatstack.workbench.replay.assumptions import assumptions_of
-from chatstack.workbench.replay.measures.figures import Curve, PolicyFigures
+from chatstack.workbench.replay.measures.figures import Curve, Dearest, PolicyFigures
 from chatstack.workbench.replay.measures.recorded import Recorded
 from chatstack.workbench.replay.outcomes import Outcome
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 
 REPORT_VERSION = 2
 """Version of the report: goes up when a field changes its meaning or is removed; fields may be added."""
@@ -77,6 +81,8 @@ def report_of(outcome: Outcome, setup: Setup, files: Sequence[str] = (), tools_f
         "model": setup.model or None,
         "pause_seconds": setup.pause_seconds,
         "long_cache": setup.long_cache,
+        "shared_memory": setup.shared_memory,
+        "own_counter": setup.own_counter,
         "files": list(files[:_FILES_TOLD]),
         "file_count": len(files),
         "conversations": outcome.conversations,
@@ -170,10 +176,18 @@ def _policy(about: str, figures: PolicyFigures, everything: PolicyFigures) -> di
         "invalid_requests": figures.invalid_requests,
         "edits": figures.edits,
         "refused": figures.refused,
+        "latest_user_lost": figures.latest_user_lost,
+        "dearest": _dearest(figures.dearest),
         "cpu_ms_per_call": round(figures.cpu_ms_per_call, 4),
         "faults": dict(sorted(figures.faults.items())),
         "curve": _curve(figures.curve),
     }
+
+
+def _dearest(found: Dearest | None) -> dict[str, object] | None:
+    if found is None:
+        return None
+    return {"cost_relative": _rounded(found.cost_relative), "number": found.number, "id": found.id}
 
 
 def _curve(curve: Curve) -> dict[str, list[float | None]]:

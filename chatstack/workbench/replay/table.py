@@ -10,13 +10,14 @@ from chatstack.cli.terminal import printable
 from chatstack.workbench.replay.measures.figures import PolicyFigures
 from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.outcomes import Outcome
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.telling import percent
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _PLACES_SHOWN = 10
+_ID_CHARS = 60
 _FOUND, _FAR = "found\n%", "  far\n%"
 
 
@@ -54,7 +55,7 @@ def _without_lists(grounding: Grounding) -> Iterator[tuple[str, Mapping[str, str
         return
     yield "  bare", {_FOUND: _percent(grounding.bare, values), _FAR: _percent(grounding.far_bare, far_values)}
     yield (
-        "  attributed",
+        "  attr.",
         {
             _FOUND: _percent(grounding.attributed, values),
             _FAR: _percent(grounding.far_attributed, far_values),
@@ -81,6 +82,8 @@ def _columns(outcome: Outcome) -> dict[str, Callable[[PolicyFigures], str]]:
     }
     if any(each.invalid_requests for each in outcome.figures):
         columns["  in-\nvalid"] = lambda each: f"{each.invalid_requests:,}"
+    if any(each.latest_user_lost for each in outcome.figures):
+        columns["user\nlost"] = lambda each: f"{each.latest_user_lost:,}"
     if any(each.refused for each in outcome.figures):
         columns["  re-\nfused"] = lambda each: f"{each.refused:,}"
     columns["CPU ms\na call"] = lambda each: _decimals(each.cpu_ms_per_call)
@@ -96,10 +99,12 @@ def _caption(outcome: Outcome, setup: Setup) -> str:
         "found: values of the recorded tool calls that were still in what was",
         "sent, of those in the full context; far: of those only far back in it",
     ]
+    if any(each.latest_user_lost for each in outcome.figures):
+        lines += ["user lost: calls without the latest user message"]
     if any(each.grounding.bare != each.grounding.found for each in outcome.figures):
         lines += [
             "bare: without those only in a list of names that an edit left;",
-            "attributed: with those whose label there leads to the call that held them",
+            "attributed (attr.): with those whose label there leads to their call",
         ]
     return "\n".join(lines)
 
@@ -145,6 +150,33 @@ def report_left_out(outcome: Outcome) -> list[str]:
         return []
     told = (f"{printable(what)} ({count:,})" for what, count in sorted(outcome.left_out.items()))
     return [f"left out, unknown or of no use here: {'; '.join(told)}"]
+
+
+def report_dearest(outcome: Outcome) -> list[str]:
+    """Return a line for each policy on its dearest conversation, where that costs more or less than all of it."""
+    dearest = [
+        (each.name, each.dearest) for each in outcome.figures if each.dearest and each.dearest.cost_relative != 1
+    ]
+    return [
+        printable(
+            f"{name}: at most {found.cost_relative:.2f}, in conversation {found.number:,} ({found.id[:_ID_CHARS]})"
+        )
+        for name, found in dearest
+    ]
+
+
+def report_over(outcome: Outcome, setup: Setup) -> list[str]:
+    """Return a line for each policy whose layers counted by themselves, and let a call through that is too large."""
+    if not setup.own_counter:
+        return []
+    return [
+        printable(
+            f"{each.name}: {_counted(each.over_limit, 'call')} over the window, "
+            f"by {percent(Fraction(each.peak_tokens, setup.window) - 1)} % at most"
+        )
+        for each in outcome.figures
+        if each.over_limit
+    ]
 
 
 def report_broken(outcome: Outcome) -> list[str]:

@@ -17,7 +17,7 @@ from chatstack.workbench.replay.parallel import replay
 from chatstack.workbench.replay.policies import Policy
 from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording, read_recordings
 from chatstack.workbench.replay.reading.sources import sources_from
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 
 CHARACTERS = WireCounter(CharCounter(1), "characters")
 DATA = Path(__file__).resolve().parents[3] / "../shared/data"

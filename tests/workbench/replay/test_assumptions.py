@@ -11,7 +11,7 @@ from chatstack import ToolDeclaration
 from chatstack.workbench.replay.assumptions import assumptions_of
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.policies import policies_for
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from tests.workbench.replay.conversations import assistant, conversation, outcome_of, recording, setup_of, talk, user
 
 NOTHING = policies_for([], ["nothing"])

@@ -273,7 +273,7 @@ def test_what_cost_is_tells_no_price_itself() -> None:
     assert not re.search(r"\d", about)
 
 
-DOES = "every call within the window, and nothing that a server would refuse"
+DOES = "every call within the window, with the latest user message, and nothing that a server would refuse"
 
 
 def test_the_answer_names_the_cheapest_and_the_highest_grounding_of_those_that_kept_the_window() -> None:
@@ -299,6 +299,24 @@ def test_the_answer_says_when_the_cheapest_finds_most_and_how_the_others_failed(
     assert "The cheapest of them is a: 0.500" in told
     assert "None of them finds more." in told
     assert told.endswith("95.0 % by b (1 refused, 2 invalid).")
+
+
+def test_who_loses_the_latest_user_message_would_not_do() -> None:
+    told = answer_of(
+        policy("a", cost_relative=0.5, grounding=0.9),
+        policy("b", cost_relative=0.2, grounding=0.95, latest_user_lost=3),
+    )
+    assert "The cheapest of them is a: 0.500" in told
+    assert told.endswith("95.0 % by b (3 without the latest user message).")
+
+
+def test_the_dearest_conversation_of_each_policy_is_told() -> None:
+    dearest = {"cost_relative": 1.3, "number": 1_017, "id": "<b>swe</b>"}
+    page = page_of({"policies": [policy("a", dearest=dearest), policy("b", dearest=None)]})
+    heading, first, second = rows_of(page)
+    at = heading.index("dearest")
+    assert (first[at], second[at]) == ("1.300", "–")
+    assert "1.300 of sending everything of it: number 1,017, &lt;b&gt;swe&lt;/b&gt;<" in page
 
 
 def test_the_answer_names_all_that_share_a_place() -> None:

@@ -254,7 +254,7 @@ def test_the_charts_follow_their_switches(browser: Browser, written: Written, in
     with browser.page(written(invented)) as page:
         number = len(invented["policies"])
         assert (page.value(count(lines)), page.value(count(points))) == (number, number)
-        over = sum(each["over_limit"] > 0 for each in invented["policies"])
+        over = sum(each["over_limit"] > 0 or each["latest_user_lost"] > 0 for each in invented["policies"])
         assert 0 < over == page.value(count("#scatter g path.shape"))
         near, mean = page.value(places), page.value(curve)
         page.value("document.querySelector('[value=grounding_far]').click()")

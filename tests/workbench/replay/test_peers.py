@@ -1,4 +1,4 @@
-"""LangChain's and Agent Framework's own strategies as policies: what goes over comes back; what they do is theirs."""
+"""Other frameworks' own strategies as policies: what goes over comes back; what they do is theirs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,12 @@ from tests.histories import SOME, histories
 COUNTER = WireCounter.best()
 NAMES = {
     **dict.fromkeys(["langchain-clearing", "langchain-trim", "langchain-summary"], "langchain"),
-    **dict.fromkeys(["af-truncation", "af-context-window", "af-tool-results"], "agent-framework-core"),
+    "langchain-summary-third": "langchain",
+    **dict.fromkeys(["af-truncation", "af-truncation-task"], "agent-framework-core"),
+    **dict.fromkeys(["af-context-window", "af-context-window-task", "af-tool-results"], "agent-framework-core"),
     **dict.fromkeys(["af-sliding-window", "af-summary"], "agent-framework-core"),
+    **dict.fromkeys(["maf-anchored", "maf-minimum-gain", "maf-user-turns"], "maf-compaction"),
+    **dict.fromkeys(["headroom", "headroom-agent"], "headroom-ai"),
 }
 """Of each policy: the distribution that it needs."""
 ROOMY = 1_000_000
@@ -109,7 +113,7 @@ def are_same(found: Sequence[Message], wanted: Sequence[Message]) -> bool:
 def test_importing_the_policies_imports_neither_framework() -> None:
     code = (
         "import sys, chatstack.workbench.replay.peers\n"
-        "print([name for name in sys.modules if name[:4] in ('lang', 'agen')])"
+        "print([name for name in sys.modules if name[:4] in ('lang', 'agen', 'maf_', 'head')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -118,7 +122,7 @@ def test_importing_the_policies_imports_neither_framework() -> None:
 def test_those_that_are_installed_come_in_a_fixed_order_and_can_be_sent_to_another_process() -> None:
     wanted = [name for name, distribution in NAMES.items() if is_installed(distribution)]
     if not wanted:
-        pytest.skip("neither langchain nor agent-framework-core is installed")
+        pytest.skip("no peer is installed")
     assert [policy.name for policy in peer_policies()] == wanted
     assert all(policy.about for policy in peer_policies())
     assert pickle.loads(pickle.dumps(peer_policies())) == peer_policies()
@@ -316,6 +320,25 @@ def test_agent_framework_truncates_to_half_the_task_included_and_remembers_it() 
     assert sent.edits == [0, 1, 0]
 
 
+@pytest.mark.parametrize("name", ["af-truncation-task", "af-context-window-task"])
+def test_agent_framework_keeps_the_task_where_it_is_told_to(name: str) -> None:
+    history = [RULE, TASK, *rounds(10), Message.user("go on"), *rounds(4)]
+    without = sent_under(name.removesuffix("-task"), size_of(history) // 2, history).requests[0]
+    kept = sent_under(name, size_of(history) // 2, history).requests[0]
+    assert TASK not in without
+    assert kept[:2] == [RULE, TASK]
+    assert size_of(kept) <= size_of(history) // 2
+
+
+def test_langchain_keeps_a_third_of_the_ceiling_where_it_is_told_to() -> None:
+    history = [RULE, TASK, *rounds(12)]
+    ceiling = size_of(history) - 1
+    sent = sent_under("langchain-summary-third", ceiling, history).requests[0]
+    assert sent[1].mark == "summary"
+    assert ceiling // 4 < size_of(sent[2:]) <= ceiling // 3
+    assert are_same(sent[2:], history[-len(sent) + 2 :])
+
+
 def test_agent_framework_collapses_all_tool_calls_but_the_latest() -> None:
     history = [RULE, TASK, *rounds(4, words=2_000)]
     sent = sent_under("af-tool-results", size_of(history) - 1, history)
@@ -330,6 +353,55 @@ def test_agent_framework_keeps_twenty_groups_or_fewer_if_they_do_not_fit() -> No
     assert are_same(sent_under("af-sliding-window", size_of(history) - 1, history).requests[0], [RULE, *history[-40:]])
     tight = sent_under("af-sliding-window", size_of([RULE, *history[-10:]]), history).requests[0]
     assert are_same(tight, [RULE, *history[-10:]])
+
+
+def test_what_is_not_installed_is_told_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not is_installed("langchain"):
+        pytest.skip("langchain is not installed")
+
+    def alone(distribution: str) -> str:
+        if distribution != "langchain":
+            raise PackageNotFoundError(distribution)
+        return version(distribution)
+
+    monkeypatch.setattr(peers, "version", alone)
+    assert {NAMES[policy.name] for policy in peer_policies()} == {"langchain"}
+    assert peers.missing_told() == (
+        "peers: not installed, so left out: 'agent-framework-core>=1.20', 'maf-compaction>=0.9', 'headroom-ai>=0.42'"
+    )
+    monkeypatch.setattr(peers, "version", "9.9".format)
+    assert peers.missing_told() == ""
+
+
+def test_maf_compaction_shortens_results_between_head_and_tail() -> None:
+    history = [RULE, TASK, *rounds(12, words=200)]
+    sent = sent_under("maf-anchored", size_of(history) * 3 // 4, history).requests[0]
+    assert are_same(sent[:2], history[:2])
+    assert are_same(sent[-4:], history[-4:])
+    assert size_of(sent) <= size_of(history) * 3 // 4
+    cut = [message for message in sent if message.original in history and message not in history]
+    assert cut
+    assert all(size_of([each]) < size_of([each.original]) for each in cut)
+
+
+def test_headroom_rewrites_old_results_that_say_the_same_again_and_again() -> None:
+    rows = "[" + ", ".join(f'{{"id": {number}, "state": "open", "who": "nobody"}}' for number in range(300)) + "]"
+    call = ToolCall("a", "look")
+    history = [Message.user("find it"), Message.assistant(call), Message.tool("a", rows)]
+    history += [Message("assistant", (Text("half \ud83d"),)) if at % 2 else Message.user("go on") for at in range(1, 9)]
+    sent = sent_under("headroom", ROOMY, history).requests[0]
+    assert are_same([*sent[:2], *sent[3:]], [*history[:2], *history[3:]])
+    assert sent[2].original is history[2]
+    assert size_of([sent[2]]) < size_of([history[2]]) / 2
+
+
+def test_texts_of_other_messages_can_be_edited_too() -> None:
+    asking = Message.assistant("I look at it.", ToolCall("a", "look"))
+    fake = Fake(lambda pieces: [Left(pieces[0].id, "Brief."), Left(pieces[1].id, "Looking."), Left(pieces[2].id)])
+    (sent,) = sent_by(fake.stack, [RULE, asking, Message.tool("a", "seen")]).requests
+    assert [message.text for message in sent] == ["Brief.", "Looking.", ""]
+    assert sent[1].calls == asking.calls
+    assert [message.original for message in sent[:2]] == [RULE, asking]
 
 
 def test_agent_framework_collapses_from_half_of_the_window_on() -> None:

@@ -21,7 +21,7 @@ from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import BrokenLine
 from chatstack.workbench.replay.report import report_json, report_of, with_stories
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.table import report_table
 from tests.workbench.replay.conversations import assistant, conversation, outcome_of, recording, result, setup_of, user
 

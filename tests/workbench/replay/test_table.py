@@ -12,7 +12,7 @@ from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import BrokenLine
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.table import report_broken, report_faults, report_table
 from tests.command_line import CONTROLS, HOSTILE
 from tests.workbench.replay.conversations import assistant, conversation, outcome_of, recording, setup_of, talk, user
@@ -81,11 +81,11 @@ def test_what_was_found_without_lists_of_names_has_rows_only_where_there_were_li
     lines = told(outcome, setup).splitlines()
 
     (nothing, *rows) = [
-        line.split() for line in lines if line.split()[:1] in (["nothing"], ["recommended"], ["bare"], ["attributed"])
+        line.split() for line in lines if line.split()[:1] in (["nothing"], ["recommended"], ["bare"], ["attr."])
     ]
     assert nothing[0] == "nothing"
     assert rows[0][4:6] == ["87.5", "75.0"]
-    assert rows[1:] == [["bare", "62.5", "25.0"], ["attributed", "75.0", "50.0"]]
+    assert rows[1:] == [["bare", "62.5", "25.0"], ["attr.", "75.0", "50.0"]]
     assert "bare: without those only in a list of names that an edit left;" in map(str.strip, lines)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chatstack import InputError
-from chatstack.workbench.replay.measures.figures import PolicyFigures
+from chatstack.workbench.replay.measures.figures import GroupFigures, PolicyFigures
 from chatstack.workbench.replay.measures.grounding import Grounding
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.outcomes import Outcome
@@ -20,7 +20,8 @@ from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.telling import percent
 from chatstack.workbench.replay.tuning.candidates import ConfigStack, ConfigWriter, PipelineConfig, first_candidates
 from chatstack.workbench.replay.tuning.halves import Part, halves_of, of_part
-from chatstack.workbench.replay.tuning.search import Goal, Search, Tried, costs_of, faults, misses
+from chatstack.workbench.replay.tuning.margins import Goal
+from chatstack.workbench.replay.tuning.search import Search, Tried, costs_of, faults, misses
 from tests.workbench.replay.conversations import data_file, recordings_in, setup_of
 
 WINDOW = 1_000
@@ -81,6 +82,29 @@ def test_the_search_walks_to_the_best_from_where_it_begins() -> None:
     assert measure.passes[0] == ("sample", len(first_candidates()))
     assert {part for part, _ in measure.passes[1:]} == {"tuning"}
     assert measure.passes[1][1] < len(first_candidates()) / 2
+
+
+def test_the_search_goes_on_with_a_margin_where_the_cheapest_does_not_hold() -> None:
+    """What is cheapest keeps just the goal of all, and less of every other half."""
+
+    def measure(part: Part, policies: Sequence[Policy]) -> Outcome:
+        outcome = Outcome([figures_of("guard", 10**9, 900)])
+        for policy in policies[1:]:
+            assert isinstance(policy.stack, ConfigStack)
+            target = float(str(policy.stack.config["layers"][0].get("target", 0)))
+            found = [100, 96] * 8 if target < 0.45 else [99] * 16
+            figures = figures_of(policy.name, round(1_000 + 100 * target), 10 * sum(found) // 16)
+            for group, each in enumerate(found):
+                figures.groups[group] = GroupFigures(Grounding(100, each, 50, each // 2), round(62.5 + target))
+            outcome.figures.append(figures)
+        return outcome
+
+    search = Search(GOAL, WRITER, measure, TRIALS)
+    best = search.best()
+
+    assert best.is_feasible
+    assert settings_of(best)["target"] == 0.45
+    assert search.margin.size > 0
 
 
 @pytest.mark.parametrize("trials", [1, 2, 7, 30, 61, 63, 90])
@@ -160,6 +184,7 @@ def test_what_the_guard_cannot_help_either_is_no_fault() -> None:
     assert faults(figures_of("a", 1, 1, over_limit=4, invalid_requests=2), guard) == 1
     assert faults(figures_of("a", 1, 1, over_limit=1, invalid_requests=4), guard) == 2
     assert faults(figures_of("a", 1, 1, refused=1), guard) == 1
+    assert faults(figures_of("a", 1, 1, latest_user_lost=2), guard) == 2
 
 
 def test_cost_is_in_dollars_only_where_every_price_is_known() -> None:
@@ -174,11 +199,11 @@ def test_cost_is_in_dollars_only_where_every_price_is_known() -> None:
 def test_a_share_is_missed_by_the_very_next_value() -> None:
     goal = Goal(Fraction("97.3") / 100, Fraction(1, 2))
     enough = figures_of("tuned", 1, 973)
-    assert goal.missing(enough) == 0
+    assert goal.missing(enough.grounding) == 0
     enough.grounding.found = 972
-    assert goal.missing(enough) == Fraction(1, 1_000)
+    assert goal.missing(enough.grounding) == Fraction(1, 1_000)
     enough.grounding.far_found = 499
-    assert goal.missing(enough) == Fraction(2, 1_000)
+    assert goal.missing(enough.grounding) == Fraction(2, 1_000)
 
     nothing, guard = figures_of("nothing", 1, 1_000), figures_of("guard", 1, 1_000)
     outcome = Outcome([nothing, guard, enough])

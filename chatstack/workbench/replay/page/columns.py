@@ -40,6 +40,14 @@ class Unread(msgspec.Struct):
     error: str | None = None
 
 
+class Dearest(msgspec.Struct):
+    """The conversation with the highest relative cost."""
+
+    cost_relative: Number = None
+    number: Number = None
+    id: str | None = None
+
+
 class PolicyRow(msgspec.Struct):
     """The figures of one policy."""
 
@@ -67,6 +75,8 @@ class PolicyRow(msgspec.Struct):
     invalid_requests: Number = None
     edits: Number = None
     refused: Number = None
+    latest_user_lost: Number = None
+    dearest: Dearest | None = None
     cpu_ms_per_call: Number = None
     summary_input: Number = None
     summary_output: Number = None
@@ -74,8 +84,9 @@ class PolicyRow(msgspec.Struct):
 
     @property
     def would_do(self) -> bool:
-        """True if no call was refused or over the window, both known, and no request is known to be invalid."""
-        return self.over_limit == 0 and self.refused == 0 and not self.invalid_requests
+        """True if no call was refused or over the window, both known, and no request is known to be invalid, or to
+        lack the latest user message."""
+        return self.over_limit == 0 and self.refused == 0 and not self.invalid_requests and not self.latest_user_lost
 
     @property
     def lists_names(self) -> bool:
@@ -139,6 +150,12 @@ COLUMNS = (
         lambda row: row.cost_relative,
         "What was sent, and what was read and written for summaries, at the prices under Assumptions, as a multiple "
         "of what sending everything costs. Not known where calls were refused: what was not sent cost nothing.",
+        decimals,
+    ),
+    Column(
+        "dearest",
+        lambda row: None if row.dearest is None else row.dearest.cost_relative,
+        "The cost of the conversation that is dearest beside sending everything of it.",
         decimals,
     ),
     Column(
@@ -206,6 +223,13 @@ COLUMNS = (
         lambda row: row.invalid_requests,
         "Requests that a server would refuse, such as a result without its call.",
         is_fault=True,
+    ),
+    Column(
+        "user\nlost",
+        lambda row: row.latest_user_lost,
+        "Calls whose request lacks the latest user message.",
+        is_fault=True,
+        occurs=lambda row: row.latest_user_lost,
     ),
     Column("largest", lambda row: row.peak_tokens, "Tokens of the largest request."),
     Column("requests", lambda row: row.requests, "All that was sent for the calls."),

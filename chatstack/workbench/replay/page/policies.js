@@ -7,7 +7,7 @@ const DASHES = ["", "7 3", "2 3"];
 const STATUS = {
   kept: "every call within the window",
   over: "calls over the window",
-  refused: "calls refused, or such as a server would refuse",
+  refused: "calls refused, such as a server would refuse, or without the latest user message",
 };
 
 function lookOf(index) {
@@ -16,7 +16,7 @@ function lookOf(index) {
 
 /** Whether its calls were sent, within the window, as a server takes them. A shape says so wherever the policy is drawn as a point. */
 function statusOf(policy) {
-  if (policy.refused > 0 || policy.invalid_requests > 0) return "refused";
+  if (policy.refused > 0 || policy.invalid_requests > 0 || policy.latest_user_lost > 0) return "refused";
   return policy.over_limit > 0 ? "over" : "kept";
 }
 

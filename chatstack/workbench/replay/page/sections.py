@@ -10,7 +10,7 @@ from chatstack.workbench.replay.page.writing import Number, count, counted, deci
 _FILES_SHOWN = 20
 
 
-_DOES = "every call within the window, and nothing that a server would refuse"
+_DOES = "every call within the window, with the latest user message, and nothing that a server would refuse"
 
 
 def title(figures: Figures) -> str:
@@ -92,6 +92,7 @@ def _broke(row: PolicyRow) -> str:
     told = [f"{counted(row.over_limit, 'call')} over"] if row.over_limit else []
     told += [f"{count(row.refused)} refused"] if row.refused else []
     told += [f"{count(row.invalid_requests)} invalid"] if row.invalid_requests else []
+    told += [f"{count(row.latest_user_lost)} without the latest user message"] if row.latest_user_lost else []
     return ", ".join(told) or "not known"
 
 
@@ -143,16 +144,28 @@ def notes(figures: Figures) -> str:
     """Return the policies, recorded usage, assumptions, prices, files, read errors, and the meaning of each column."""
     about = [(row.name, row.about) for row in figures.policies or [] if row.about]
     parts = [
-        _block("Policies", _pairs(about)) if about else "",
+        _block("Policies", _pairs(about)),
         _block("Recorded usage", _items(outside(each) for each in (figures.recorded and figures.recorded.told) or [])),
         _block("Assumptions", _items(outside(each) for each in figures.assumptions or [])),
         _block("Prices", _prices(figures.prices or [])),
+        _block("Dearest conversations", _pairs(_dearest(figures.policies or []))),
         _block("Figures", f"<dl>{''.join(_definition(each) for each in columns_of(figures))}</dl>"),
         _block("Files", _files(figures)),
         _block("Left out", _items(f"{outside(what)}: {count(number)}" for what, number in _left_out(figures))),
         _block("Could not be read", _unread(figures)),
     ]
     return "".join(parts)
+
+
+def _dearest(rows: Iterable[PolicyRow]) -> list[tuple[str | None, str]]:
+    return [
+        (
+            row.name,
+            f"{decimals(found.cost_relative)} of sending everything of it: number {count(found.number)}, {found.id}",
+        )
+        for row in rows
+        if (found := row.dearest) is not None
+    ]
 
 
 def _block(heading: str, body: str) -> str:
@@ -164,8 +177,9 @@ def _items(lines: Iterable[str]) -> str:
     return f"<ul>{found}</ul>" if found else ""
 
 
-def _pairs(pairs: Iterable[tuple[str | None, str | None]]) -> str:
-    return "<dl>" + "".join(f"<dt>{outside(name)}</dt><dd>{outside(told)}</dd>" for name, told in pairs) + "</dl>"
+def _pairs(pairs: Sequence[tuple[str | None, str | None]]) -> str:
+    items = "".join(f"<dt>{outside(name)}</dt><dd>{outside(told)}</dd>" for name, told in pairs)
+    return f"<dl>{items}</dl>" if items else ""
 
 
 def _definition(column: Column) -> str:

@@ -47,7 +47,7 @@ _SERIALIZED = '{"contents"'
 """Beginning of the text of a message that Agent Framework gives to a tokenizer; others are prompts and transcripts."""
 
 
-class _Tools(NamedTuple):
+class Tools(NamedTuple):
     """The tools that strategies are made with."""
 
     room: int
@@ -55,18 +55,19 @@ class _Tools(NamedTuple):
     writer: Any
 
 
-class _Compaction:
+class Compaction:
     """A conversation in Agent Framework's messages."""
 
     def __init__(self, terms: Terms) -> None:
-        self._sizes: dict[str, int] = {}
+        self._known: dict[str, tuple[int, str | None]] = {}
         self._messages: list[Any] = []
-        self._tokenizer = _Tokenizer(terms.counter, self._sizes)
-        self._tools = _Tools(terms.room, self._tokenizer, _Writer(terms))
+        self._tokenizer = _Tokenizer(terms.counter, self._known)
+        self._tools = Tools(terms.room, self._tokenizer, _Writer(terms))
 
     def add(self, piece: Piece) -> None:
-        self._sizes[piece.id] = piece.tokens
-        self._messages.append(_message_of(piece))
+        message = _message_of(piece)
+        self._known[piece.id] = (piece.tokens, _result_in(message.contents))
+        self._messages.append(message)
 
     async def shortened(self) -> Sequence[Left | Message]:
         before = _is_shortening.set(True)
@@ -75,63 +76,91 @@ class _Compaction:
         finally:
             _is_shortening.reset(before)
         return [
-            Left(message.message_id) if message.message_id in self._sizes else written(message.role, message.text)
+            self._left(message) if message.message_id in self._known else written(message.role, message.text)
             for message in sent
         ]
+
+    def _left(self, message: Any) -> Left:
+        result = _result_in(message.contents)
+        return Left(message.message_id, None if result == self._known[message.message_id][1] else result)
 
     @cached_property
     def _strategy(self) -> Any:
         return self.strategy_of(self._tools)
 
-    def strategy_of(self, tools: _Tools) -> Any:
+    def strategy_of(self, tools: Tools) -> Any:
         """Return the strategy, set up for one conversation."""
         raise NotImplementedError
 
 
-class Truncation(_Compaction):
+class Truncation(Compaction):
     """``TruncationStrategy``. It has no default for its target: half the limit, as in its documentation."""
 
-    def strategy_of(self, tools: _Tools) -> Any:
+    def strategy_of(self, tools: Tools) -> Any:
         return _framework.TruncationStrategy(
             max_n=tools.room, compact_to=max(1, tools.room // 2), tokenizer=tools.tokenizer
         )
 
 
-class ContextWindow(_Compaction):
+class TaskTruncation(Compaction):
+    """``TruncationStrategy`` that keeps the first user message, too."""
+
+    def strategy_of(self, tools: Tools) -> Any:
+        return _framework.TruncationStrategy(
+            max_n=tools.room,
+            compact_to=max(1, tools.room // 2),
+            tokenizer=tools.tokenizer,
+            preserve_first_user_group=True,
+        )
+
+
+class ContextWindow(Compaction):
     """``ContextWindowCompactionStrategy``.
 
     It collapses tool results from half of the window on, and truncates from eight tenths on. Nothing is reserved for
     the answer, as the ceiling is that of the input.
     """
 
-    def strategy_of(self, tools: _Tools) -> Any:
+    def strategy_of(self, tools: Tools) -> Any:
         return _framework.ContextWindowCompactionStrategy(
             max_context_window_tokens=tools.room, max_output_tokens=0, tokenizer=tools.tokenizer
         )
 
 
-class ToolResults(_Compaction):
+class TaskContextWindow(Compaction):
+    """``ContextWindowCompactionStrategy`` that keeps the first user message, too."""
+
+    def strategy_of(self, tools: Tools) -> Any:
+        return _framework.ContextWindowCompactionStrategy(
+            max_context_window_tokens=tools.room,
+            max_output_tokens=0,
+            tokenizer=tools.tokenizer,
+            preserve_first_user_group=True,
+        )
+
+
+class ToolResults(Compaction):
     """``ToolResultCompactionStrategy`` under a token budget."""
 
-    def strategy_of(self, tools: _Tools) -> Any:
+    def strategy_of(self, tools: Tools) -> Any:
         return _composed(tools, _framework.ToolResultCompactionStrategy())
 
 
-class SlidingWindow(_Compaction):
+class SlidingWindow(Compaction):
     """``SlidingWindowStrategy`` under a token budget. It has no default: twenty groups, as in its documentation."""
 
-    def strategy_of(self, tools: _Tools) -> Any:
+    def strategy_of(self, tools: Tools) -> Any:
         return _composed(tools, _framework.SlidingWindowStrategy(keep_last_groups=20))
 
 
-class Summarization(_Compaction):
+class Summarization(Compaction):
     """``SummarizationStrategy`` under a token budget."""
 
-    def strategy_of(self, tools: _Tools) -> Any:
+    def strategy_of(self, tools: Tools) -> Any:
         return _composed(tools, _framework.SummarizationStrategy(client=tools.writer, tokenizer=tools.tokenizer))
 
 
-def _composed(tools: _Tools, strategy: Any) -> Any:
+def _composed(tools: Tools, strategy: Any) -> Any:
     return _framework.TokenBudgetComposedStrategy(
         token_budget=tools.room, tokenizer=tools.tokenizer, strategies=[strategy]
     )
@@ -140,18 +169,19 @@ def _composed(tools: _Tools, strategy: Any) -> Any:
 class _Tokenizer:
     """Counts a message as it goes out on the wire, not the JSON that Agent Framework would count."""
 
-    def __init__(self, counter: WireCounter, sizes: dict[str, int]) -> None:
+    def __init__(self, counter: WireCounter, known: dict[str, tuple[int, str | None]]) -> None:
         self._counter = counter
-        self._sizes = sizes
+        self._known = known
 
     def count_tokens(self, text: str) -> int:
         if not text.startswith(_SERIALIZED):
             return self._counter.count_text(text)
         message = json.loads(text)
-        known = self._sizes.get(message["message_id"])
-        if known is not None:
-            return known
-        content = "".join(each.get("text", "") for each in message["contents"])
+        tokens, result = self._known.get(message["message_id"], (None, None))
+        now = next((each["result"] for each in message["contents"] if each["type"] == "function_result"), None)
+        if tokens is not None and now == result:
+            return tokens
+        content = "".join(each.get("text", "") for each in message["contents"]) if now is None else now
         return self._counter.count_wire({"role": message["role"], "content": content})
 
 
@@ -165,6 +195,11 @@ class _Writer:
         asked = [Message("system" if each.role == "system" else "user", (said(each.text),)) for each in messages]
         text = await self._write(asked)
         return _framework.ChatResponse(messages=[_framework.Message("assistant", [text])])
+
+
+def _result_in(contents: Sequence[Any]) -> str | None:
+    """Return the text of a tool result; None if there is none."""
+    return next((content.result for content in contents if content.type == "function_result"), None)
 
 
 def _message_of(piece: Piece) -> Any:
@@ -195,7 +230,9 @@ POLICIES = tuple(
     Policy(name, PeerStack(name, opens), about)
     for name, opens, about in (
         ("af-truncation", Truncation, "Agent Framework: drops the oldest groups, down to half of the ceiling"),
+        ("af-truncation-task", TaskTruncation, "Agent Framework: the same, and keeps the first user message"),
         ("af-context-window", ContextWindow, "Agent Framework: collapses old tool results, then drops old groups"),
+        ("af-context-window-task", TaskContextWindow, "Agent Framework: the same, and keeps the first user message"),
         ("af-tool-results", ToolResults, "Agent Framework: collapses all tool calls but the latest"),
         ("af-sliding-window", SlidingWindow, "Agent Framework: drops all but the twenty newest groups"),
         ("af-summary", Summarization, "Agent Framework: summarizes all but about four messages"),

@@ -131,7 +131,22 @@ class Summarizing(_Conversation):
 
     @cached_property
     def _summarization(self) -> Any:
-        return _middleware.SummarizationMiddleware(self.model, trigger=("tokens", self.room), token_counter=self.count)
+        return _middleware.SummarizationMiddleware(
+            self.model, trigger=("tokens", self.room), token_counter=self.count, **self.keeping
+        )
+
+    @property
+    def keeping(self) -> dict[str, Any]:
+        """The options on what is kept: none, so the twenty newest messages."""
+        return {}
+
+
+class SummarizingMore(Summarizing):
+    """``SummarizationMiddleware`` that keeps a third of the ceiling, so that the next summary is far off."""
+
+    @property
+    def keeping(self) -> dict[str, Any]:
+        return {"keep": ("tokens", max(1, self.room // 3))}
 
 
 class _StandIn(_models.BaseChatModel):  # type: ignore[misc]
@@ -190,5 +205,6 @@ POLICIES = tuple(
         ("langchain-clearing", Clearing, "LangChain: clears all but the three newest tool results above the ceiling"),
         ("langchain-trim", Trimming, "LangChain: trims to the newest messages that fit, from a user message on"),
         ("langchain-summary", Summarizing, "LangChain: summarizes all but the twenty newest messages at the ceiling"),
+        ("langchain-summary-third", SummarizingMore, "LangChain: summarizes all but a third of the ceiling there"),
     )
 )

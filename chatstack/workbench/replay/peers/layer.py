@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A piece that was not removed; ``output`` is the new text if it is an edited tool result."""
+    """A piece that was not removed; ``output`` is the new text if it was edited."""
 
     id: str
     output: str | None = None
@@ -226,12 +226,19 @@ class _Talk:
         for piece in run:
             index = self._places[piece.id][1]
             if index >= len(results):
-                parts.extend(part for part in message.parts if not isinstance(part, ToolResult))
+                others = [part for part in message.parts if not isinstance(part, ToolResult)]
+                parts.extend(others if piece.output is None else _with_text(others, piece.output))
             elif piece.output is None:
                 parts.append(results[index])
             else:
                 parts.append(msgspec.structs.replace(results[index], output=piece.output))
         return message.edited(parts=tuple(parts))
+
+
+def _with_text(parts: Sequence[Part], text: str) -> Iterator[Part]:
+    """Yield the parts with one text in the place of all texts."""
+    yield said(text)
+    yield from (part for part in parts if not isinstance(part, Text))
 
 
 def _pieces_of(at: int, message: Message, counter: WireCounter) -> Iterator[Piece]:

@@ -48,8 +48,10 @@ one edit, clearing tool results, and the guard alone, each with many settings.
 
 It is tuned on one half of the conversations and reported on the other, which
 the settings have not seen. In which half one is depends on its first user
-message only. Costs are those of input tokens, in dollars where the prices of
-all recorded models are known.
+message only. A little more than wanted is asked for, as much as it takes on
+the tuned half for choices made on a part of it to hold on the rest. Costs are
+those of input tokens, in dollars where the prices of all recorded models are
+known.
 
 The file is written for from_config, and for 'chatstack replay --pipeline'.
 Where the extra 'tokenizer' is installed, its layers count by it.
@@ -161,17 +163,19 @@ class _Passes:
     def replay(self, part: Part, policies: Sequence[Policy], told: str) -> Outcome:
         """Replay a part of the recordings through these policies."""
         from chatstack.workbench.replay.tuning.halves import of_part
+        from chatstack.workbench.replay.tuning.margins import GROUPS
 
         for source in self._recordings.sources:
             source.check_unchanged()
-        setup = replace(self.setup, policies=tuple(policies))
+        setup = replace(self.setup, policies=tuple(policies), groups=GROUPS)
         picked = partial(of_part, part=self.halves.part(part))
         return replayed(setup, self._recordings, self._jobs, self._console, f"{told:22}", picked)
 
 
 def _tuned(arguments: argparse.Namespace, passes: _Passes) -> Tuned:
     from chatstack.workbench.replay.tuning.candidates import ConfigWriter
-    from chatstack.workbench.replay.tuning.search import Goal, Search, compared, policy_of
+    from chatstack.workbench.replay.tuning.margins import Goal
+    from chatstack.workbench.replay.tuning.search import Search, compared, policy_of
     from chatstack.workbench.replay.tuning.tuned import Tuned
 
     goal = Goal(arguments.grounding, arguments.far)
@@ -182,6 +186,7 @@ def _tuned(arguments: argparse.Namespace, passes: _Passes) -> Tuned:
     return Tuned(
         goal,
         best,
+        search.margin,
         writer,
         len(search.tried),
         passes.halves,

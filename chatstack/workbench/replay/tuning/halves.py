@@ -8,7 +8,6 @@ System messages do not count: many hold the time.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -18,6 +17,7 @@ from chatstack.values.messages import Message
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.reading.forms import conversation_of
 from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
+from chatstack.workbench.replay.talks import task_digest
 
 FEWEST = 4
 """Minimum number of conversations in each half; fewer are not significant."""
@@ -88,7 +88,7 @@ def halves_of(items: Iterable[Recording | BrokenLine], window: int) -> Halves:
         if not any(message.role == "assistant" for message in messages[1:]):
             halves.silent += 1
             continue
-        digest = _digest(messages)
+        digest = task_digest(messages)
         sides[digest[-1] & 1].add(number)
         if not digest[-1] & 1 and _characters(messages) > _LARGE * _CHARACTERS * window:
             large.setdefault(digest, []).append(number)
@@ -111,11 +111,6 @@ def _sample(large: dict[bytes, list[int]]) -> frozenset[int]:
             break
         sample.update(large[digest])
     return frozenset(sample)
-
-
-def _digest(messages: tuple[Message, ...]) -> bytes:
-    first = next((message.text for message in messages if message.role == "user"), "")
-    return hashlib.blake2b(first.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def _characters(messages: tuple[Message, ...]) -> int:

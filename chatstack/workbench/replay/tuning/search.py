@@ -1,12 +1,14 @@
 """Finds the cheapest settings that keep a wanted share of the values that recorded calls used, by trying them.
 
 The search tries many candidates on a sample, the promising ones on the whole tuning half, then changes one setting at a
-time around the best, until none is better. All candidates of a step go through one pass over the recordings. Nothing is
-random, and nothing depends on the number of processes.
+time around the best, until none is better. Then it goes on with a margin (``margins.py``), as what just keeps enough
+here may keep less elsewhere. All candidates of a step go through one pass over the recordings. Nothing is random, and
+nothing depends on the number of processes.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -20,6 +22,7 @@ from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.telling import percent
 from chatstack.workbench.replay.tuning.candidates import Candidate, ConfigStack, ConfigWriter, first_candidates
 from chatstack.workbench.replay.tuning.halves import Part
+from chatstack.workbench.replay.tuning.margins import NO_MARGIN, Goal, Margin, margin_for
 
 _PROMISING = 3
 """One in this many goes on from the sample to the whole half."""
@@ -27,63 +30,52 @@ _FEWEST_PROMISING = 6
 _TOLERANCE = Fraction(2, 100)
 """Tolerance for a sample, which is small: a candidate that misses the goal by this may reach it in the whole half."""
 _STEPS = (1, 2)
+_ROUNDS = 2
+"""Number of times that the margin is worked out: with what the first made the search try, it may be another."""
 
 Measure: TypeAlias = Callable[[Part, Sequence[Policy]], Outcome]
 """A function that replays a part of the recordings through these policies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """The goal: shares, 0 to 1, of the values that recorded calls used, and of the far ones, that a stack must keep."""
-
-    grounding: Fraction
-    far: Fraction | None = None
-
-    def missing(self, figures: PolicyFigures) -> Fraction:
-        """Return by how much both shares together miss the goal; 0 if they reach it, or there were no values."""
-        found = figures.grounding
-        missing = _missing(self.grounding, found.found, found.values)
-        return missing + (0 if self.far is None else _missing(self.far, found.far_found, found.far_values))
-
-
-def _missing(wanted: Fraction, found: int, values: int) -> Fraction:
-    return max(Fraction(0), wanted - Fraction(found, values)) if values else Fraction(0)
-
-
 def faults(figures: PolicyFigures, guard: PolicyFigures) -> int:
-    """Count refused calls, and the calls over the window and invalid requests beyond those of the guard."""
+    """Count refused calls, those without the latest user message, and the calls over the window and invalid requests
+    beyond those of the guard."""
     over = max(0, figures.over_limit - guard.over_limit)
-    return figures.refused + over + max(0, figures.invalid_requests - guard.invalid_requests)
+    invalid = max(0, figures.invalid_requests - guard.invalid_requests)
+    return figures.refused + figures.latest_user_lost + over + invalid
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
     """The result of a candidate, in the tuning half or in the sample.
 
-    ``cost`` is in dollars if the price of every recorded model is known, else in hundredths of an uncached input token.
+    ``missing`` is what it lacks of the goal. ``cost`` is in dollars if the price of every recorded model is known, else
+    in hundredths of an uncached input token.
     """
 
     candidate: Candidate
     faults: int
     missing: Fraction
     cost: Decimal | int
+    figures: PolicyFigures = field(repr=False)
 
     @property
     def is_feasible(self) -> bool:
         """True if everything fits, and the goal is reached."""
         return not self.faults and not self.missing
 
-    @property
-    def rank(self) -> tuple[int, Fraction, Decimal | int]:
-        """Sort key, the lower the better: feasible before all else, then as near to it as possible, then cheap."""
-        return self.faults, self.missing, self.cost
+    def rank(self, goal: Goal) -> tuple[int, Fraction, Decimal | int]:
+        """Return the sort key, the lower the better: feasible before all else, then as near to it as possible, then
+        cheap."""
+        return self.faults, goal.missing(self.figures.grounding), self.cost
 
 
 @dataclass(slots=True)
 class Search:
     """The search; ``trials`` limits the number of candidates, ``tried`` holds those that were tried.
 
-    Without a sample, it begins with the whole half.
+    Without a sample, it begins with the whole half. ``margin`` is what it asked for beyond the goal, so that the choice
+    holds for other conversations, too.
     """
 
     goal: Goal
@@ -92,6 +84,8 @@ class Search:
     trials: int
     has_sample: bool = True
     tried: set[Candidate] = field(default_factory=set[Candidate])
+    margin: Margin = NO_MARGIN
+    _measured: dict[Candidate, Tried] = field(default_factory=dict[Candidate, Tried])
 
     def best(self) -> Tried:
         """Return the best candidate; if none is feasible, the nearest.
@@ -100,19 +94,32 @@ class Search:
         """
         first = first_candidates()[: self.trials]
         promising = self._promising(self._try("sample", first)) if self.has_sample else first
-        measured = dict.fromkeys(promising)
-        best = min(self._try("tuning", promising), key=lambda each: each.rank)
+        self._measure(promising)
+        best = self._walk(self.goal)
+        for _ in range(_ROUNDS):
+            fitting = [each.figures.groups for each in self._measured.values() if not each.faults]
+            self.margin = margin_for(self.goal, fitting)
+            if not self.margin.size:
+                break
+            best = self._walk(self.goal.raised(self.margin.size, best.figures.grounding))
+        return best
+
+    def _walk(self, goal: Goal) -> Tried:
+        """Change one setting at a time around the best, until none is better; return that."""
+        best = min(self._measured.values(), key=lambda each: each.rank(goal))
         steps = 0
         while steps < len(_STEPS):
             left = self.trials - len(self.tried)
-            near = [each for each in best.candidate.neighbours(_STEPS[steps]) if each not in measured]
+            near = [each for each in best.candidate.neighbours(_STEPS[steps]) if each not in self._measured]
             fresh = [each for each in near if each not in self.tried][:left]
-            near = [each for each in near if each in self.tried or each in fresh]
-            measured.update(dict.fromkeys(near))
-            found = min([best, *self._try("tuning", near)], key=lambda each: each.rank)
+            self._measure([each for each in near if each in self.tried or each in fresh])
+            found = min([best, *self._measured.values()], key=lambda each: each.rank(goal))
             steps = steps + 1 if found is best else 0
             best = found
         return best
+
+    def _measure(self, candidates: Sequence[Candidate]) -> None:
+        self._measured.update((each.candidate, each) for each in self._try("tuning", candidates))
 
     def _try(self, part: Part, candidates: Sequence[Candidate]) -> list[Tried]:
         """Measure these candidates in one pass, and return their results in order."""
@@ -126,7 +133,7 @@ class Search:
             self._check(guard)
         costs = costs_of(outcome)[1:]
         return [
-            Tried(candidate, faults(each, guard), self.goal.missing(each), cost)
+            Tried(candidate, faults(each, guard), self.goal.missing(each.grounding), cost, each)
             for candidate, each, cost in zip(candidates, figures, costs, strict=True)
         ]
 
@@ -145,14 +152,16 @@ class Search:
     def _promising(self, tried: Sequence[Tried]) -> list[Candidate]:
         """Return the candidates for the whole half.
 
-        These are the best, the cheapest that nearly reach the goal, and in any case the first: the recipe that we
-        recommend.
+        These are the best, in turn the cheapest that nearly reach the goal and those that reach more, for a margin, and
+        in any case the first: the recipe that we recommend.
         """
         wanted = max(_FEWEST_PROMISING, len(tried) // _PROMISING)
-        by_rank = sorted(tried, key=lambda each: each.rank)
+        found = tried[0].figures.grounding
+        by_rank = sorted(tried, key=lambda each: each.rank(self.goal))
         nearly = sorted(tried, key=lambda each: (each.faults, max(Fraction(0), each.missing - _TOLERANCE), each.cost))
+        safely = sorted(tried, key=lambda each: each.rank(self.goal.raised(_TOLERANCE, found)))
         chosen = dict.fromkeys(each.candidate for each in (tried[0], *by_rank[: wanted // 2]))
-        for each in nearly:
+        for each in itertools.chain.from_iterable(zip(nearly, safely, strict=True)):
             if len(chosen) >= wanted:
                 break
             chosen[each.candidate] = None
@@ -186,7 +195,7 @@ def misses(goal: Goal, outcome: Outcome, where: str) -> Iterable[str]:
     ):
         if wanted is not None and not values:
             yield f"In {where} nobody can tell how many of {what} are found: no recorded call takes any."
-        elif wanted is not None and _missing(wanted, kept, values):
+        elif wanted is not None and Fraction(kept, values) < wanted:
             share = percent(Fraction(kept, values))
             yield f"In {where} {share} % of {what} are found, less than the {percent(wanted)} % that are wanted."
     if faults(figures, guard):

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.report import Report, report_of
-from chatstack.workbench.replay.running import Setup
+from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.table import report_table
 from chatstack.workbench.replay.telling import percent
 from chatstack.workbench.replay.tuning.candidates import ConfigWriter, PipelineConfig
 from chatstack.workbench.replay.tuning.halves import RULE, Halves
-from chatstack.workbench.replay.tuning.search import Goal, Tried, misses
+from chatstack.workbench.replay.tuning.margins import Goal, Margin
+from chatstack.workbench.replay.tuning.search import Tried, misses
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,12 +31,14 @@ _TUNED, _OTHER = "the half that was tuned on", "the other half"
 class Tuned:
     """The chosen stack, and its figures beside those of the usual policies in both halves.
 
-    ``tuned`` is the outcome of the half that it was tuned on, ``other`` that of the other one; ``setup`` is that of
-    those replays, the chosen stack last. ``tried`` counts the settings that were tried.
+    ``margin`` was asked for beyond the goal. ``tuned`` is the outcome of the half that it was tuned on, ``other`` that
+    of the other one; ``setup`` is that of those replays, the chosen stack last. ``tried`` counts the settings that were
+    tried.
     """
 
     goal: Goal
     best: Tried
+    margin: Margin
     writer: ConfigWriter
     tried: int
     halves: Halves
@@ -70,6 +73,8 @@ class Tuned:
             yield f"None of {self.tried:,} settings that were tried keeps what is wanted: {_wanted(self.goal)}."
             yield f"The nearest, with {_reached(self.tuned)}: {self.words}"
             yield from misses(self.goal, self.tuned, _TUNED)
+        if self.margin.size:
+            yield self._margin_told()
         yield from self._dollars()
         yield RULE
         if joined := self.halves.unread.joined:
@@ -78,6 +83,12 @@ class Tuned:
             yield f"Left out, as they have no answer that could be asked for again: {self.halves.silent:,}."
         if self.best.is_feasible:
             yield from misses(self.goal, self.other, _OTHER)
+
+    def _margin_told(self) -> str:
+        return (
+            f"Asked for were {percent(self.margin.size)} % more, so that the wanted share holds for others, too: of "
+            f"choices made like that on a half of what it was tuned on, {percent(self.margin.held)} % held on the rest."
+        )
 
     def remarks(self, files: Sequence[str], version: str) -> Iterator[str]:
         """Yield the head of the file: a description of the stack, and what it was tuned on."""
@@ -95,7 +106,9 @@ class Tuned:
         """Return all of it, for programs.
 
         ``tuned`` and ``other`` are reports as ``chatstack replay`` writes them; ``config`` and ``words`` describe the
-        chosen stack, or, if ``reached`` is false, the nearest; ``misses`` lists what the other half lacks of the goal.
+        chosen stack, or, if ``reached`` is false, the nearest; ``margin`` is what was asked for beyond ``wanted``
+        (``size``), and the share of choices that held with it (``held``); ``misses`` lists what the other half lacks of
+        the goal.
         """
         broken = self.halves.unread
         return {
@@ -105,6 +118,7 @@ class Tuned:
                 "far": None if self.goal.far is None else float(self.goal.far),
             },
             "reached": self.best.is_feasible,
+            "margin": {"size": float(self.margin.size), "held": float(self.margin.held)},
             "config": self.config,
             "words": self.words,
             "tried": self.tried,
