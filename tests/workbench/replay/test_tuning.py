@@ -91,7 +91,8 @@ def test_the_search_goes_on_with_a_margin_where_the_cheapest_does_not_hold() -> 
         outcome = Outcome([figures_of("guard", 10**9, 900)])
         for policy in policies[1:]:
             assert isinstance(policy.stack, ConfigStack)
-            target = float(str(policy.stack.config["layers"][0].get("target", 0)))
+            layers = policy.stack.config["layers"]
+            target = next((float(str(each["target"])) for each in layers if "target" in each), 0.0)
             found = [100, 96] * 8 if target < 0.45 else [99] * 16
             figures = figures_of(policy.name, round(1_000 + 100 * target), 10 * sum(found) // 16)
             for group, each in enumerate(found):
