@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -10,7 +11,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from chatstack.client.options import NonNegativeInt, check_options
-from chatstack.context.break_even import why_now
+from chatstack.context.break_even import waited_for
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of
@@ -18,29 +19,28 @@ from chatstack.context.pairing import Answered, Place, alone, answered_at, as_it
 from chatstack.context.plans import Plan
 from chatstack.context.recalling import recalled_lately
 from chatstack.context.strategy import Strategy
+from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE
 from chatstack.values.messages import Annotation, Message
 from chatstack.values.parts import Part, ToolCall, ToolResult
 
 _BATCH = 4
 """The next batch is due, where clearing cannot get below the trigger, when it saves a quarter of what is left; several
 results, that save no less than what has to be read anew behind them: or an edit would follow on every call."""
+_SURE = 2
+"""An edit that nothing forces waits until re-reading has cost that many times what it will cost. Once would be enough
+never to pay more than double; but some conversations end just then, and over recorded sets it cost up to 0.3 % more."""
 _NO_ARGUMENTS = "{}"
 
 
 class Clearable(NamedTuple):
-    """A call and its result, one of them or both cleared, and what that saves in tokens, as counted: in the message of
-    the result, and in that of the call."""
+    """A call and its result, one of them or both cleared, and what that saves in tokens, as counted."""
 
     answered: Answered
     result: ToolResult
     call: ToolCall
-    saves_result: int
-    saves_call: int
-
-    @property
-    def saves(self) -> int:
-        """The tokens that it saves."""
-        return self.saves_result + self.saves_call
+    saves: int
+    since: int
+    """The position of the message by which it was among the newest no more."""
 
     @property
     def first_position(self) -> int:
@@ -86,12 +86,10 @@ class ClearToolResults(Strategy):
             return None
         batch = self.batch(context)
         saves = sum(each.saves for each in batch)
-        if saves * context.scale < 1:
-            return None
-        why = self._why_now(context, batch, saves)
-        if why is None:
+        if saves * context.scale < 1 or not self._is_worth_it(context, batch, saves):
             return None
         size = f"{context.tokens - context.reserved_tokens:,} tokens"  # the trigger is of the input alone
+        why = f"; {waited_for(context, self.is_forced(context))}" if self.clear_at_least == "pays" else ""
         reason = f"{size} in {len(context.messages)} messages, the trigger is {self._told(context)}{why}"
         return Plan(strategy=self.name, reason=reason, replace=tuple(self._edits(context, batch)))
 
@@ -154,8 +152,10 @@ class ClearToolResults(Strategy):
                 continue
             if messages[position].role == "user" and position == context.latest_user:
                 continue
-            clearable = results.clearable(place, messages) or self._clearable(context, place)
+            since = found[number + kept][0]
+            clearable = results.clearable(place, messages) or self._clearable(context, place, since)
             if clearable is not None:
+                clearable = clearable if clearable.since == since else clearable._replace(since=since)
                 results.known[place] = clearable
                 batch.append(clearable)
             elif number == results.settled and not left_out:
@@ -186,14 +186,14 @@ class ClearToolResults(Strategy):
             kept += 1
         return kept
 
-    def _clearable(self, context: Context, place: Place) -> Clearable | None:
+    def _clearable(self, context: Context, place: Place, since: int) -> Clearable | None:
         """Return what may be cleared of a result and its call; None if nothing ever may, however long it grows."""
         each = answered_at(context.messages, place)
         if context.messages[each.position].pinned or each.result.is_error:
             return None
         result, saves = self._cleared_result(context, each)
         call, saves_too = self._cleared_call(context, each)
-        return Clearable(each, result, call, saves, saves_too) if saves + saves_too > 0 else None
+        return Clearable(each, result, call, saves + saves_too, since) if saves + saves_too > 0 else None
 
     def _cleared_result(self, context: Context, each: Answered) -> tuple[ToolResult, int]:
         """The result without its content, if that makes it smaller, and by how much it does."""
@@ -219,20 +219,13 @@ class ClearToolResults(Strategy):
         saves = context.size_of(Message("assistant", (call,))) - context.size_of(Message("assistant", (cleared,)))
         return (cleared, saves) if saves > 0 else (call, 0)
 
-    def _why_now(self, context: Context, batch: Sequence[Clearable], saves: int) -> str | None:
-        """Return what the reason of an edit adds to the trigger; None if the edit is not worth it."""
+    def _is_worth_it(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
         after = context.tokens - saves * context.scale
         if self.is_forced(context) and after <= (context.window_tokens or 0):
-            return f"; forced (the window is {context.window_tokens:,})"
-        # An edit that leaves too much all the same has to be worth it, as any other.
+            return True  # an edit that leaves too much all the same has to be worth it, as any other
         if self.clear_at_least == "pays":
-            why = why_now(context, _left_by(batch, context))
-            return f"; {why}" if why else None
-        return "" if self._is_worth_it(context, batch, saves, self.clear_at_least) else None
-
-    def _is_worth_it(self, context: Context, batch: Sequence[Clearable], saves: int, least: int) -> bool:
-        after = context.tokens - saves * context.scale
-        if saves * context.scale < least:
+            return context.is_cold or self._pays(context, batch, saves)
+        if saves * context.scale < self.clear_at_least:
             return False
         if not self._has_cleared_before(context):
             return True
@@ -250,6 +243,31 @@ class ClearToolResults(Strategy):
             message.annotation is not None and message.annotation.strategy == self.name and at not in context.left_out
             for at, message in enumerate(context.messages)
         )
+
+    def _pays(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
+        """Tell whether reading the batch again, since it could have gone, has cost what rewriting all behind it will.
+
+        Each call up to now has an assistant message in the history, and had read all that stands before it. So the
+        history alone tells, and every process comes to the same.
+        """
+        backwards = (message.role == "assistant" for message in reversed(context.messages))
+        calls_since = list(itertools.accumulate(backwards, initial=0))
+        end, due, read_again = len(context.messages) - 1, self._due_at(context), 0
+        for each in batch:
+            calls = calls_since[end - each.answered.position] - 1  # the first one took it into the cache
+            read_again += each.saves * max(0, min(calls, calls_since[end - max(each.since, due)]))
+        return CACHE_READ * read_again >= _SURE * (CACHE_WRITE - CACHE_READ) * self._behind(context, batch, saves)
+
+    def _due_at(self, context: Context) -> int:
+        """The position by which the trigger was reached."""
+        kind, value = self.trigger
+        last = len(context.messages) - 1
+        if kind == "messages":
+            return min(int(value), last)
+        wanted = (self._tokens(context, kind, value) or 0) / context.scale - context.fixed_tokens
+        left_out = context.left_out
+        sums = itertools.accumulate(0 if at in left_out else size for at, size in enumerate(context.sizes))
+        return next((at for at, tokens in enumerate(sums) if tokens >= wanted), last)
 
     def _behind(self, context: Context, batch: Sequence[Clearable], saves: int) -> int:
         """Return the tokens that the provider has in its cache, and reads anew once the batch is cleared."""
@@ -323,16 +341,6 @@ def _of_open_units(context: Context, results: _Results) -> frozenset[int]:
     if not results.has_open_calls(len(context.messages)):
         return frozenset()
     return frozenset(position for unit in context.units if unit.is_open for position in unit.positions)
-
-
-def _left_by(batch: Sequence[Clearable], context: Context) -> dict[int, int]:
-    """Return what is left of each message that clearing touches, in counted tokens, by position."""
-    left: dict[int, int] = {}
-    for each in batch:
-        for at, saved in ((each.answered.position, each.saves_result), (each.answered.call_position, each.saves_call)):
-            if saved:
-                left[at] = left.get(at, context.sizes[at]) - saved
-    return left
 
 
 def _size(context: Context, each: Answered) -> int:

@@ -306,7 +306,7 @@ def test_a_full_window_forces_it() -> None:
 
 @pytest.mark.parametrize("output", ["x" * 400, "x" * 4_000], ids=["small results", "large results"])
 @pytest.mark.parametrize("talk", ["y" * 80, "y" * 4_000], ids=["little talk", "much talk"])
-def test_a_window_that_no_edit_can_meet_forces_none_and_waiting_costs_hardly_more_than_clearing(
+def test_a_window_that_no_edit_can_meet_forces_none_and_waiting_costs_no_more_than_clearing(
     output: str, talk: str
 ) -> None:
     bills: dict[object, Bill] = {}
@@ -318,7 +318,7 @@ def test_a_window_that_no_edit_can_meet_forces_none_and_waiting_costs_hardly_mor
         for number in range(60):
             history += [*call(number, output), Message.assistant(talk), Message.user(f"and {number}?")]
             bills[least].add(cleared.send(history))
-    assert bills["pays"].cost <= 1.02 * bills[0].cost
+    assert bills["pays"].cost <= bills[0].cost
 
 
 @pytest.mark.parametrize(("seconds", "is_cleared"), [(10, False), (299, False), (301, True)])

@@ -15,7 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from chatstack import ChatClient, ChatRequest, ChatStack, ContextMemory, ContextWindowGuard, Message, ToolResultClearer
+from chatstack import (
+    ChatClient,
+    ChatRequest,
+    ChatStack,
+    ClearThenDrop,
+    ContextMemory,
+    ContextWindowGuard,
+    Message,
+    ToolResultClearer,
+)
 from chatstack.providers.openai.chat_wire import messages_from_wire
 from chatstack.stack.recipe import BuiltClient
 from chatstack.telemetry.emission import Telemetry
@@ -96,6 +105,14 @@ def _recommended(window: int, model: ChatClient) -> ChatStack:
     return policy.stack(window, model)
 
 
+def _at_the_limit(window: int, model: ChatClient) -> ChatStack:
+    return (
+        ChatStack(model)
+        .use(ClearThenDrop(window, before_limit="never"), counter=counter())
+        .use(ContextWindowGuard, max_context_tokens=window, prune_on_overflow=True, counter=counter())
+    )
+
+
 def _pays(window: int, model: ChatClient) -> ChatStack:
     return ChatStack(model).use(
         ToolResultClearer, trigger={"tokens": window // 2}, clear_at_least="pays", counter=counter()
@@ -115,7 +132,8 @@ def _pays_unforced(trigger: int, model: ChatClient) -> ChatStack:
 KINDS = (
     Kind("guard", 1.0, True, _guard),
     Kind("clearer", 0.5, True, _clearer),
-    Kind("recommended", 1.0, True, _recommended),
+    Kind("recommended", 0.0, True, _recommended),  # it shapes what is new, and edits once it pays
+    Kind("at the limit", 1.0, True, _at_the_limit),
     Kind("pays", 0.5, False, _pays),
 )
 UNFORCED = Kind("pays unforced", 1.0, False, _pays_unforced)
@@ -377,7 +395,7 @@ class _Side:
                     if at in unseen & edited and _is_cut(message, given[at])
                 }
         newest = edited.intersection(results[-KEPT_RESULTS:]) - self._shortened
-        if found.kind.name != "recommended" and newest:
+        if found.kind.name not in ("recommended", "at the limit") and newest:
             found.note("newest", talk, end, sorted(newest))
         lost = talk.protected(end) - left
         if lost:

@@ -123,7 +123,8 @@ def test_edits_are_few(replayed: Pass) -> None:
     """Below a third of what one makes that remembers nothing, and with many results below rolling masking's."""
     for found in replayed.of("guard", "recommended"):
         if found.window >= 4_000 and found.due_calls > 100:  # of 2,000, hardly any is left beside the task
-            assert found.edited_calls <= found.due_calls / 3, found.figures.name
+            # A result that is bounded when it is new is an edit that breaks no prefix.
+            assert found.figures.spending.prefix_breaks <= found.due_calls / 3, found.figures.name
     if replayed.name == SWE:
         for found in replayed.of("guard", "clearer", "recommended", UNFORCED.name):
             if found.window >= 4_000:  # many a task is 2,000 alone, and each new result is cut beside it
@@ -146,9 +147,8 @@ def test_where_all_conversations_fit_it_costs_exactly_as_much(replayed: Pass) ->
         assert found.figures.edits == 0
         assert found.figures.tokens_sent == everything.tokens_sent
     names = {found.figures.name for found in fits}
-    assert (
-        names >= {TAU: {"guard at 16,000", "ours at 16,000"}, TAU2: {"ours at 8,000"}, SWE: set[str]()}[replayed.name]
-    )
+    wanted = {TAU: {"guard at 16,000", "at the limit at 16,000"}, TAU2: {"at the limit at 8,000"}, SWE: set[str]()}
+    assert names >= wanted[replayed.name]
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
@@ -167,9 +167,11 @@ def test_no_conversation_costs_more_than_twice_sending_everything(replayed: Pass
 
 
 AIMS = {
-    (TAU, 4_000): (0.97, 0.95, 0.0, 1.0),
-    (SWE, 8_000): (0.70, 0.93, 0.70, 0.08),
-    (SWE, 16_000): (0.88, 0.99, 0.95, 1.0),
+    (TAU, 4_000): (0.92, 0.98, 0.95, 0.05),
+    (TAU, 16_000): (1.0, 0.99, 0.99, 0.05),
+    (TAU2, 16_000): (1.0, 0.99, 0.99, 0.05),
+    (SWE, 8_000): (0.58, 0.96, 0.88, 0.08),
+    (SWE, 16_000): (0.74, 0.98, 0.94, 0.05),
 }
 """Of what we recommend: cost at most, grounding and far grounding at least, breaks at most, by call."""
 MOST_OVER = {(SWE, 4_000): 0.02, (SWE, 8_000): 0.001}
