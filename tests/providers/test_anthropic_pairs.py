@@ -87,7 +87,9 @@ def normal(body: Any) -> Any:
 
 @pytest.mark.parametrize("row", rows())
 def test_a_recorded_request_is_written_as_it_was(row: Any) -> None:
-    assert normal(request_to_wire(request_from_wire(row["request"]))) == normal(row["request"])
+    written = request_to_wire(request_from_wire(row["request"]))
+    written.pop("betas", None)  # names of a header, which recordings of bodies do not hold
+    assert normal(written) == normal(row["request"])
 
 
 @pytest.mark.parametrize("row", rows())
