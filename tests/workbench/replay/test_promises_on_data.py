@@ -194,7 +194,11 @@ def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
             assert grounding.far_share >= least_far - spread, figures.name
         assert figures.spending.prefix_breaks <= (most_breaks + spread) * figures.calls, figures.name
         if window >= 4_000:  # what is over has nothing more to give, as another test tells
-            assert figures.over_limit <= MOST_OVER.get((replayed.name, window), 0.0) * figures.calls, figures.name
+            most_over = MOST_OVER.get((replayed.name, window), 0.0) * figures.calls
+            # Of a sample, more may be over; but no more than where all goes that may go.
+            assert figures.over_limit <= max(most_over, replayed.found["guard", window].figures.over_limit), (
+                figures.name
+            )
 
 
 def in_turn(talks: Sequence[Talk]) -> list[tuple[int, int]]:
