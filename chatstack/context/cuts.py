@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
-from chatstack.context.excerpts import bytes_in
+from chatstack.context.excerpts import HEAD, bytes_in
 
-_HEAD = 2 / 3
-"""Share of the room for the beginning, which shows the subject; errors and totals are at the end."""
 _ERRORS = 0.1
 """Maximum share of the room for lines between beginning and end that look like errors."""
 _LOOKED_AT = 1_000_000
@@ -134,7 +132,7 @@ class Cutting:
 
     def _ends(self, pieces: Sequence[_Piece], room: int) -> _Ends:
         """Return the first and the last pieces that fit into the room; of a line that is larger, a part."""
-        first = int(room * (1 - _HEAD if self.tail_first else _HEAD))
+        first = int(room * (1 - HEAD if self.tail_first else HEAD))
         head = _fitting(pieces, first)
         tail = _fitting(pieces[: len(head) - 1 if head else None : -1], room - first)[::-1]
         between = pieces[len(head) : len(pieces) - len(tail)]

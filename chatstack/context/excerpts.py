@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_HEAD = 2 / 3
-"""Share of an excerpt that is the text's beginning, which shows its subject; errors and totals are at its end."""
+HEAD = 2 / 3
+"""Share of a shorter text that is its beginning, which shows its subject; errors and totals are at its end."""
 _MARKER = re.compile(r"\n?\[[\d,]+ of ([\d,]{1,20}) bytes left out[^\n\]]*\]\n?")
 
 
@@ -21,8 +21,8 @@ def head_and_tail(text: str, most_bytes: int, *, recall: str = "") -> str:
         return text
     hint = gives_back(recall)
     room = most_bytes - len(left_out(total, total, hint)) - 2
-    head = _first(text, int(room * _HEAD))
-    tail = _last(text, room - int(room * _HEAD))
+    head = _first(text, int(room * HEAD))
+    tail = _last(text, room - int(room * HEAD))
     marker = left_out(total - bytes_in(head) - bytes_in(tail), total, hint)
     lines = [head.removesuffix("\n"), marker, tail]
     return "\n".join(each for each in lines if each)

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from chatstack.context.cuts import Cutting
+from chatstack.context.excerpts import HEAD
 
-_HEAD = 2 / 3
-"""Share of the room for the first rows."""
 _LEAST = 200
 """Minimum bytes of a value that is shortened together with others, so that something of it can be read."""
 _DEEPEST = 8
@@ -68,8 +67,8 @@ def _shorter_rows(json: bytes, spans: Sequence[_Span], most: int, depth: int) ->
     sizes = [span.size for span in spans]
     share = _fair_share(sizes, most - (len(json) - sum(sizes)))
     room = most - spans[0].start - (len(json) - spans[-1].end) - _MARK
-    first = _fitting([span.end - spans[0].start for span in spans], room * _HEAD)
-    last = _fitting([spans[-1].end - span.start for span in reversed(spans)], room * (1 - _HEAD))
+    first = _fitting([span.end - spans[0].start for span in spans], room * HEAD)
+    last = _fitting([spans[-1].end - span.start for span in reversed(spans)], room * (1 - HEAD))
     is_of_rows = first > 1 and last > 0 and max(sizes) <= len(json) // 2
     if share >= _LEAST and not (is_of_rows and json[:1] == b"["):
         return _with_shorter_values(json, spans, share, depth)
