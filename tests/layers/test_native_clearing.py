@@ -241,14 +241,19 @@ def test_below_the_trigger_nothing_is_cleared_and_nothing_said() -> None:
     assert not capture.spans_named(CLEARED)
 
 
-def test_edits_that_only_the_caller_asked_for_are_in_the_response_and_on_the_call() -> None:
-    server, capture = EditingAnthropic(), TelemetryCapture()
+def asked_for_by_the_caller(*, trigger: int, keep: int) -> dict[str, object]:
+    """The options by which a caller has the API clear, without a layer."""
     edit = {
         "type": "clear_tool_uses_20250919",
-        "trigger": {"type": "input_tokens", "value": 9},
-        "keep": {"type": "tool_uses", "value": 4},
+        "trigger": {"type": "input_tokens", "value": trigger},
+        "keep": {"type": "tool_uses", "value": keep},
     }
-    extra = {"context_management": {"edits": [edit]}, "betas": ["context-management-2025-06-27"]}
+    return {"context_management": {"edits": [edit]}, "betas": ["context-management-2025-06-27"]}
+
+
+def test_edits_that_only_the_caller_asked_for_are_in_the_response_and_on_the_call() -> None:
+    server, capture = EditingAnthropic(), TelemetryCapture()
+    extra = asked_for_by_the_caller(trigger=9, keep=4)
 
     async def run() -> ChatResponse:
         async with server.running() as running, client_of(running) as provider:
@@ -440,12 +445,7 @@ def test_a_guard_behind_weighs_what_the_provider_leaves(resumed: bool) -> None:
 
 def test_a_guard_weighs_what_is_left_of_edits_that_the_caller_asks_for() -> None:
     server, capture = EditingAnthropic(), TelemetryCapture()
-    edit = {
-        "type": "clear_tool_uses_20250919",
-        "trigger": {"type": "input_tokens", "value": 2_000},
-        "keep": {"type": "tool_uses", "value": 2},
-    }
-    extra = {"context_management": {"edits": [edit]}, "betas": ["context-management-2025-06-27"]}
+    extra = asked_for_by_the_caller(trigger=2_000, keep=2)
 
     async def run() -> None:
         async with server.running() as running, client_of(running) as provider:
