@@ -17,6 +17,7 @@ from chatstack.client.loose_json import decoded_as
 from chatstack.client.wiring import name_of, service_type
 from chatstack.errors import WiringError
 from chatstack.tools.output import plain_model
+from chatstack.tools.schemas import Field, model_of, schema_of, structure_of
 from chatstack.values.messages import Message
 from chatstack.values.requests import ToolDeclaration
 
@@ -91,7 +92,7 @@ class Tool(Generic[P, R]):
         Tolerates a code fence around them, and a number in quotes for a parameter that takes no text.
         """
         text = json_text.strip() or "{}"
-        decoded = decoded_as(self.arguments, text, dec_hook=_model_of, enc_hook=plain_model)
+        decoded = decoded_as(self.arguments, text, dec_hook=model_of, enc_hook=plain_model)
         return {name: getattr(decoded, name) for name in self.arguments.__struct_fields__}
 
 
@@ -140,11 +141,11 @@ def _made(
         kind = type(description).__name__
         raise WiringError(f"tool {called!r}: description must be text, not {kind}", parameter="description")
     fields, services, context_parameter = _sorted_parameters(function, called)
-    arguments = _structure(called, fields)
+    arguments = structure_of(called, fields)
     return Tool(
         name=called,
         description=description if description is not None else inspect.getdoc(_written(function)) or "",
-        parameters=_schema(arguments, called),
+        parameters=schema_of(arguments, called),
         function=function,
         arguments=arguments,
         services=services,
@@ -185,15 +186,10 @@ def _check_timeout(called: str, seconds: object) -> None:
         )
 
 
-_Field = tuple[str, Any] | tuple[str, Any, Any]
-
-
-def _sorted_parameters(
-    function: Callable[..., object], called: str
-) -> tuple[list[_Field], dict[str, type], str | None]:
+def _sorted_parameters(function: Callable[..., object], called: str) -> tuple[list[Field], dict[str, type], str | None]:
     """Split the parameters into those for the model, the injected services, and the one for the context."""
     signature, hints = _signature(function, called)
-    fields: list[_Field] = []
+    fields: list[Field] = []
     services: dict[str, type] = {}
     context_parameter: str | None = None
     for parameter in signature.parameters.values():
@@ -268,14 +264,6 @@ def _can_change(value: object) -> bool:
     return isinstance(value, list | dict | set | bytearray | msgspec.Struct) or is_dataclass(value)
 
 
-def _structure(called: str, fields: list[_Field]) -> type[msgspec.Struct]:
-    """Return the class into which the model's arguments are decoded."""
-    try:
-        return msgspec.defstruct(called, fields, kw_only=True, forbid_unknown_fields=True)
-    except (TypeError, ValueError) as error:
-        raise WiringError(f"tool {called!r}: its parameters cannot be used: {error}") from error
-
-
 def _service(hint: object, called: str, parameter: str) -> type:
     kind = service_type(hint)
     if kind is None:
@@ -284,48 +272,3 @@ def _service(hint: object, called: str, parameter: str) -> type:
             parameter=parameter,
         )
     return kind
-
-
-def _schema(arguments: type[msgspec.Struct], called: str) -> str:
-    models: dict[str, Any] = {}
-    try:
-        (top,), components = msgspec.json.schema_components(
-            (arguments,), schema_hook=functools.partial(_model_schema, models), ref_template="#/$defs/{name}"
-        )
-        _add_definitions(components, models)
-    except (TypeError, ValueError) as error:
-        told = str(error).split(" - ")[0].split("\n")[0].rstrip(".")
-        raise WiringError(
-            f"tool {called!r}: a parameter cannot be described as JSON ({told}); "
-            "use plain types, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
-        ) from error
-    own = components.pop(top["$ref"].rsplit("/", 1)[-1])
-    own.pop("title", None)
-    if components:
-        own["$defs"] = components
-    return msgspec.json.encode(own).decode()
-
-
-def _model_schema(models: dict[str, Any], kind: Any) -> dict[str, Any]:
-    """Return the schema of a pydantic model; the definitions it refers to go into ``models``."""
-    if not hasattr(kind, "model_json_schema"):
-        raise NotImplementedError  # msgspec then names the type it does not know
-    schema: dict[str, Any] = kind.model_json_schema()
-    _add_definitions(models, schema.pop("$defs", {}))
-    return schema
-
-
-def _add_definitions(known: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for name, schema in more.items():
-        if known.setdefault(name, schema) != schema:
-            raise TypeError(f"two classes are called {name}")
-
-
-def _model_of(kind: Any, value: object) -> object:
-    """Return the pydantic model. Raises ``ValueError`` for the first value that does not fit."""
-    try:
-        model: object = kind.model_validate_json(msgspec.json.encode(value))
-    except ValueError as error:
-        first = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")) from error
-    return model
