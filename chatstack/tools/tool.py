@@ -58,7 +58,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool(Generic[P, R]):
-    """A function that a model can call; made by ``@tool``. Calling it calls the function.
+    """A function that a model can call; made by ``@tool``, or by ``Tool.from_schema``. Calling it calls the function.
 
     ``services`` maps the injected parameters to the types that the container is asked for. ``timeout_seconds`` wins
     over the tool loop's own. An ``idempotent`` tool may be run again if it is unknown whether it ran.
@@ -68,11 +68,52 @@ class Tool(Generic[P, R]):
     description: str = field(repr=False)
     parameters: str = field(repr=False)
     function: Callable[P, R] = field(repr=False)
-    arguments: type[msgspec.Struct] = field(repr=False)
+    arguments: type[msgspec.Struct] | None = field(repr=False)
+    """The class that the model's arguments are decoded into; None where any JSON object will do."""
     services: Mapping[str, type] = field(default_factory=dict[str, type], repr=False)
     context_parameter: str | None = field(default=None, repr=False)
     timeout_seconds: float | None = field(default=None, repr=False)
     idempotent: bool = field(default=False, repr=False)
+
+    @classmethod
+    def from_schema(
+        cls,
+        function: Callable[..., R],
+        *,
+        name: str,
+        description: str = "",
+        parameters: Mapping[str, object] | None = None,
+        timeout_seconds: float | None = None,
+        idempotent: bool = False,
+    ) -> Tool[..., R]:
+        """Make a tool whose parameters are described elsewhere, as JSON schema: a remote one, say.
+
+        The function gets the fields of the model's arguments by name; it checks them itself, against the schema too.
+        Raises ``WiringError`` for a name that providers would refuse, and for a schema of anything but an object.
+        """
+        called = _checked_name(function, name)
+        _check_timeout(called, timeout_seconds)
+        schema = {"type": "object", "properties": {}} if parameters is None else parameters
+        try:
+            written = msgspec.json.encode(schema).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise WiringError(
+                f"tool {called!r}: its parameters are no JSON schema: {error}", parameter="parameters"
+            ) from error
+        if not isinstance(schema, Mapping) or schema.get("type") != "object":  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"tool {called!r}: parameters must be the JSON schema of an object", parameter="parameters"
+            )
+        made: Tool[..., R] = Tool(
+            name=called,
+            description=description,
+            parameters=written,
+            function=function,
+            arguments=None,
+            timeout_seconds=timeout_seconds,
+            idempotent=idempotent,
+        )
+        return made
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -92,6 +133,9 @@ class Tool(Generic[P, R]):
         Tolerates a code fence around them, and a number in quotes for a parameter that takes no text.
         """
         text = json_text.strip() or "{}"
+        if self.arguments is None:
+            given: dict[str, Any] = decoded_as(dict[str, Any], text)
+            return given
         decoded = decoded_as(self.arguments, text, dec_hook=model_of, enc_hook=plain_model)
         return {name: getattr(decoded, name) for name in self.arguments.__struct_fields__}
 
