@@ -78,14 +78,14 @@ class Tool(Generic[P, R]):
     @classmethod
     def from_schema(
         cls,
-        function: Callable[..., R],
+        function: Callable[..., T],
         *,
         name: str,
         description: str = "",
         parameters: Mapping[str, object] | None = None,
         timeout_seconds: float | None = None,
         idempotent: bool = False,
-    ) -> Tool[..., R]:
+    ) -> Tool[..., T]:
         """Make a tool whose parameters are described elsewhere, as JSON schema: a remote one, say.
 
         The function gets the fields of the model's arguments by name; it checks them itself, against the schema too.
@@ -104,7 +104,7 @@ class Tool(Generic[P, R]):
             raise WiringError(
                 f"tool {called!r}: parameters must be the JSON schema of an object", parameter="parameters"
             )
-        made: Tool[..., R] = Tool(
+        made: Tool[..., T] = Tool(
             name=called,
             description=description,
             parameters=written,
