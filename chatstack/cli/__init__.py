@@ -96,16 +96,27 @@ def _run(arguments: list[str]) -> int:
     return cast("int", run(chosen))
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def command_parser(command: str) -> OneLineParser:
+    """Return the parser of one command. Raises ``KeyError`` for a name that is no command."""
+    _import(COMMANDS[command][0]).register(subparsers := _bare_parser().add_subparsers())
+    return subparsers.choices[command]
+
+
+def _parser(command: str) -> OneLineParser:
     """Return the parser: the chosen command in full, the others by name and help line only."""
-    parser = OneLineParser(prog="chatstack", description=_DESCRIPTION)
-    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    parser = _bare_parser()
     subparsers = parser.add_subparsers(metavar="COMMAND", title="commands")
     for name, (module, line) in COMMANDS.items():
         if name == command:
             _import(module).register(subparsers)
         else:
             subparsers.add_parser(name, help=line, add_help=False)
+    return parser
+
+
+def _bare_parser() -> OneLineParser:
+    parser = OneLineParser(prog="chatstack", description=_DESCRIPTION)
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
     return parser
 
 
