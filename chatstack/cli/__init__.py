@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "chatstack.workbench.demo.command",
         "watch a conversation outgrow its context window; needs no key",
     ),
+    "doctor": ("chatstack.cli.doctor", "say what is installed, what is missing for what, what is known about a model"),
     "inspect": ("chatstack.cli.inspect", "show the stack that a config file describes, with every option"),
     "replay": ("chatstack.workbench.replay.command", "compare what stacks would send of recorded conversations"),
     "schema": ("chatstack.cli.schema", "print the JSON schema of config files, for editors"),
@@ -31,8 +32,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 """Each command's module, and its line in ``--help``."""
 
 _DESCRIPTION = """\
-Layers around any chat client: they shrink conversations, run tools, warn and trace. See them at work here; no
-command calls a model unless you name one. 'chatstack COMMAND --help' tells more about each.
+Layers around any chat client: they shorten conversations, run tools, warn and trace. No command calls a model unless
+you name one. Start with 'chatstack demo'; 'chatstack doctor' says what is missing here; 'chatstack replay' compares
+policies on conversations that you recorded. 'chatstack COMMAND --help' tells more about each.
 """
 _INTERRUPTED = 130
 _CANNOT_WRITE = (errno.ENOSPC, errno.EIO, errno.EBADF)
