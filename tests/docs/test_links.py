@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from scripts.site_lists import llms
 from tests.docs.pages import DOCS, README, ROOT, anchors, links, pages
 
+REMEDY = "run 'uv run poe reference'"
 OUTSIDE = ("https://", "http://")
 
 
@@ -28,7 +30,7 @@ def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
 def test_links_that_lead_out_are_listed() -> None:
     out = {target for page in pages() for target in links(page) if target.startswith(OUTSIDE)}
     listed = (DOCS / "external-links.txt").read_text(encoding="utf-8").split()
-    assert sorted(out) == listed, "docs/external-links.txt: list them, one on each line, sorted"
+    assert sorted(out) == listed, REMEDY
 
 
 def test_every_page_is_in_the_sites_navigation() -> None:
@@ -40,4 +42,5 @@ def test_every_page_is_in_the_sites_navigation() -> None:
 def test_every_page_is_told_to_readers_that_are_programs() -> None:
     told = (DOCS / "llms.txt").read_text(encoding="utf-8")
     lacking = [page for page in DOCS.rglob("*.md") if f"({page.relative_to(DOCS).as_posix()})" not in told]
-    assert lacking == []
+    assert lacking == [], REMEDY
+    assert told == llms(), REMEDY
