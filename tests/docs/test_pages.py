@@ -91,6 +91,7 @@ class Slow:
 
 
 def test_a_browser_that_goes_away_stops_the_model_and_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastapi")
     page: list[Block] = program("docs/how-to/fastapi.md", "StreamingResponse")[:1]
     run(page, monkeypatch)
     endpoint: Any = sys.modules["__main__"]
