@@ -62,6 +62,8 @@ def markdown(text: str, links: Mapping[str, str], own: str = "") -> str:
         for line in prose.split("\n"):
             if line.startswith("- ") and lines and lines[-1] and not lines[-1].startswith(("- ", " ")):
                 lines.append("")  # a list begins behind an empty line
+            if line.startswith("Source: ") and lines and lines[-1]:
+                lines.append("")
             lines.append(re.sub(r"::$", ":", line))
     return "\n".join(lines)
 
