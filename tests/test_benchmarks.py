@@ -1,4 +1,4 @@
-"""The benchmarks that the README names are there, and all of them run in one command."""
+"""The benchmarks that README and the page of figures name are there, and all of them run in one command."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def _beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
-def names_in_the_readme() -> set[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def names_on_the_pages() -> set[str]:
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/figures.md"))
     return set(re.findall(r"tests/benchmarks/(\w+)\.py", text))
 
 
-def test_one_command_runs_all_that_the_readme_names() -> None:
-    named = names_in_the_readme() - {"all", "compare", "memory"}  # the last one times nothing
+def test_one_command_runs_all_that_the_pages_name() -> None:
+    named = names_on_the_pages() - {"all", "compare", "memory"}  # the last one times nothing
     timed = runpy.run_path(str(BENCHMARKS / "all.py"))["TIMED"]
 
-    assert "all" in names_in_the_readme()
+    assert "all" in names_on_the_pages()
     assert {*timed, "recordings"} == named
     assert all((BENCHMARKS / f"{name}.py").is_file() for name in named)
 

@@ -46,7 +46,7 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
 
 
 def test_a_command_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "no command; there are demo, inspect, replay, schema and tune (chatstack --help tells more)"
+    said = "no command; there are demo, doctor, inspect, replay, schema and tune (chatstack --help tells more)"
     assert error_of(capsys) == f"chatstack: error: {said}"
 
 

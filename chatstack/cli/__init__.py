@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "chatstack.workbench.demo.command",
         "watch a conversation outgrow its context window; needs no key",
     ),
+    "doctor": ("chatstack.cli.doctor", "say what is installed, what is missing for what, what is known about a model"),
     "inspect": ("chatstack.cli.inspect", "show the stack that a config file describes, with every option"),
     "replay": ("chatstack.workbench.replay.command", "compare what stacks would send of recorded conversations"),
     "schema": ("chatstack.cli.schema", "print the JSON schema of config files, for editors"),
@@ -32,8 +33,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 """Each command's module, and its line in ``--help``."""
 
 _DESCRIPTION = """\
-Layers around any chat client: they shrink conversations, run tools, warn and trace. See them at work here; no
-command calls a model unless you name one. 'chatstack COMMAND --help' tells more about each.
+Layers around any chat client: they shorten conversations, run tools, warn and trace. No command calls a model unless
+you name one. Start with 'chatstack demo'; 'chatstack doctor' says what is missing here; 'chatstack replay' compares
+policies on conversations that you recorded. 'chatstack COMMAND --help' tells more about each.
 """
 _INTERRUPTED = 130
 _CANNOT_WRITE = (errno.ENOSPC, errno.EIO, errno.EBADF)
@@ -98,16 +100,27 @@ def _run(arguments: list[str]) -> int:
     return cast("int", run(chosen))
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def command_parser(command: str) -> OneLineParser:
+    """Return the parser of one command. Raises ``KeyError`` for a name that is no command."""
+    _import(COMMANDS[command][0]).register(subparsers := _bare_parser().add_subparsers())
+    return subparsers.choices[command]
+
+
+def _parser(command: str) -> OneLineParser:
     """Return the parser: the chosen command in full, the others by name and help line only."""
-    parser = OneLineParser(prog="chatstack", description=_DESCRIPTION)
-    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    parser = _bare_parser()
     subparsers = parser.add_subparsers(metavar="COMMAND", title="commands")
     for name, (module, line) in COMMANDS.items():
         if name == command:
             _import(module).register(subparsers)
         else:
             subparsers.add_parser(name, help=line, add_help=False)
+    return parser
+
+
+def _bare_parser() -> OneLineParser:
+    parser = OneLineParser(prog="chatstack", description=_DESCRIPTION)
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
     return parser
 
 

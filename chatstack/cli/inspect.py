@@ -41,6 +41,7 @@ def register(subparsers: Subparsers) -> None:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.epilog = "next: chatstack replay TALKS --pipeline FILE tells what it does to your talks"
     parser.add_argument("file", metavar="FILE", help="the config: .toml, .yaml, .yml or .json")
     parser.set_defaults(run=run)
 

@@ -21,6 +21,8 @@ examples:
   in a JSON file: "$schema": "pipeline.schema.json"
   in a YAML file: # yaml-language-server: $schema=pipeline.schema.json
   in a TOML file: #:schema pipeline.schema.json
+
+next: chatstack inspect FILE shows what a file makes
 """
 
 

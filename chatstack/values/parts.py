@@ -182,6 +182,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", omit_defaults=T
 
 
 Part: TypeAlias = Text | Image | File | Reasoning | ToolCall | ToolResult | ProviderItem
+"""A piece of a message's content."""
 PART_TYPES = (Text, Image, File, Reasoning, ToolCall, ToolResult, ProviderItem)
 
 

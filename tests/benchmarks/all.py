@@ -5,7 +5,7 @@
 # [tool.uv.sources]
 # chatstack-core = { path = "../..", editable = true }
 # ///
-"""Every ratio that the README states, in one run: ``uv run tests/benchmarks/all.py --data DIR``.
+"""Every ratio that ``docs/figures.md`` states, in one run: ``uv run tests/benchmarks/all.py --data DIR``.
 
 The peers are installed into an environment of its own. The benchmarks run one after the other, each in a process of its
 own, as nothing else should run on the machine meanwhile. Without ``--data`` the recordings are left out; what DIR holds

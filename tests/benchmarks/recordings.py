@@ -5,8 +5,8 @@
 # [tool.uv.sources]
 # chatstack-core = { path = "../..", editable = true }
 # ///
-"""What policies do to recorded conversations, LangChain's and Agent Framework's among them, as the table of the README:
-``uv run tests/benchmarks/recordings.py --data DIR``.
+"""What policies do to recorded conversations, LangChain's and Agent Framework's among them, as the tables of README and
+``docs/figures.md``: ``uv run tests/benchmarks/recordings.py --data DIR``.
 
 DIR holds two sets, each a JSONL file of OpenAI chat messages, gzipped: ``tau_airline_gpt4o*.jsonl.gz``, the gpt-4o
 trajectories of sierra-research/tau-bench at 59a200c, and ``swe_gemini3_mini*.jsonl.gz``, the runs of

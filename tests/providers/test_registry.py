@@ -114,7 +114,7 @@ def test_every_provider_says_its_name() -> None:
     )
 
 
-def test_the_readme_names_every_provider() -> None:
-    readme = (ROOT / "README.md").read_text()
-    names = [name for name in PROVIDERS if f'"{name}"' not in readme]
-    expect_none(names, "README.md: show a config with it, its name in quotation marks")
+def test_the_page_of_config_files_names_every_provider() -> None:
+    page = (ROOT / "docs" / "how-to" / "config-file.md").read_text()
+    names = [name for name in PROVIDERS if f'"{name}"' not in page]
+    expect_none(names, "docs/how-to/config-file.md: show a config with it, its name in quotation marks")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.padding import Padding
@@ -26,7 +27,7 @@ from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions
 from chatstack.workbench.demo.ledger import Ledger, RequestScale
 from chatstack.workbench.demo.show import LiveTurns, TurnProgress, comparison, still_known, verdict
-from chatstack.workbench.demo.span_tree import SpanRecorder, span_tree
+from chatstack.workbench.demo.span_tree import PROJECT, SpanRecorder, span_tree
 from chatstack.workbench.demo.stand_in import StandIn
 from chatstack.workbench.demo.travel import CITIES, INSTRUCTIONS, LOOKING_BACK, TOOLS, question
 
@@ -65,11 +66,13 @@ async def run_demo(
     *,
     every_turn: bool = False,
     live: bool = False,
+    otlp: str | None = None,
 ) -> int:
     """Run the demo against the stand-in, or against a real model if one is named; print everything and return 0.
 
-    ``live`` shows the conversation in a ``LiveView``, on a terminal slowly enough to follow it. Everything up to then
-    is shown also when a call fails; the ``ProviderError`` is raised again.
+    With ``otlp`` its spans go to a dashboard at that address, too; 1 if nobody takes them there. ``live`` shows the
+    conversation in a ``LiveView``, on a terminal slowly enough to follow it. Everything up to then is shown also when a
+    call fails; the ``ProviderError`` is raised again.
     """
     console, recorder, ledger = make_console(), SpanRecorder(), Ledger(CharCounter())
     progress = LiveTurns(console, QUESTIONS) if live else TurnProgress(console, TURNS)
@@ -100,7 +103,7 @@ async def run_demo(
         _show_known(console, ledger, answer, every_summary=model is not None)
         _show_spans(console, recorder, every_turn=every_turn)
         _show_tokens(console, ledger, window)
-    return 0
+    return 0 if otlp is None or _show_sent(console, recorder, otlp) else 1
 
 
 def _stack(provider: Provider, ledger: Ledger, progress: Progress, reserved: int) -> ChatStack:
@@ -189,7 +192,24 @@ def _show_tokens(console: Console, ledger: Ledger, window: int | None) -> None:
     console.print()
     for sentence in verdict(ledger, window_tokens=window, turns=TURNS):
         console.print(sentence)
-    console.print("\nNext: --all-spans shows every span; --model NAME takes a real model (--help).")
+    console.print(
+        "\nNext: --all-spans shows every span, --otlp URL sends them to a dashboard, --model NAME takes a real model. "
+        "In a checkout, docs/tutorial.md builds this assistant step by step."
+    )
+
+
+def _show_sent(console: Console, recorder: SpanRecorder, url: str) -> bool:
+    """Send the spans, and say whether they arrived. Of the address only the server is shown: it can hold a key."""
+    from chatstack.workbench.demo.otlp import send
+
+    parts, spans = urlsplit(url), recorder.spans()
+    server = printable(f"{parts.hostname}:{parts.port}" if parts.port else f"{parts.hostname}")
+    is_sent = send(spans, url)
+    if is_sent:
+        console.print(f"Sent {len(spans)} spans to {server}: project {PROJECT}, conversation demo.")
+    else:
+        console.print(Text(f"No dashboard took the spans at {server}: is it running, and is this its address?", "red"))
+    return is_sent
 
 
 def _heading(console: Console, text: str) -> None:

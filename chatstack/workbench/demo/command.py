@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import importlib.util
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from chatstack.errors import ChatStackError
 from chatstack.providers.registry import PROVIDERS
@@ -24,6 +25,9 @@ while it runs, what the model still knows at the end and from which summary, its
 tokens that were sent, beside those of the whole conversation. It needs no key, no network: a small program on this
 machine stands in for the model. To see a real one, name it by --model.
 """
+_EPILOG = """\
+next: --otlp URL sends the spans to a dashboard; docs/tutorial.md in a checkout builds this assistant step by step
+"""
 
 
 def register(subparsers: Subparsers) -> None:
@@ -32,6 +36,7 @@ def register(subparsers: Subparsers) -> None:
         "demo",
         help="watch a conversation outgrow its context window; needs no key",
         description=_DESCRIPTION,
+        epilog=_EPILOG,
     )
     parser.add_argument(
         "--model",
@@ -50,22 +55,43 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--live", action="store_true", help="watch the window fill, in a view that any client can have (chatstack.live)"
     )
+    parser.add_argument(
+        "--otlp",
+        type=_address,
+        metavar="URL",
+        help="send the spans to a dashboard there, too, by OTLP over HTTP, as http://127.0.0.1:6006 for Phoenix or "
+        "http://127.0.0.1:4318 for Jaeger",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo and return 0. Raises ``ChatStackError`` for a missing extra or key, and for a model's refusal."""
+    """Run the demo and return 0, or 1 if the dashboard did not take its spans.
+
+    Raises ``ChatStackError`` for a missing extra or key, and for a model's refusal.
+    """
     if args.model is None and (args.provider or args.base_url):
         raise ChatStackError("demo: --provider and --base-url are for a real model; name it with --model")
-    _check_extras(args.provider or _DEFAULT)
+    _check_extras(args.provider or _DEFAULT, otlp=args.otlp is not None)
     from chatstack.workbench.demo.assistant import run_demo
 
-    return asyncio.run(run_demo(args.provider, args.model, args.base_url, every_turn=args.all_spans, live=args.live))
+    outcome = run_demo(
+        args.provider, args.model, args.base_url, every_turn=args.all_spans, live=args.live, otlp=args.otlp
+    )
+    return asyncio.run(outcome)
 
 
-def _check_extras(provider: str) -> None:
+def _address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise argparse.ArgumentTypeError("not an address such as http://127.0.0.1:6006")
+    return text
+
+
+def _check_extras(provider: str, *, otlp: bool = False) -> None:
     entry = PROVIDERS[provider]
-    missing = [name for name in ("rich", entry.sdk, "opentelemetry.sdk") if not _is_installed(name)]
+    wanted = ["rich", entry.sdk, "opentelemetry.sdk", *(["opentelemetry.exporter.otlp.proto.http"] if otlp else [])]
+    missing = [name for name in wanted if not _is_installed(name)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         extras = "demo" if entry.extra == PROVIDERS[_DEFAULT].extra else f"demo,{entry.extra}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -18,6 +19,9 @@ from chatstack.cli.terminal import printable
 from chatstack.telemetry.emission import Telemetry
 from chatstack.workbench.live.wording import counted
 
+PROJECT = "chatstack-demo"
+"""The name of the demo in a dashboard."""
+
 _Children: TypeAlias = Mapping[int, Sequence[ReadableSpan]]
 
 
@@ -26,7 +30,8 @@ class SpanRecorder:
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
-        provider = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
+        about = {"service.name": PROJECT, "openinference.project.name": PROJECT}  # the second is Phoenix's
+        provider = TracerProvider(sampler=ALWAYS_ON, resource=Resource.create(about), shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.telemetry = Telemetry(tracer_provider=provider, log_warnings=False)  # the tree shows the warnings
 

@@ -72,6 +72,9 @@ A stack for --pipeline is the list of its layers, outermost first; as TOML:
 example:
   chatstack replay talks.jsonl --window 8000 --pipeline my.toml --html my.html
 
+next: chatstack tune finds settings for your conversations, and writes such a
+file; docs/how-to/replay.md says how to record them
+
 exit codes: 0 all was read, 1 some of it could not be, 2 nothing was done
 """
 

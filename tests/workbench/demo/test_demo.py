@@ -315,7 +315,7 @@ def test_the_extra_is_told_where_it_has_another_name_than_the_module(monkeypatch
     monkeypatch.setattr(command, "PROVIDERS", {**PROVIDERS, "parley": entry})
     told = r"a_package_that_nobody_has is not installed: pip install 'chatstack-core\[demo,parley\]'"
     with pytest.raises(ChatStackError, match=told):
-        command.run(argparse.Namespace(model="m", provider="parley", base_url=None))
+        command.run(argparse.Namespace(model="m", provider="parley", base_url=None, otlp=None))
 
 
 def test_help_says_what_it_shows_and_that_it_needs_no_key() -> None:

@@ -60,6 +60,9 @@ _EPILOG = """\
 example:
   chatstack tune talks.jsonl.gz --window 8000 --grounding 98 --write mine.toml
 
+next: chatstack inspect mine.toml shows the stack; from_config("mine.toml")
+makes it in your program
+
 exit codes: 0 all was read and the file is written, 1 some of it could not be
 read, or no settings keep what is wanted (then nothing is written), 2 nothing
 was done
