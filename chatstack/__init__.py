@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from chatstack.client.protocol import TellsWindow as TellsWindow
     from chatstack.client.protocol import find as find
     from chatstack.client.stream import ChatStream as ChatStream
+    from chatstack.client.sync import SyncClient as SyncClient
+    from chatstack.client.sync import SyncStream as SyncStream
     from chatstack.client.wiring import FROM_CONTAINER as FROM_CONTAINER
     from chatstack.client.wiring import Layer as Layer
     from chatstack.client.wiring import Resolver as Resolver
@@ -213,6 +215,7 @@ _HOMES = {
     "chatstack.stack.entries": ("LayerSpec", "named"),
     "chatstack.stack.recipe": ("BuiltClient", "ChatStack", "LayerOrderWarning"),
     "chatstack.client.stream": ("ChatStream",),
+    "chatstack.client.sync": ("SyncClient", "SyncStream"),
     "chatstack.client.wiring": ("FROM_CONTAINER", "Layer", "Resolver"),
     "chatstack.errors": (
         "AuthenticationError",

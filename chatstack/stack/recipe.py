@@ -14,6 +14,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import short_repr
 from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, is_client, layer_kind
 from chatstack.client.stream import ChatStream
+from chatstack.client.sync import SyncClient
 from chatstack.client.wiring import Resolver, name_of, nearest, wire
 from chatstack.errors import WiringError
 from chatstack.stack.entries import LayerSource, LayerSpec, Named, check_source
@@ -127,6 +128,10 @@ class ChatStack:
             cast("Telemetry", resolver(Telemetry)).warn("layer_order", misplaced, {}, span_name="build_stack")
             warnings.warn(misplaced, LayerOrderWarning, stacklevel=2)
         return BuiltClient(client, tuple(made), tuple(names), self.provider)
+
+    def build_sync(self, resolve: Resolver | None = None) -> SyncClient:
+        """Make a client for code without ``await``: scripts, Django, notebooks. See ``SyncClient``."""
+        return SyncClient(self.build(resolve))
 
     @asynccontextmanager
     async def open(self, resolve: Resolver | None = None) -> AsyncGenerator[BuiltClient, None]:
