@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from chatstack.providers.converters import to_anthropic as to_anthropic
     from chatstack.providers.converters import to_openai_chat as to_openai_chat
     from chatstack.providers.converters import to_openai_responses as to_openai_responses
+    from chatstack.providers.wrapping.sdk_clients import wrap as wrap
     from chatstack.stack.entries import LayerSpec as LayerSpec
     from chatstack.stack.entries import named as named
     from chatstack.stack.recipe import BuiltClient as BuiltClient
@@ -254,6 +255,7 @@ _HOMES = {
         "to_openai_chat",
         "to_openai_responses",
     ),
+    "chatstack.providers.wrapping.sdk_clients": ("wrap",),
     "chatstack.telemetry.emission": ("Telemetry",),
     "chatstack.telemetry.events": ("ProgressEvent",),
     "chatstack.telemetry.feed": ("ProgressEvents", "ProgressFeed"),

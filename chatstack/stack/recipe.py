@@ -30,6 +30,18 @@ class LayerOrderWarning(UserWarning):
     """A warning of a layer order that is allowed, but hardly intended."""
 
 
+class _NoProvider(ChatFronts):
+    """The place of a provider in a recipe for ``wrap``, which has one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return ""
+
+
+NO_PROVIDER = _NoProvider()
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatStack:
     """An immutable recipe of layers around a provider. The first layer used is the outermost.
@@ -38,7 +50,7 @@ class ChatStack:
     and learnt values (the context memory among them), so decisions outlive a built client.
     """
 
-    provider: ChatClient
+    provider: ChatClient = NO_PROVIDER
     _: KW_ONLY
     memory: StackService | None = None
     trace_model_calls: bool = True
@@ -112,6 +124,10 @@ class ChatStack:
 
         Raises ``WiringError``, naming layer and parameter, for a stack that cannot work.
         """
+        if self.provider is NO_PROVIDER:
+            raise WiringError(
+                "ChatStack: no provider; ChatStack(provider), or wrap(client, stack)", parameter="provider"
+            )
         resolver = self.services.behind(resolve)
         specs = self._specs()
         made: list[object] = []
