@@ -29,7 +29,7 @@ from tests.workbench.replay.on_data import (
 
 pytestmark = [pytest.mark.data, pytest.mark.timeout(1_200)]
 
-MOST = dict.fromkeys((TAU, TAU2, SWE), 10_000 if ALL_DATA else 12)
+MOST = dict.fromkeys((TAU, TAU2, SWE), 10_000 if ALL_DATA else 4)
 """Conversations of a set."""
 WINDOW = {TAU: 4_000, TAU2: 4_000, SWE: 8_000}
 
