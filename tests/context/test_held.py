@@ -34,7 +34,6 @@ def traced() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-@pytest.mark.timeout(7_200)
 @pytest.mark.parametrize(
     ("conversations", "megabytes"), [(100, 0.5), pytest.param(1_000, 4, marks=pytest.mark.slow)], ids=str
 )
