@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from chatstack.context.verifier import problems
 from chatstack.providers.anthropic import wire as anthropic_wire
 from chatstack.providers.openai import chat_wire, responses_wire
 from tests.context.strictness import context_of
+from tests.steps import Name, grows_linearly
 
 LONG = "sun and rain " * 40
 NOW = Message.assistant("that was all")
@@ -455,14 +456,19 @@ def test_the_plan_is_the_same_for_the_same_context() -> None:
     assert isinstance(context, Context)
 
 
-@pytest.mark.parametrize("strategy", [at_once(), ClearThenDrop(2_000_000)], ids=["clearing", "condensing"])
-def test_the_results_of_one_message_are_looked_at_once_each(strategy: Strategy) -> None:
-    """With one that compared each with each other, this would take many minutes."""
-    ids = [str(number) for number in range(100_000)]
-    asked = Message("assistant", tuple(ToolCall(each, "look") for each in ids))
-    given = Message("tool", tuple(ToolResult(each, "look", LONG) for each in ids))
-    context = context_of([TASK, asked, given, NOW])
-    plan = strategy.plan(context)
-    assert plan is not None
-    assert problems(plan, context) == ()
-    assert strategy.plan(context.after(plan)) is None
+@pytest.mark.parametrize(
+    "strategy_for", [lambda _: at_once(), lambda many: ClearThenDrop(20 * many)], ids=["clearing", "condensing"]
+)
+def test_the_results_of_one_message_are_looked_at_once_each(strategy_for: Callable[[int], Strategy]) -> None:
+    def edit(many: int) -> None:
+        ids = [Name(number) for number in range(many)]
+        asked = Message("assistant", tuple(ToolCall(each, "look") for each in ids))
+        given = Message("tool", tuple(ToolResult(Name(each), "look", LONG) for each in ids))
+        context = context_of([TASK, asked, given, NOW])
+        strategy = strategy_for(many)
+        plan = strategy.plan(context)
+        assert plan is not None
+        assert problems(plan, context) == ()
+        assert strategy.plan(context.after(plan)) is None
+
+    assert grows_linearly(edit)
