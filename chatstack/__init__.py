@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from chatstack.client.protocol import TellsWindow as TellsWindow
     from chatstack.client.protocol import find as find
     from chatstack.client.stream import ChatStream as ChatStream
+    from chatstack.client.sync import SyncClient as SyncClient
+    from chatstack.client.sync import SyncStream as SyncStream
     from chatstack.client.wiring import FROM_CONTAINER as FROM_CONTAINER
     from chatstack.client.wiring import Layer as Layer
     from chatstack.client.wiring import Resolver as Resolver
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
     from chatstack.providers.converters import to_anthropic as to_anthropic
     from chatstack.providers.converters import to_openai_chat as to_openai_chat
     from chatstack.providers.converters import to_openai_responses as to_openai_responses
+    from chatstack.providers.wrapping.sdk_clients import wrap as wrap
     from chatstack.stack.entries import LayerSpec as LayerSpec
     from chatstack.stack.entries import named as named
     from chatstack.stack.recipe import BuiltClient as BuiltClient
@@ -213,6 +216,7 @@ _HOMES = {
     "chatstack.stack.entries": ("LayerSpec", "named"),
     "chatstack.stack.recipe": ("BuiltClient", "ChatStack", "LayerOrderWarning"),
     "chatstack.client.stream": ("ChatStream",),
+    "chatstack.client.sync": ("SyncClient", "SyncStream"),
     "chatstack.client.wiring": ("FROM_CONTAINER", "Layer", "Resolver"),
     "chatstack.errors": (
         "AuthenticationError",
@@ -251,6 +255,7 @@ _HOMES = {
         "to_openai_chat",
         "to_openai_responses",
     ),
+    "chatstack.providers.wrapping.sdk_clients": ("wrap",),
     "chatstack.telemetry.emission": ("Telemetry",),
     "chatstack.telemetry.events": ("ProgressEvent",),
     "chatstack.telemetry.feed": ("ProgressEvents", "ProgressFeed"),

@@ -61,7 +61,7 @@ SECTIONS: Mapping[str, Section] = {
     "providers": Section(
         "Providers",
         "Clients over the official SDKs. Keys come from the environment where none is given.",
-        ("chatstack.providers.openai", "chatstack.providers.anthropic"),
+        ("chatstack.providers.openai", "chatstack.providers.anthropic", "chatstack.providers.wrapping."),
     ),
     "containers": Section(
         "Containers",

@@ -8,6 +8,17 @@ has the numbers, ``--hypothesis-profile=fast`` asks for the few with ``--full``,
 from __future__ import annotations
 
 import gc
+import os
+import sys
+from pathlib import Path
+
+if sys.dont_write_bytecode:
+    # The programs that tests start would each compile the same packages. What must not lie beside the sources may lie
+    # in pytest's cache; workers and programs inherit this.
+    sys.pycache_prefix = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "bytecode")
+    sys.dont_write_bytecode = False
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 from typing import Any
@@ -76,9 +77,14 @@ BAD: dict[str, object] = {
 
 
 def errors(recipe: object, schema: dict[str, object]) -> list[str]:
+    return [each.message for each in validator_of(json.dumps(schema)).iter_errors(recipe)]
+
+
+@functools.cache
+def validator_of(schema: str) -> Any:
     jsonschema: Any = pytest.importorskip("jsonschema")
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return [each.message for each in jsonschema.Draft202012Validator(schema).iter_errors(recipe)]
+    jsonschema.Draft202012Validator.check_schema(json.loads(schema))
+    return jsonschema.Draft202012Validator(json.loads(schema))
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -33,12 +34,17 @@ class Import(NamedTuple):
     module: str
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_below(root: Path) -> Iterator[Import]:
     for path in sorted(root.rglob("*.py")):
         if path == root / "__init__.py":
             continue
         file = path.relative_to(root).as_posix()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Import):
                 names = [each.name for each in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -134,7 +140,7 @@ def test_a_function_can_be_read_at_one_glance() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} has {lines} lines"
         for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > LONGEST_FUNCTION
     ]
@@ -142,7 +148,7 @@ def test_a_function_can_be_read_at_one_glance() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    modules = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
+    modules = {path.relative_to(ROOT).as_posix(): tree_of(path) for path in ROOT.rglob("*.py")}
     assert [name for name, tree in modules.items() if not (ast.get_docstring(tree) or "").strip()] == []
 
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol, TypeAlias, cast
 
+from chatstack.cli.interrupts import interrupts_kept
 from chatstack.cli.terminal import missing_extra, printable
 from chatstack.errors import ChatStackError
 
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # whoever started us has closed it
         return _complain("standard output is closed, so nothing could be shown")
     try:
-        code = _run(arguments)
+        with interrupts_kept():
+            code = _run(arguments)
         sys.stdout.flush()
         return code
     except SystemExit as ended:  # how argparse leaves, after --help too

@@ -10,7 +10,7 @@ from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN
 
 from chatstack.client.background import BackgroundTasks, Owner
-from chatstack.context.asking import Asking, answered, ask
+from chatstack.context.asking import Asking, answered, aside, ask
 from chatstack.context.attempting import SummaryAttempting
 from chatstack.context.attempts import WaitForTurn
 from chatstack.context.context import Context
@@ -107,8 +107,9 @@ class AheadOfNeed:
         record = yield from search.last_cut(opened, model)  # another process may have prepared it
         if record is not None and goes_further(record, opened.replayed, opened.seen):
             return self._with_subject(record, opened)._replace(is_written=True)
-        plan = search.expected(context)
-        record = None if plan is None else search.editing.drafted(plan, context, opened)
+        record = yield from aside(
+            lambda: search.editing.drafted(search.expected(context), context, opened), len(context.messages)
+        )
         return None if record is None else self._with_subject(record, opened)
 
     def _with_subject(self, record: Record, opened: Opened) -> Planned:

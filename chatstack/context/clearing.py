@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from chatstack.client.options import NonNegativeInt, check_options
 from chatstack.context.break_even import waited_for
+from chatstack.context.clearing_options import ClearingOptions
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
-from chatstack.context.handles import PLACEHOLDER, filled, handle_of
+from chatstack.context.handles import filled, handle_of
 from chatstack.context.pairing import Answered, Place, alone, answered_at, as_it_came, in_full, places_of
 from chatstack.context.plans import Plan
 from chatstack.context.recalling import recalled_lately
@@ -48,38 +48,21 @@ class Clearable(NamedTuple):
         return self.answered.position if self.call is self.answered.call else self.answered.call_position
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ClearToolResults(Strategy):
+@dataclass(frozen=True, repr=False, eq=False)
+class ClearToolResults(ClearingOptions, Strategy):
     """From ``trigger`` on, replaces the content of old tool results by a placeholder: all but the newest, at once.
 
-    It is what ``ToolResultClearer`` applies, which also checks the options. ``trigger`` and ``keep`` are each one of
-    ``("tokens", n)``, ``("messages", n)`` (for ``keep``: results) and ``("fraction", x)`` of the window. Results of
-    ``exclude_tools`` stay, and do not use up ``keep``. ``placeholder`` may name ``{tool}``, ``{tokens}`` and
-    ``{handle}``, by which a recall tool gives the content back. ``clear_tool_inputs`` takes the arguments of the calls,
-    too, or of those of some tools. An edit that saves less than ``clear_at_least`` tokens is not made; with ``"pays"``
-    it waits until reading those tokens again and again has cost twice what the edit will cost, unless the window, where
-    it is known and the edit gets below it, or a cold cache leaves no choice, or makes it cheap. Never cleared: what the
-    model has not seen yet, errors, pinned messages, the latest user message, open units, and what is smaller than its
-    placeholder.
+    It is what ``ToolResultClearer`` applies, whose options it has; see there. Never cleared: what the model has not
+    seen yet, errors, pinned messages, the latest user message, open units, and what is smaller than its placeholder.
     Source: Xpert's context editing; Anthropic's ``clear_tool_uses``.
     """
 
-    _: KW_ONLY
-    trigger: tuple[str, float] = ("tokens", 100_000)
-    keep: tuple[str, float] = ("messages", 3)
-    exclude_tools: tuple[str, ...] = ()
-    placeholder: str = PLACEHOLDER
-    clear_tool_inputs: bool | tuple[str, ...] = False
-    clear_at_least: NonNegativeInt | Literal["pays"] = 0
     name = "clear_tool_results"
     quotes_nothing = True
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     @property
     def needs_window(self) -> bool:
-        return "fraction" in (self.trigger[0], self.keep[0]) or self.clear_at_least == "pays"
+        return "fraction" in (*self.trigger, *self.keep) or self.clear_at_least == "pays"
 
     def plan(self, context: Context) -> Plan | None:
         if not self.is_due(context):
@@ -95,7 +78,7 @@ class ClearToolResults(Strategy):
 
     def is_due(self, context: Context) -> bool:
         """Tell whether the trigger is reached; or, where no edit can be kept, whether the window is full."""
-        kind, value = self.trigger
+        kind, value = self._when
         if context.is_unstable and context.window_tokens is not None:  # else the trigger is all the limit there is
             return context.tokens >= context.window_tokens
         if kind == "messages":
@@ -113,7 +96,7 @@ class ClearToolResults(Strategy):
         return None if context.window_tokens is None else value * context.window_tokens
 
     def _told(self, context: Context) -> str:
-        kind, value = self.trigger
+        kind, value = self._when
         if kind == "messages":
             return f"{value:,} messages"
         return f"{self._tokens(context, kind, value) or 0:,.0f}"
@@ -128,7 +111,7 @@ class ClearToolResults(Strategy):
 
     def _suffices(self, context: Context, batch: Sequence[Clearable]) -> bool:
         """Tell whether clearing these gets below the trigger. Of messages, clearing takes none away."""
-        kind, value = self.trigger
+        kind, value = self._when
         wanted = None if kind == "messages" else self._tokens(context, kind, value)
         left = context.tokens - sum(each.saves for each in batch) * context.scale
         is_forced = context.window_tokens is not None and left > context.window_tokens
@@ -172,7 +155,7 @@ class ClearToolResults(Strategy):
 
     def _kept(self, context: Context, found: Sequence[Place], end: int) -> int:
         """Return how many of the newest results stay."""
-        kind, value = self.keep
+        kind, value = self._stays
         if kind == "messages":
             return min(int(value), end)
         budget = self._tokens(context, kind, value)
@@ -231,7 +214,7 @@ class ClearToolResults(Strategy):
             return True
         if len(batch) < 2 or saves < self._behind(context, batch, saves):
             return False
-        kind, value = self.trigger
+        kind, value = self._when
         if kind == "messages":
             return len(batch) * _BATCH >= value
         wanted = self._tokens(context, kind, value) or 0
@@ -260,7 +243,7 @@ class ClearToolResults(Strategy):
 
     def _due_at(self, context: Context) -> int:
         """The position by which the trigger was reached."""
-        kind, value = self.trigger
+        kind, value = self._when
         last = len(context.messages) - 1
         if kind == "messages":
             return min(int(value), last)

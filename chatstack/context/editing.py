@@ -207,10 +207,11 @@ class ContextEditing:
             return context
         return self._made(plan, context, opened, made, span)
 
-    def drafted(self, plan: Plan, context: Context, opened: Opened) -> Record | None:
+    def drafted(self, plan: Plan | None, context: Context, opened: Opened) -> Record | None:
         """Return the record of all edits after a plan that is not applied yet; None if it does not pass the
         verifier."""
-        return None if problems(plan, context) else self._drafted(plan, context, opened).record
+        made = self._checked(plan, context, opened).made
+        return None if made is None else made.record
 
     def _drafted(self, plan: Plan, context: Context, opened: Opened) -> Made:
         after = context.after(plan)

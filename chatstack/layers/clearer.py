@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import ClassVar, Literal
 
 import msgspec
-from msgspec import Meta
 
-from chatstack.client.options import NonNegativeInt, OneOf, PositiveInt, Share, ShareOrZero, check_options
+from chatstack.client.options import PositiveInt
 from chatstack.client.protocol import ChatClient, CountsTokens, chain
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
 from chatstack.context.asking import Asking, AskWindow, ask
 from chatstack.context.clearing import ClearToolResults
+from chatstack.context.clearing_options import ClearingOptions
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.handles import PLACEHOLDER
@@ -34,18 +33,10 @@ from chatstack.values.native import NativeClearing
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse
 
-Trigger: TypeAlias = Annotated[
-    Mapping[str, int | float], OneOf(tokens=PositiveInt, messages=PositiveInt, fraction=Share)
-]
-Keep: TypeAlias = Annotated[
-    Mapping[str, int | float], OneOf(tokens=NonNegativeInt, messages=NonNegativeInt, fraction=ShareOrZero)
-]
-ToolNames: TypeAlias = Annotated[Sequence[str], Meta(description="a list of tool names")]
-
 
 @wraps_a_client
 @dataclass(frozen=True, slots=True, eq=False)
-class ToolResultClearer(ContextLayer):
+class ToolResultClearer(ClearingOptions, ContextLayer):
     """Clears old tool results in batches, the same ones again on every later call, so that prompt caches hold.
 
     Goes inside the tool loop, outside the summarizer and the guard. ``trigger`` says when: exactly one of
@@ -72,13 +63,7 @@ class ToolResultClearer(ContextLayer):
 
     inner: ChatClient
     _: KW_ONLY
-    trigger: Trigger = field(default_factory=lambda: {"tokens": 100_000})
-    keep: Keep = field(default_factory=lambda: {"messages": 3})
-    exclude_tools: ToolNames = ()
-    placeholder: str = PLACEHOLDER
-    clear_tool_inputs: bool | ToolNames = False
     token_count_method: Literal["approx", "model"] = "approx"
-    clear_at_least: NonNegativeInt | Literal["pays"] = 0
     max_context_tokens: PositiveInt | Literal["auto"] = "auto"
     native: Native = "off"
     counter: TokenCounter | None = None
@@ -90,22 +75,10 @@ class ToolResultClearer(ContextLayer):
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_options(self)
-        inputs = self.clear_tool_inputs
-        strategy = ClearToolResults(
-            trigger=next(iter(self.trigger.items())),
-            keep=next(iter(self.keep.items())),
-            exclude_tools=_each_once(self.exclude_tools),
-            placeholder=self.placeholder,
-            clear_tool_inputs=inputs if isinstance(inputs, bool) else _each_once(inputs),
-            clear_at_least=self.clear_at_least,
-        )
-        for name in ("trigger", "keep"):  # what is checked must not change any more
-            object.__setattr__(self, name, dict([getattr(strategy, name)]))
-        for name in ("exclude_tools", "clear_tool_inputs"):
-            object.__setattr__(self, name, getattr(strategy, name))
+        ClearingOptions.__post_init__(self)
+        options = {each.name: getattr(self, each.name) for each in fields(ClearingOptions)}
         editing = ContextEditing.around(self.inner, self, self.services, self.counter or default_counter(self.inner))
-        object.__setattr__(self, "_strategy", strategy)
+        object.__setattr__(self, "_strategy", ClearToolResults(**options))
         object.__setattr__(self, "_editing", editing)
         left = LeftToProvider.where_possible(type(self).__name__, self.native, self.inner, self._as_native)
         object.__setattr__(self, "_native", left)
@@ -154,7 +127,7 @@ class ToolResultClearer(ContextLayer):
     @property
     def _as_native(self) -> NativeClearing | NotNative:
         """The same options for a provider's API, or the first that it has no counterpart of."""
-        (when, trigger), (what, keep) = self._strategy.trigger, self._strategy.keep
+        (when, trigger), (what, keep) = self._when, self._stays
         if when == "fraction" and self.max_context_tokens != "auto":
             when, trigger = "tokens", trigger * self.max_context_tokens
         if when != "tokens":
@@ -165,11 +138,12 @@ class ToolResultClearer(ContextLayer):
             return NotNative("placeholder", self.placeholder, "left out")
         if self.clear_at_least == "pays":
             return NotNative("clear_at_least", self.clear_at_least, "a number of tokens")
+        inputs = self.clear_tool_inputs
         return NativeClearing(
             trigger_tokens=max(1, int(trigger)),
             keep_results=int(keep),
-            exclude_tools=self._strategy.exclude_tools,
-            clear_tool_inputs=self._strategy.clear_tool_inputs,
+            exclude_tools=tuple(self.exclude_tools),
+            clear_tool_inputs=inputs if isinstance(inputs, bool) else tuple(inputs),
             clear_at_least=self.clear_at_least,
         )
 
@@ -226,7 +200,7 @@ class ToolResultClearer(ContextLayer):
     def _counted(self, context: Context, whole: Context, opened: Opened) -> Asking[Context]:
         """Return the context with its size as the provider counts it, if an estimate comes near the trigger."""
         near = msgspec.structs.replace(context, scale=context.scale * _NEAR)
-        if self._strategy.trigger[0] == "messages" or not self._strategy.is_due(near) or not context.input_tokens:
+        if "messages" in self._strategy.trigger or not self._strategy.is_due(near) or not context.input_tokens:
             return context
         if self._editing.was_said("count", opened):
             return context  # it was asked, and did not tell
@@ -241,7 +215,7 @@ class ToolResultClearer(ContextLayer):
     def _cleared(self, context: Context, opened: Opened) -> Asking[Context]:
         strategy = self._strategy
         after = yield from self._editing.edit(Policy(strategy.plan, strategy.is_due, self._waits_on), context, opened)
-        if not opened.has_looked or strategy.trigger[0] == "messages" or not strategy.is_due(after):
+        if not opened.has_looked or "messages" in strategy.trigger or not strategy.is_due(after):
             return after
         if self._editing.was_said("ineffective", opened):
             return after
@@ -279,8 +253,3 @@ class AskCount:
 _COUNT_SECONDS = 5.0
 _NEAR = 1.5
 """An estimate that far below the trigger is trusted, and not counted."""
-
-
-def _each_once(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, in an order that does not depend on the caller's."""
-    return tuple(sorted(set(names)))

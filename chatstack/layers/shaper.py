@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Annotated, ClassVar, TypeAlias
@@ -15,6 +15,7 @@ from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
 from chatstack.context.asking import Asking, aside
+from chatstack.context.clearing_options import ToolNames
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.handles import recall_name
@@ -37,7 +38,6 @@ BytesByTool: TypeAlias = Annotated[
 _BYTES_AS_A_MESSAGE = 10_000
 """The bytes of text that are as much work as one message, where it is told how much there is to do."""
 _REASON = "results are longer than their tools may give"
-ToolNames: TypeAlias = Annotated[Sequence[str], Meta(description="a list of tool names")]
 
 
 @wraps_a_client

@@ -14,6 +14,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import short_repr
 from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, is_client, layer_kind
 from chatstack.client.stream import ChatStream
+from chatstack.client.sync import SyncClient
 from chatstack.client.wiring import Resolver, name_of, nearest, wire
 from chatstack.errors import WiringError
 from chatstack.stack.entries import LayerSource, LayerSpec, Named, check_source
@@ -29,6 +30,18 @@ class LayerOrderWarning(UserWarning):
     """A warning of a layer order that is allowed, but hardly intended."""
 
 
+class _NoProvider(ChatFronts):
+    """The place of a provider in a recipe for ``wrap``, which has one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return ""
+
+
+NO_PROVIDER = _NoProvider()
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatStack:
     """An immutable recipe of layers around a provider. The first layer used is the outermost.
@@ -37,7 +50,7 @@ class ChatStack:
     and learnt values (the context memory among them), so decisions outlive a built client.
     """
 
-    provider: ChatClient
+    provider: ChatClient = NO_PROVIDER
     _: KW_ONLY
     memory: StackService | None = None
     trace_model_calls: bool = True
@@ -111,6 +124,10 @@ class ChatStack:
 
         Raises ``WiringError``, naming layer and parameter, for a stack that cannot work.
         """
+        if self.provider is NO_PROVIDER:
+            raise WiringError(
+                "ChatStack: no provider; ChatStack(provider), or wrap(client, stack)", parameter="provider"
+            )
         resolver = self.services.behind(resolve)
         specs = self._specs()
         made: list[object] = []
@@ -127,6 +144,10 @@ class ChatStack:
             cast("Telemetry", resolver(Telemetry)).warn("layer_order", misplaced, {}, span_name="build_stack")
             warnings.warn(misplaced, LayerOrderWarning, stacklevel=2)
         return BuiltClient(client, tuple(made), tuple(names), self.provider)
+
+    def build_sync(self, resolve: Resolver | None = None) -> SyncClient:
+        """Make a client for code without ``await``: scripts, Django, notebooks. See ``SyncClient``."""
+        return SyncClient(self.build(resolve))
 
     @asynccontextmanager
     async def open(self, resolve: Resolver | None = None) -> AsyncGenerator[BuiltClient, None]:

@@ -17,6 +17,7 @@ from chatstack.client.loose_json import decoded_as
 from chatstack.client.wiring import name_of, service_type
 from chatstack.errors import WiringError
 from chatstack.tools.output import plain_model
+from chatstack.tools.schemas import Field, model_of, schema_of, structure_of
 from chatstack.values.messages import Message
 from chatstack.values.requests import ToolDeclaration
 
@@ -57,7 +58,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool(Generic[P, R]):
-    """A function that a model can call; made by ``@tool``. Calling it calls the function.
+    """A function that a model can call; made by ``@tool``, or by ``Tool.from_schema``. Calling it calls the function.
 
     ``services`` maps the injected parameters to the types that the container is asked for. ``timeout_seconds`` wins
     over the tool loop's own. An ``idempotent`` tool may be run again if it is unknown whether it ran.
@@ -67,11 +68,52 @@ class Tool(Generic[P, R]):
     description: str = field(repr=False)
     parameters: str = field(repr=False)
     function: Callable[P, R] = field(repr=False)
-    arguments: type[msgspec.Struct] = field(repr=False)
+    arguments: type[msgspec.Struct] | None = field(repr=False)
+    """The class that the model's arguments are decoded into; None where any JSON object will do."""
     services: Mapping[str, type] = field(default_factory=dict[str, type], repr=False)
     context_parameter: str | None = field(default=None, repr=False)
     timeout_seconds: float | None = field(default=None, repr=False)
     idempotent: bool = field(default=False, repr=False)
+
+    @classmethod
+    def from_schema(
+        cls,
+        function: Callable[..., T],
+        *,
+        name: str,
+        description: str = "",
+        parameters: Mapping[str, object] | None = None,
+        timeout_seconds: float | None = None,
+        idempotent: bool = False,
+    ) -> Tool[..., T]:
+        """Make a tool whose parameters are described elsewhere, as JSON schema: a remote one, say.
+
+        The function gets the fields of the model's arguments by name; it checks them itself, against the schema too.
+        Raises ``WiringError`` for a name that providers would refuse, and for a schema of anything but an object.
+        """
+        called = _checked_name(function, name)
+        _check_timeout(called, timeout_seconds)
+        schema = {"type": "object", "properties": {}} if parameters is None else parameters
+        try:
+            written = msgspec.json.encode(schema).decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise WiringError(
+                f"tool {called!r}: its parameters are no JSON schema: {error}", parameter="parameters"
+            ) from error
+        if not isinstance(schema, Mapping) or schema.get("type") != "object":  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"tool {called!r}: parameters must be the JSON schema of an object", parameter="parameters"
+            )
+        made: Tool[..., T] = Tool(
+            name=called,
+            description=description,
+            parameters=written,
+            function=function,
+            arguments=None,
+            timeout_seconds=timeout_seconds,
+            idempotent=idempotent,
+        )
+        return made
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -91,7 +133,10 @@ class Tool(Generic[P, R]):
         Tolerates a code fence around them, and a number in quotes for a parameter that takes no text.
         """
         text = json_text.strip() or "{}"
-        decoded = decoded_as(self.arguments, text, dec_hook=_model_of, enc_hook=plain_model)
+        if self.arguments is None:
+            given: dict[str, Any] = decoded_as(dict[str, Any], text)
+            return given
+        decoded = decoded_as(self.arguments, text, dec_hook=model_of, enc_hook=plain_model)
         return {name: getattr(decoded, name) for name in self.arguments.__struct_fields__}
 
 
@@ -140,11 +185,11 @@ def _made(
         kind = type(description).__name__
         raise WiringError(f"tool {called!r}: description must be text, not {kind}", parameter="description")
     fields, services, context_parameter = _sorted_parameters(function, called)
-    arguments = _structure(called, fields)
+    arguments = structure_of(called, fields)
     return Tool(
         name=called,
         description=description if description is not None else inspect.getdoc(_written(function)) or "",
-        parameters=_schema(arguments, called),
+        parameters=schema_of(arguments, called),
         function=function,
         arguments=arguments,
         services=services,
@@ -185,15 +230,10 @@ def _check_timeout(called: str, seconds: object) -> None:
         )
 
 
-_Field = tuple[str, Any] | tuple[str, Any, Any]
-
-
-def _sorted_parameters(
-    function: Callable[..., object], called: str
-) -> tuple[list[_Field], dict[str, type], str | None]:
+def _sorted_parameters(function: Callable[..., object], called: str) -> tuple[list[Field], dict[str, type], str | None]:
     """Split the parameters into those for the model, the injected services, and the one for the context."""
     signature, hints = _signature(function, called)
-    fields: list[_Field] = []
+    fields: list[Field] = []
     services: dict[str, type] = {}
     context_parameter: str | None = None
     for parameter in signature.parameters.values():
@@ -268,14 +308,6 @@ def _can_change(value: object) -> bool:
     return isinstance(value, list | dict | set | bytearray | msgspec.Struct) or is_dataclass(value)
 
 
-def _structure(called: str, fields: list[_Field]) -> type[msgspec.Struct]:
-    """Return the class into which the model's arguments are decoded."""
-    try:
-        return msgspec.defstruct(called, fields, kw_only=True, forbid_unknown_fields=True)
-    except (TypeError, ValueError) as error:
-        raise WiringError(f"tool {called!r}: its parameters cannot be used: {error}") from error
-
-
 def _service(hint: object, called: str, parameter: str) -> type:
     kind = service_type(hint)
     if kind is None:
@@ -284,48 +316,3 @@ def _service(hint: object, called: str, parameter: str) -> type:
             parameter=parameter,
         )
     return kind
-
-
-def _schema(arguments: type[msgspec.Struct], called: str) -> str:
-    models: dict[str, Any] = {}
-    try:
-        (top,), components = msgspec.json.schema_components(
-            (arguments,), schema_hook=functools.partial(_model_schema, models), ref_template="#/$defs/{name}"
-        )
-        _add_definitions(components, models)
-    except (TypeError, ValueError) as error:
-        told = str(error).split(" - ")[0].split("\n")[0].rstrip(".")
-        raise WiringError(
-            f"tool {called!r}: a parameter cannot be described as JSON ({told}); "
-            "use plain types, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
-        ) from error
-    own = components.pop(top["$ref"].rsplit("/", 1)[-1])
-    own.pop("title", None)
-    if components:
-        own["$defs"] = components
-    return msgspec.json.encode(own).decode()
-
-
-def _model_schema(models: dict[str, Any], kind: Any) -> dict[str, Any]:
-    """Return the schema of a pydantic model; the definitions it refers to go into ``models``."""
-    if not hasattr(kind, "model_json_schema"):
-        raise NotImplementedError  # msgspec then names the type it does not know
-    schema: dict[str, Any] = kind.model_json_schema()
-    _add_definitions(models, schema.pop("$defs", {}))
-    return schema
-
-
-def _add_definitions(known: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for name, schema in more.items():
-        if known.setdefault(name, schema) != schema:
-            raise TypeError(f"two classes are called {name}")
-
-
-def _model_of(kind: Any, value: object) -> object:
-    """Return the pydantic model. Raises ``ValueError`` for the first value that does not fit."""
-    try:
-        model: object = kind.model_validate_json(msgspec.json.encode(value))
-    except ValueError as error:
-        first = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")) from error
-    return model

@@ -25,7 +25,9 @@ from chatstack.context.own_past import OwnPast
 from chatstack.context.recognising import Recogniser
 from chatstack.testing import ScriptedClient
 
-CONVERSATIONS = 40
+CONVERSATIONS = 16
+SETTLED = 4
+"""After so many, what is made once has been made."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Message]).decode
 
@@ -98,11 +100,11 @@ def test_what_is_held_beside_a_conversation_is_little(
         kept = [_decode(each) for each in written]
         own = (traced() - before) / CONVERSATIONS
         kept = [] if is_fresh else kept
-        for number in range(10):
+        for number in range(SETTLED):
             asyncio.run(through(number, kept[number] if kept else None))
         before = traced()
-        asyncio.run(all_but(10, kept))
-        beside = (traced() - before) / (CONVERSATIONS - 10)
+        asyncio.run(all_but(SETTLED, kept))
+        beside = (traced() - before) / (CONVERSATIONS - SETTLED)
     finally:
         tracemalloc.stop()
     assert memory.take_evicted() == 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,6 +28,7 @@ from chatstack.context.verifier import problems
 from chatstack.providers.anthropic import wire as anthropic_wire
 from chatstack.providers.openai import chat_wire, responses_wire
 from tests.context.strictness import context_of
+from tests.steps import Name, grows_linearly
 
 LONG = "sun and rain " * 40
 NOW = Message.assistant("that was all")
@@ -46,7 +47,7 @@ def rounds(count: int, **fields: Any) -> list[Message]:
 
 def at_once(keep: int = 0, **options: Any) -> ClearToolResults:
     """Due from the first message on."""
-    return ClearToolResults(trigger=("messages", 1), keep=("messages", keep), **options)
+    return ClearToolResults(trigger={"messages": 1}, keep={"messages": keep}, **options)
 
 
 def cleared(strategy: ClearToolResults, messages: Sequence[Message], **about: Any) -> list[Message]:
@@ -77,15 +78,15 @@ TASK = Message.user("task")
 @pytest.mark.parametrize(
     ("trigger", "is_due"),
     [
-        (("tokens", 400), True),
-        (("tokens", 401), False),
-        (("messages", 4), True),
-        (("messages", 5), False),
-        (("fraction", 0.5), True),
-        (("fraction", 0.51), False),
+        ({"tokens": 400}, True),
+        ({"tokens": 401}, False),
+        ({"messages": 4}, True),
+        ({"messages": 5}, False),
+        ({"fraction": 0.5}, True),
+        ({"fraction": 0.51}, False),
     ],
 )
-def test_it_begins_when_the_trigger_is_reached(trigger: tuple[str, float], is_due: bool) -> None:
+def test_it_begins_when_the_trigger_is_reached(trigger: dict[str, float], is_due: bool) -> None:
     sized = [Message.user("x" * (4 * 88)), Message.assistant("x" * 4 * 96), Message.user("x" * 4 * 96)]
     context = context_of([*sized, Message.user("x" * 4 * 104)])
     assert context.tokens == 400
@@ -95,7 +96,7 @@ def test_it_begins_when_the_trigger_is_reached(trigger: tuple[str, float], is_du
 
 def test_a_fraction_of_a_window_that_nobody_knows_is_never_due() -> None:
     context = context_of([TASK, *rounds(50), NOW])
-    assert not ClearToolResults(trigger=("fraction", 0.001)).is_due(context)
+    assert not ClearToolResults(trigger={"fraction": 0.001}).is_due(context)
 
 
 def test_where_no_edit_can_be_kept_only_a_full_window_is_a_reason() -> None:
@@ -108,8 +109,8 @@ def test_where_no_edit_can_be_kept_only_a_full_window_is_a_reason() -> None:
 
 def test_the_reason_names_the_size_and_the_trigger() -> None:
     context = msgspec.structs.replace(context_of([TASK, *rounds(4), NOW]), window_tokens=1_000)
-    for trigger, told in ((("tokens", 100), "100"), (("messages", 3), "3 messages"), (("fraction", 0.1), "100")):
-        plan = ClearToolResults(trigger=trigger, keep=("messages", 0)).plan(context)
+    for trigger, told in (({"tokens": 100}, "100"), ({"messages": 3}, "3 messages"), ({"fraction": 0.1}, "100")):
+        plan = ClearToolResults(trigger=trigger, keep={"messages": 0}).plan(context)
         assert plan is not None
         assert plan.reason == f"{context.tokens} tokens in 10 messages, the trigger is {told}"
 
@@ -128,24 +129,24 @@ def test_the_newest_results_stay(keep: int, left: str) -> None:
 def test_the_newest_results_that_fit_stay(tokens: int, left: str) -> None:
     messages = [TASK, *rounds(5), NOW]
     assert context_of(messages).sizes[2] == 140
-    for keep in (("tokens", tokens), ("fraction", tokens / 1_000)):
-        strategy = ClearToolResults(trigger=("messages", 1), keep=keep)
+    for keep in ({"tokens": tokens}, {"fraction": tokens / 1_000}):
+        strategy = ClearToolResults(trigger={"messages": 1}, keep=keep)
         assert "".join(outputs(cleared(strategy, messages, window_tokens=1_000))) == left
 
 
 def test_what_fits_is_measured_by_what_the_provider_reported() -> None:
-    strategy = ClearToolResults(trigger=("messages", 1), keep=("tokens", 280))
+    strategy = ClearToolResults(trigger={"messages": 1}, keep={"tokens": 280})
     assert outputs(cleared(strategy, [TASK, *rounds(5), NOW], scale=2.0)) == ["-", "-", "-", "-", "4"]
 
 
 def test_a_large_new_result_does_not_let_an_older_small_one_stay() -> None:
     messages = [TASK, *call(0, output="x" * 200), *call(1, output="x" * 4_000), *call(2, output="x" * 200), NOW]
-    strategy = ClearToolResults(trigger=("messages", 1), keep=("tokens", 200))
+    strategy = ClearToolResults(trigger={"messages": 1}, keep={"tokens": 200})
     assert outputs(cleared(strategy, messages)) == ["-", "-", "2"]
 
 
 def test_a_share_of_an_unknown_window_keeps_everything() -> None:
-    strategy = ClearToolResults(trigger=("messages", 1), keep=("fraction", 0.1))
+    strategy = ClearToolResults(trigger={"messages": 1}, keep={"fraction": 0.1})
     assert outputs(cleared(strategy, [TASK, *rounds(3), NOW])) == ["0", "1", "2"]
 
 
@@ -398,7 +399,7 @@ def calls_until_it_pays(
     behind: int, *, results: int = 1, about: dict[str, Any] | None = None, most: int = 60
 ) -> int | None:
     """After how many further calls the results are cleared, with so many tokens behind them that were read before."""
-    strategy = ClearToolResults(trigger=("messages", 1), keep=("messages", 0), clear_at_least="pays")
+    strategy = ClearToolResults(trigger={"messages": 1}, keep={"messages": 0}, clear_at_least="pays")
     messages = [TASK, *rounds(results, output="x" * 4_000), Message.assistant("y" * 4 * behind), Message.user("go on")]
     for further in range(most):
         if strategy.plan(msgspec.structs.replace(context_of(messages), **(about or {}))) is not None:
@@ -436,10 +437,8 @@ def test_a_window_that_is_not_full_forces_nothing() -> None:
 @pytest.mark.parametrize(
     ("kind", "value"), [("tokens", 500), ("tokens", 2_000), ("messages", 5), ("messages", 30), ("fraction", 0.01)]
 )
-def test_where_it_cannot_get_below_its_trigger_it_does_not_clear_on_every_call(
-    kind: Literal["tokens", "messages", "fraction"], value: float
-) -> None:
-    strategy = ClearToolResults(trigger=(kind, value), keep=("messages", 3))
+def test_where_it_cannot_get_below_its_trigger_it_does_not_clear_on_every_call(kind: str, value: float) -> None:
+    strategy = ClearToolResults(trigger={kind: value}, keep={"messages": 3})
     messages = [Message.user("x" * 10_000)]
     edits = 0
     for number in range(100):
@@ -457,14 +456,19 @@ def test_the_plan_is_the_same_for_the_same_context() -> None:
     assert isinstance(context, Context)
 
 
-@pytest.mark.parametrize("strategy", [at_once(), ClearThenDrop(2_000_000)], ids=["clearing", "condensing"])
-def test_the_results_of_one_message_are_looked_at_once_each(strategy: Strategy) -> None:
-    """With one that compared each with each other, this would take many minutes."""
-    ids = [str(number) for number in range(100_000)]
-    asked = Message("assistant", tuple(ToolCall(each, "look") for each in ids))
-    given = Message("tool", tuple(ToolResult(each, "look", LONG) for each in ids))
-    context = context_of([TASK, asked, given, NOW])
-    plan = strategy.plan(context)
-    assert plan is not None
-    assert problems(plan, context) == ()
-    assert strategy.plan(context.after(plan)) is None
+@pytest.mark.parametrize(
+    "strategy_for", [lambda _: at_once(), lambda many: ClearThenDrop(20 * many)], ids=["clearing", "condensing"]
+)
+def test_the_results_of_one_message_are_looked_at_once_each(strategy_for: Callable[[int], Strategy]) -> None:
+    def edit(many: int) -> None:
+        ids = [Name(number) for number in range(many)]
+        asked = Message("assistant", tuple(ToolCall(each, "look") for each in ids))
+        given = Message("tool", tuple(ToolResult(Name(each), "look", LONG) for each in ids))
+        context = context_of([TASK, asked, given, NOW])
+        strategy = strategy_for(many)
+        plan = strategy.plan(context)
+        assert plan is not None
+        assert problems(plan, context) == ()
+        assert strategy.plan(context.after(plan)) is None
+
+    assert grows_linearly(edit)

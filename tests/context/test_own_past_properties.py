@@ -16,7 +16,7 @@ from tests.context.conversing import PURE, RECIPES, SUMMARIZING, Process, Talk, 
 from tests.context.test_sharing import DictStore
 from tests.histories import PROPERTY
 
-MODEST = settings(PROPERTY, max_examples=int(os.environ.get("CHATSTACK_EXAMPLES", "12")))
+MODEST = settings(PROPERTY, max_examples=int(os.environ.get("CHATSTACK_EXAMPLES", max(6, PROPERTY.max_examples // 16))))
 FEW_SHOT = (
     Message.user("Answer as in these examples."),
     Message.assistant("Ready."),

@@ -43,7 +43,7 @@ TALK = [Message.user("go"), *rounds(4), *rounds(1, "recall"), *rounds(3, "read")
 
 
 def test_a_clearer_takes_all_others_first() -> None:
-    assert cleared(ClearToolResults(trigger=("tokens", 300), keep=("messages", 1)), context(TALK)) == [
+    assert cleared(ClearToolResults(trigger={"tokens": 300}, keep={"messages": 1}), context(TALK)) == [
         2,
         4,
         6,
@@ -54,7 +54,7 @@ def test_a_clearer_takes_all_others_first() -> None:
 
 
 def test_where_they_are_not_enough_it_goes_too() -> None:
-    found = cleared(ClearToolResults(trigger=("tokens", 200), keep=("messages", 1)), context(TALK))
+    found = cleared(ClearToolResults(trigger={"tokens": 200}, keep={"messages": 1}), context(TALK))
     assert found == [2, 4, 6, 8, 10, 12, 14]
 
 

@@ -25,9 +25,9 @@ from tests.histories import PROPERTY, tidy_histories
 
 COUNTER = CharCounter()
 STRATEGIES: list[Strategy] = [
-    ClearToolResults(trigger=("tokens", 1), keep=("messages", 0)),
-    ClearToolResults(trigger=("tokens", 40), keep=("tokens", 30), clear_tool_inputs=True),
-    ClearToolResults(trigger=("messages", 3), keep=("messages", 1), clear_at_least="pays"),
+    ClearToolResults(trigger={"tokens": 1}, keep={"messages": 0}),
+    ClearToolResults(trigger={"tokens": 40}, keep={"tokens": 30}, clear_tool_inputs=True),
+    ClearToolResults(trigger={"messages": 3}, keep={"messages": 1}, clear_at_least="pays"),
     ClearThenDrop(60),
 ]
 
@@ -53,12 +53,12 @@ def test_what_requests_share_changes_no_edit(strategy: Strategy, messages: list[
     assert [step.record for step in shared] == [step.record for step in alone]
 
 
-@pytest.mark.parametrize("keep", [("messages", 1), ("tokens", 60)])
+@pytest.mark.parametrize("keep", [{"messages": 1}, {"tokens": 60}])
 @pytest.mark.parametrize("least", [0, 200, "pays"])
-def test_results_that_stay_among_others_change_no_edit(keep: tuple[str, float], least: Literal["pays"] | int) -> None:
+def test_results_that_stay_among_others_change_no_edit(keep: dict[str, int], least: Literal["pays"] | int) -> None:
     history = [Message.user("task"), *rounds(0, 60), Message.assistant("done")]
     history = [_failed(message) if at % 10 == 2 else message for at, message in enumerate(history)]
-    strategy = ClearToolResults(trigger=("tokens", 1), keep=keep, clear_at_least=least)
+    strategy = ClearToolResults(trigger={"tokens": 1}, keep=keep, clear_at_least=least)
     shared, alone = steps_of(strategy, history), steps_of(strategy, history, shares=False)
     assert shared
     assert [(step.length, step.plan, step.record) for step in shared] == [
@@ -89,7 +89,7 @@ def test_a_history_that_goes_on_comes_to_the_same_edits(
 
 def test_a_strategy_made_of_two_has_the_edits_of_both() -> None:
     looking, writing = (
-        ClearToolResults(trigger=("tokens", 1), keep=("messages", 0), exclude_tools=(tool,))
+        ClearToolResults(trigger={"tokens": 1}, keep={"messages": 0}, exclude_tools=(tool,))
         for tool in ("write", "look")
     )
     context = Context.of(

@@ -26,6 +26,7 @@ from chatstack.context.verifier import problems
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import context_of, is_subsequence, leftovers, refusals
 from tests.histories import PROPERTY, histories, tidy_histories
+from tests.steps import Name, grows_linearly
 
 
 def calls(*ids: str) -> Message:
@@ -267,17 +268,18 @@ def test_a_system_message_between_a_call_and_its_result_is_repaired_on_every_cal
 
 
 def test_a_repair_takes_as_many_steps_as_there_are_messages() -> None:
-    """With one that compared each with each other, this would take hours."""
-    many = 100_000
-    ids = [str(number) for number in range(many)]
-    orphans = Message("tool", tuple(ToolResult(f"no {each}", "look") for each in ids))
-    history = [Message.user("hi"), orphans, calls(*ids), Message.user("and?")]
-    history += [Message.tool(each, "late") for each in reversed(ids[: many // 2])]
-    after = repaired(history)
-    assert [len(message.parts) for message in after[:3]] == [1, many, 1]
-    assert after[-1] == Message.user("and?")
-    assert refusals(after) == []
-    assert problems(repair_plan(history) or Plan(strategy="", reason=""), context_of(history), is_repair=True) == ()
+    def repair(many: int) -> None:
+        ids = [Name(number) for number in range(many)]
+        orphans = Message("tool", tuple(ToolResult(Name(f"no {each}"), "look") for each in ids))
+        history = [Message.user("hi"), orphans, calls(*ids), Message.user("and?")]
+        history += [Message.tool(Name(each), "late") for each in reversed(ids[: many // 2])]
+        after = repaired(history)
+        assert [len(message.parts) for message in after[:3]] == [1, many, 1]
+        assert after[-1] == Message.user("and?")
+        assert refusals(after) == []
+        assert problems(repair_plan(history) or Plan(strategy="", reason=""), context_of(history), is_repair=True) == ()
+
+    assert grows_linearly(repair)
 
 
 @PROPERTY

@@ -52,7 +52,7 @@ CLIENT = ScriptedClient()
 
 KEYS: dict[object, str] = {
     ClearThenDrop(8_000, target=0.5): 'ClearThenDrop/1:{"max_tokens":8000,"target":0.5}',
-    ClearToolResults(keep=("fraction", 0.5)): 'ClearToolResults/1:{"keep":["fraction",0.5]}',
+    ClearToolResults(keep={"fraction": 0.5}): 'ClearToolResults/1:{"keep":{"fraction":0.5}}',
     ContextWindow(4_000): 'ContextWindow/1:{"max_tokens":4000}',
     ContextWindowGuard(CLIENT, max_context_tokens="auto", strict=True): (
         'ContextWindowGuard/1:{"max_context_tokens":"auto","strict":true}'

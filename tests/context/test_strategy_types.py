@@ -46,6 +46,7 @@ manager = StrategyContextManager(OfTheClass(3))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_a_strategy_as_a_dataclass_passes_strict_type_checks(checker: str, tmp_path: Path) -> None:
     assert lines_with_errors(checker, SOURCE, tmp_path) == set()

@@ -9,6 +9,7 @@ import pytest
 from chatstack import Message, Plan, Text, ToolCall, ToolResult
 from chatstack.context.verifier import problems
 from tests.context.strictness import context_of
+from tests.steps import Name, grows_linearly
 
 LONG = "long " * 50
 HISTORY = (
@@ -121,18 +122,21 @@ def test_one_of_two_orphans_with_the_same_id_may_not_become_two() -> None:
 
 
 def test_what_a_plan_inserts_is_looked_at_once_each() -> None:
-    """With one that compared all of it with all units, this would take hours."""
-    messages = [
-        message
-        for number in range(50_000)
-        for message in (Message.assistant(ToolCall(str(number), "look")), Message.tool(str(number), "1"))
-    ]
     noted = Message("assistant", (Text("noted"),), mark="summary")
-    between = Plan(strategy="test", reason="test", insert=tuple((at, noted) for at in range(1, 100_000, 2)))
-    found = problems(between, context_of(messages))
-    assert sum(each.endswith("between a call and its results") for each in found) == 50_000
-    outside = Plan(strategy="test", reason="test", insert=tuple((at, noted) for at in range(0, 100_001, 2)))
-    assert not any("between" in each for each in problems(outside, context_of(messages)))
+
+    def look(many: int) -> None:
+        messages = [
+            message
+            for number in range(many)
+            for message in (Message.assistant(ToolCall(Name(number), "look")), Message.tool(Name(number), "1"))
+        ]
+        between = Plan(strategy="test", reason="test", insert=tuple((at, noted) for at in range(1, 2 * many, 2)))
+        found = problems(between, context_of(messages))
+        assert sum(each.endswith("between a call and its results") for each in found) == many
+        outside = Plan(strategy="test", reason="test", insert=tuple((at, noted) for at in range(0, 2 * many + 1, 2)))
+        assert not any("between" in each for each in problems(outside, context_of(messages)))
+
+    assert grows_linearly(look)
 
 
 @pytest.mark.parametrize(

@@ -344,21 +344,22 @@ def test_behind_other_layers_it_bounds_what_they_leave(outside: Callable[[ChatSt
         assert leftovers(sent) == leftovers(history)
 
 
-def test_a_thousand_conversations_at_once_are_sent_as_each_alone() -> None:
+@pytest.mark.parametrize("many", [100, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_conversations_at_once_are_sent_as_each_alone(many: int) -> None:
     class Slow(ScriptedClient):
         async def send(self, request: ChatRequest, /) -> ChatStream:
             await asyncio.sleep(0)
             return await super().send(request)
 
     running = Sent(lambda stack: clearer(shaper(stack)), Slow(["fine"]))
-    histories = [[Message.user(f"go {who % 500}"), *rounds([who, who + 1])] for who in range(1_000)]
+    histories = [[Message.user(f"go {who % (many // 2)}"), *rounds([who, who + 1])] for who in range(many)]
 
     async def all_of_them() -> None:
         await asyncio.gather(*(running.client.get_response(each) for each in histories))
 
     asyncio.run(all_of_them())
     sent = {request.messages for request in running.model.requests}
-    assert len(sent) == 1_000
+    assert len(sent) == many
     assert sent.issuperset(Sent(lambda stack: clearer(shaper(stack))).of(each) for each in histories[::25])
 
 

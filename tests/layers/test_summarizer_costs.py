@@ -226,13 +226,13 @@ def counted(counter: CountingCounter, **options: Any) -> tuple[ScriptedClient, A
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["the same objects", "fresh equal objects"])
 @pytest.mark.parametrize("answer", ["a summary", ""], ids=["it works", "it fails"])
-def test_three_hundred_growing_calls_count_each_message_once(fresh: bool, answer: str) -> None:
+def test_a_hundred_growing_calls_count_each_message_once(fresh: bool, answer: str) -> None:
     counter, writer = CountingCounter(), ScriptedClient([answer])
     _, client = counted(counter, max_tokens=4_000, summary_client=writer)
     history = [Message.user("task")]
 
     async def run() -> None:
-        for number in range(300):
+        for number in range(100):
             await client.get_response(decoded_again(history) if fresh else history)
             history.extend(call_and_result(number, 600))
 

@@ -276,7 +276,7 @@ LONG_RESULT = "x" * 40_000
     "strategy",
     [
         OldestFirst(5_000, 4_000),
-        ClearToolResults(trigger=("tokens", 5_000), keep=("messages", 1)),
+        ClearToolResults(trigger={"tokens": 5_000}, keep={"messages": 1}),
         ClearThenDrop(5_000),
     ],
     ids=lambda strategy: type(strategy).__name__,

@@ -63,6 +63,7 @@ OfMine(max_messages=3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "errors"), [(RIGHT, 0), (WRONG, 5)], ids=["right", "wrong"])
 def test_a_type_checker_sees_what_is_right_and_what_is_wrong(tmp_path: Path, source: str, errors: int) -> None:
     assert len(lines_with_errors("mypy", PRELUDE + source, tmp_path)) == errors

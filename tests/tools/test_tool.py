@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import threading
@@ -467,3 +468,54 @@ def test_text_for_text_stays_as_it_is() -> None:
 def test_what_could_mean_anything_is_still_refused_by_its_place(text: str, place: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=place):
         drive.arguments_from(text)
+
+
+# A schema from elsewhere
+
+
+def remote(**options: Any) -> Tool[..., Any]:
+    async def call(**arguments: object) -> object:
+        return arguments
+
+    return Tool.from_schema(call, **{"name": "remote-search", **options})
+
+
+SCHEMA = {"type": "object", "properties": {"from": {"type": "string"}}, "required": ["from"], "x-own": 1}
+
+
+def test_a_schema_from_elsewhere_is_declared_as_it_is() -> None:
+    made = remote(description="Searches.", parameters=SCHEMA, timeout_seconds=3, idempotent=True)
+    declared = made.declaration()
+    assert (declared.name, declared.description) == ("remote-search", "Searches.")
+    assert json.loads(declared.parameters) == SCHEMA
+    assert (made.is_async, made.timeout_seconds, made.idempotent) == (True, 3, True)
+    assert json.loads(remote().declaration().parameters) == {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize("text", ['{"from": "here", "n": [1]}', '```json\n{"from": "here", "n": [1]}\n```'])
+def test_all_fields_of_the_models_arguments_reach_its_function(text: str) -> None:
+    arguments = remote(parameters=SCHEMA).arguments_from(text)
+    assert arguments == {"from": "here", "n": [1]}
+    assert asyncio.run(remote()(**arguments)) == arguments
+    assert remote().arguments_from("") == {}
+
+
+@pytest.mark.parametrize("text", ["[1]", "3", "null", "{"])
+def test_arguments_that_are_no_object_are_refused(text: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        remote(parameters=SCHEMA).arguments_from(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"parameters": {"type": "string"}}, "the JSON schema of an object"),
+        ({"parameters": ["type"]}, "the JSON schema of an object"),
+        ({"parameters": {"type": "object", "default": object()}}, "no JSON schema"),
+        ({"name": "files/read"}, "a name is 1 to 128 letters"),
+        ({"timeout_seconds": 0}, "greater than 0"),
+    ],
+)
+def test_what_cannot_be_such_a_tool_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(WiringError, match=said):
+        remote(**options)

@@ -31,12 +31,7 @@ from tests.workbench.replay.on_data import (
     talks_of,
 )
 
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.slow,
-    pytest.mark.timeout(3_600),
-    pytest.mark.xdist_group("promises on data"),  # what its fixtures do is the work: each process would do all of it
-]
+pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 SETS = (TAU, TAU2, SWE)
 STACKS = tuple(kind.name for kind in KINDS)

@@ -1,0 +1,208 @@
+"""The answer of a turn as the SDK gets it: a response of the HTTP library."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import cast
+
+from chatstack.client.protocol import ChatClient
+from chatstack.client.stream import ChatStream
+from chatstack.errors import ChatStackError, WiringError
+from chatstack.providers.extras import WireObject
+from chatstack.providers.wrapping.bodies import event_bytes
+from chatstack.providers.wrapping.http import HttpResponse, response_like
+from chatstack.providers.wrapping.turns import Piece, Reply, Turn
+from chatstack.values.parts import ToolCall
+from chatstack.values.responses import ChatResponse, ChatUpdate
+
+
+class Answering:
+    """Answers the calls of a wrapped client by its stack. ``error`` is the SDK's base error, ``has_loop`` says that the
+    stack may run tools."""
+
+    def __init__(self, client: ChatClient, error: type[Exception], *, has_loop: bool) -> None:
+        self.client = client
+        self.error = error
+        self.has_loop = has_loop
+
+    async def response(self, turn: Turn, *, unread: bool) -> HttpResponse:
+        """Return the answer to a call of the SDK's. Raises what the SDK would, or the stack's error."""
+        try:
+            with turn.entered():
+                stream = await self.client.send(turn.asked)
+                if not turn.asked.stream:
+                    try:
+                        answer = await stream.response()
+                    finally:
+                        await stream.aclose()
+                    return self._whole(turn, answer, unread=unread)
+                body = LiveBody(self, turn, stream)
+                await body.begin()
+        except Exception as error:  # noqa: BLE001 - it is raised again, as the SDK passes it on
+            failed = self.raised(turn, error)
+            return self._refused(turn, failed, unread=unread)
+        return response_like(body.first.response, turn.request, body)
+
+    def raised(self, turn: Turn, error: Exception) -> Reply:
+        """Return the reply that the SDK is to judge by itself; raise the error if there is none."""
+        failed = turn.failed(error)
+        if failed is not None and failed.cause is not None:
+            raise failed.cause
+        if failed is not None and failed.reply is not None:
+            return failed.reply
+        raise as_error_of(self.error, error)
+
+    def _refused(self, turn: Turn, reply: Reply, *, unread: bool) -> HttpResponse:
+        if reply.events is not None:
+            return response_like(reply.response, turn.request, LiveBody.of_reply(self, turn, reply))
+        return self._given(turn, reply.response, unread=unread)
+
+    def _whole(self, turn: Turn, answer: ChatResponse, *, unread: bool) -> HttpResponse:
+        piece = answer.raw
+        if not isinstance(piece, Piece):
+            raise _of_another()
+        before = "".join(each.text for each in answer.messages[:-1] if each.role == "assistant")
+        response = piece.reply.response
+        if before:
+            body = turn.wire.joining().with_text(cast("WireObject", json.loads(response.content)), before)
+            return response_like(response, turn.request, json.dumps(body, ensure_ascii=False).encode())
+        return self._given(turn, response, unread=unread)
+
+    def _given(self, turn: Turn, response: HttpResponse, *, unread: bool) -> HttpResponse:
+        """Return a response that was read, as it is, or as one that was not read yet."""
+        if unread:
+            return response_like(response, turn.request, response.content)
+        response.request = turn.request
+        return response
+
+
+class LiveBody:
+    """The body of a streamed answer: the bytes of its rounds, joined. It reads the stack's stream as it is read."""
+
+    def __init__(self, answering: Answering, turn: Turn, stream: ChatStream | None) -> None:
+        self._answering = answering
+        self._turn = turn
+        self._stream = stream
+        self._joining = turn.wire.joining()
+        self._reply: Reply | None = None
+        self._out: deque[bytes] = deque()
+        self._held: list[tuple[bytes, WireObject | None]] = []
+        self._is_holding = self._is_over = self._has_shown = False
+
+    @classmethod
+    def of_reply(cls, answering: Answering, turn: Turn, reply: Reply) -> LiveBody:
+        """Return the rest of a reply as it comes, that the SDK is to judge by itself."""
+        body = cls(answering, turn, None)
+        body._reply = reply
+        body._out.extend(reply.pending)
+        return body
+
+    @property
+    def first(self) -> Reply:
+        """The reply that the status and the headers are of."""
+        if self._reply is None:
+            raise _of_another()
+        return self._reply
+
+    async def begin(self) -> None:
+        """Read up to the first bytes."""
+        while not self._out and not self._is_over:
+            await self._step()
+
+    def __aiter__(self) -> LiveBody:
+        return self
+
+    async def __anext__(self) -> bytes:
+        with self._turn.entered():
+            await self.begin()
+        if not self._out:
+            raise StopAsyncIteration
+        return self._out.popleft()
+
+    async def aclose(self) -> None:
+        """Close the stack's stream, and the response below."""
+        self._is_over = True
+        try:
+            if self._stream is not None:
+                with self._turn.entered():
+                    await self._stream.aclose()
+        finally:
+            if self._reply is not None:
+                await self._reply.response.aclose()
+            await self._turn.close_failed(None)
+
+    async def _step(self) -> None:
+        try:
+            if self._stream is None:
+                self._out.append(await anext(cast("Reply", self._reply).events))  # type: ignore[arg-type]
+                return
+            while self._take(await anext(self._stream)):
+                pass
+        except StopAsyncIteration:
+            self._is_over = True
+            self._show()
+        except ChatStackError as error:
+            reply = self._answering.raised(self._turn, error)
+            self._show()
+            self._out.extend(reply.pending)
+            self._reply, self._stream = reply, None
+
+    def _take(self, update: ChatUpdate) -> bool:
+        """Add the bytes of an update. True for the last one of a round: what follows says whether it was the last."""
+        piece = update.raw
+        if not isinstance(piece, Piece):
+            return update.message_done is not None
+        if piece.reply is not self._reply:
+            if self._has_shown:
+                self._joining.next_round()
+            self._held, self._is_holding, self._reply = [], False, piece.reply
+        is_call = update.call_delta is not None or type(update.part) is ToolCall
+        is_last = update.message_done is not None
+        self._is_holding = self._is_holding or (self._answering.has_loop and (is_call or is_last))
+        self._held.extend(piece.events)
+        if not self._is_holding:
+            self._show()
+        return is_last
+
+    def _show(self) -> None:
+        for raw, event in self._held:
+            self._has_shown = True
+            if event is None or not self._joining.is_continued:
+                self._out.append(raw)
+            else:
+                event = self._joining.continued(event)
+                if event is None:
+                    continue
+                self._out.append(event_bytes(event, named=self._turn.wire.events_have_names))
+            if event is not None:
+                self._joining.shown(event)
+        self._held = []
+
+
+def as_error_of(base: type[Exception], error: Exception) -> Exception:
+    """Return an error of ours as one that is the SDK's, too: the SDK passes it on, and whoever catches either gets it.
+    Another error becomes the cause of one of the SDK's."""
+    if isinstance(error, base):
+        return error
+    try:
+        error.__class__ = _also(type(error), base)
+    except TypeError:
+        wrapped = base(f"{type(error).__name__} in a layer of the stack")
+        wrapped.__cause__ = error
+        return wrapped
+    return error
+
+
+_made: dict[tuple[type[Exception], type[Exception]], type[Exception]] = {}
+
+
+def _also(kind: type[Exception], base: type[Exception]) -> type[Exception]:
+    made = _made.get((kind, base))
+    if made is None:
+        made = _made[kind, base] = type(kind.__name__, (kind, base), {"__module__": kind.__module__})
+    return made
+
+
+def _of_another() -> WiringError:
+    return WiringError("wrap: the answer did not come over this SDK's client; a Fallback cannot answer for it")

@@ -1,0 +1,120 @@
+"""The parts of an HTTP library that are used here. httpx and httpx2 have them alike; neither is imported."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar, cast
+
+RECODED = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+"""Headers that are about the bytes of a body as it came, which we pass on decoded."""
+
+T = TypeVar("T")
+
+
+class Headers(Protocol):
+    """Headers, a name more than once perhaps."""
+
+    def items(self) -> Iterable[tuple[str, str]]: ...
+
+    def multi_items(self) -> list[tuple[str, str]]: ...
+
+
+class HttpRequest(Protocol):
+    """A request as the SDK has built it."""
+
+    method: str
+    url: Any
+    headers: Headers
+    extensions: Mapping[str, Any]
+
+    def read(self) -> bytes: ...
+
+
+class HttpResponse(Protocol):
+    """A response as the SDK reads it."""
+
+    request: HttpRequest
+    status_code: int
+    headers: Headers
+    extensions: Mapping[str, Any]
+
+    @property
+    def content(self) -> bytes: ...
+
+    async def aread(self) -> bytes: ...
+
+    def aiter_bytes(self) -> AsyncIterator[bytes]: ...
+
+    async def aclose(self) -> None: ...
+
+
+class HttpClient(Protocol):
+    """The HTTP client of an SDK's client."""
+
+    def send(self, request: HttpRequest, **options: Any) -> Awaitable[HttpResponse]: ...
+
+    async def aclose(self) -> None: ...
+
+
+def library(of: object) -> Any:
+    """Return the HTTP library that an object is of."""
+    return sys.modules[type(of).__module__.split(".")[0]]
+
+
+def response_like(first: HttpResponse, request: HttpRequest, body: AsyncIterator[bytes] | bytes) -> HttpResponse:
+    """Return a response that is not read yet, with the status and headers of another, and that body."""
+    headers = [(name, value) for name, value in first.headers.multi_items() if name.lower() not in RECODED]
+    stream = _stream_class(library(first))(body if not isinstance(body, bytes) else _once(body))
+    return type(first)(  # type: ignore[call-arg]
+        first.status_code, headers=headers, stream=stream, request=request, extensions=first.extensions
+    )
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+class _Body:
+    """A body as the HTTP library takes it."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks
+
+    async def aclose(self) -> None:
+        close = getattr(self._chunks, "aclose", None)
+        if close is not None:
+            await close()
+
+
+@functools.cache
+def _stream_class(module: Any) -> type[_Body]:
+    return cast("type[_Body]", type("Body", (_Body, module.AsyncByteStream), {}))
+
+
+def with_seam(
+    http: HttpClient, send: Callable[..., Awaitable[HttpResponse]], closing: Iterable[Callable[[], Awaitable[object]]]
+) -> HttpClient:
+    """Return the same HTTP client, connections and state included, but with another ``send``, and with more to close.
+
+    An object of the same class, as the SDKs ask for one.
+    """
+
+    async def sent(_: object, request: HttpRequest, **options: Any) -> HttpResponse:
+        return await send(request, **options)
+
+    async def aclose(_: object) -> None:
+        for close in closing:
+            await close()
+        await http.aclose()
+
+    # The SDK's class closes its connections when it is collected: they are the wrapped client's.
+    members = {"__module__": type(http).__module__, "send": sent, "aclose": aclose, "__del__": lambda _: None}
+    kind = type(type(http).__name__, (type(http),), members)
+    made: Any = object.__new__(kind)
+    made.__dict__ = http.__dict__
+    return cast("HttpClient", made)

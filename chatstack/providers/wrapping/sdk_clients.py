@@ -1,0 +1,170 @@
+"""``wrap``: an SDK's own client with a stack around its model calls."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+from chatstack.client.fronts import ChatFronts
+from chatstack.client.protocol import ProviderInfo, chain, layer_kind
+from chatstack.client.stream import ChatStream
+from chatstack.client.wiring import Resolver
+from chatstack.errors import ChatStackError, InputError, WiringError
+from chatstack.providers.anthropic.sdk import ANTHROPIC, window_told
+from chatstack.providers.extras import WireObject
+from chatstack.providers.openai import OpenAIChatClient
+from chatstack.providers.openai.sdk import OPENAI
+from chatstack.providers.sdk import Sdk
+from chatstack.providers.wrapping.answers import Answering
+from chatstack.providers.wrapping.http import HttpClient, HttpRequest, HttpResponse, library, with_seam
+from chatstack.providers.wrapping.turns import Turn, current_turn, primed
+from chatstack.providers.wrapping.wires import WIRES, Wire
+from chatstack.stack.recipe import ChatStack
+from chatstack.values.requests import ChatRequest
+
+C = TypeVar("C")
+
+_RAW = "x-stainless-raw-response"
+_REBUILT = frozenset({"content-length", "content-type", "host", "transfer-encoding", "x-stainless-retry-count", _RAW})
+"""Headers that the SDK writes anew for another body."""
+
+
+class _SdkClient(Protocol):
+    _client: HttpClient
+
+    def with_options(self, **options: Any) -> Any: ...
+
+    def post(self, path: str, *, cast_to: object, body: object, options: object) -> Awaitable[HttpResponse]: ...
+
+
+class _Kind(NamedTuple):
+    """One SDK: its module, the class of its clients, the base of its errors, and options for a bare client."""
+
+    module: str
+    client: str
+    error: str
+    sdk: Sdk[Any]
+    bare: WireObject
+
+
+_KINDS = (
+    _Kind("openai", "AsyncOpenAI", "OpenAIError", OPENAI, {}),
+    _Kind("anthropic", "AsyncAnthropic", "AnthropicError", ANTHROPIC, {"middleware": (), "open_telemetry": False}),
+)
+
+
+def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
+    """Return an ``AsyncOpenAI`` or ``AsyncAnthropic`` whose model calls go through a stack::
+
+        client = wrap(AsyncOpenAI(), ChatStack().use(ContextWindowGuard, max_context_tokens=100_000))
+        answer = await client.chat.completions.create(model="gpt-5-mini", messages=history)
+
+    It is a client of the same class, with the same methods, types, streams, helpers, retries and connections; the one
+    that was given is not changed. The stack needs no provider: the client is it. Chat completions, Responses and
+    Anthropic's Messages, beta ones included, go through the stack; other calls, WebSockets, and requests that are
+    malformed, as they are. A request that no layer edits is sent byte for byte, and its answer comes back so. Of an
+    edited one everything that was not edited stays as it was written.
+
+    Tools that the stack runs are not seen by the caller, only the texts of their rounds, as one answer. Errors of
+    layers are also errors of the SDK's. Layers cannot leave edits to the provider here, and a ``Fallback`` to another
+    client cannot answer. Closing the client closes the layers, and the connections.
+
+    Raises ``WiringError`` for a client of another class, or a stack that cannot be built.
+    """
+    kind = _kind_of(client)
+    if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WiringError(f"wrap: stack is a {type(stack).__name__}; pass a ChatStack", parameter="stack")
+    given = cast("_SdkClient", client)
+    http = given._client  # pyright: ignore[reportPrivateUsage]
+    bare = cast("_SdkClient", given.with_options(**kind.bare) if kind.bare else given)
+    provider = WrappedClient(bare, kind.sdk)
+    built = replace(stack, provider=provider).build(resolve)
+    has_loop = any(layer_kind(each) == "tool_loop" for each in chain(built))
+    answering = Answering(built, getattr(sys.modules[kind.module], kind.error), has_loop=has_loop)
+
+    async def send(request: HttpRequest, *, stream: bool = False, **options: Any) -> HttpResponse:
+        turn = _turn_of(request, kind.sdk, _sending(http, options), _posting(bare))
+        if turn is None:
+            return await http.send(request, stream=stream, **options)
+        return await answering.response(turn, unread=stream)
+
+    return cast("C", given.with_options(http_client=with_seam(http, send, (built.aclose,))))
+
+
+class WrappedClient(ChatFronts):
+    """The innermost of a wrapped client's stack: it sends the requests of the call that is under way."""
+
+    __slots__ = ("_bare", "_sdk", "info")
+
+    def __init__(self, bare: _SdkClient, sdk: Sdk[Any]) -> None:
+        self._bare = bare
+        self._sdk = sdk
+        self.info: ProviderInfo = sdk.info(bare, "", None)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        turn = current_turn()
+        if turn is None:
+            raise WiringError("wrap: this stack answers calls of its SDK's client only")
+        return await primed(turn, request)
+
+    async def window_tokens(self, model: str = "") -> int | None:
+        """Return the model's window, if the API reports it."""
+        if not model:
+            return None
+        if self._sdk is ANTHROPIC:
+            return await window_told(cast("Any", self._bare), model)
+        return await OpenAIChatClient(model, client=self._bare).window_tokens(model)
+
+    def __repr__(self) -> str:
+        return f"WrappedClient({self.info.name!r}, server={self.info.server_address!r})"
+
+
+def _kind_of(client: object) -> _Kind:
+    for kind in _KINDS:
+        module = sys.modules.get(kind.module)  # of a client that exists it is loaded
+        if module is not None and isinstance(client, getattr(module, kind.client)):
+            return kind
+    wanted = " or ".join(f"{kind.module}.{kind.client}(...)" for kind in _KINDS)
+    raise WiringError(f"wrap: client is a {type(client).__name__}; pass {wanted}", parameter="client")
+
+
+def _turn_of(request: HttpRequest, sdk: Sdk[Any], send: Any, post: Any) -> Turn | None:
+    """Return the turn for a request; None if it is not one that a stack could answer."""
+    wire = _wire_of(request, sdk)
+    if wire is None:
+        return None
+    try:
+        body = json.loads(request.read())
+        return Turn(request, wire, body, sdk, send, post) if isinstance(body, dict) else None
+    except (ChatStackError, InputError, ValueError, RecursionError):
+        return None  # the server says what is wrong with it
+
+
+def _wire_of(request: HttpRequest, sdk: Sdk[Any]) -> Wire | None:
+    if request.method != "POST":
+        return None
+    path = str(request.url.path).rstrip("/")
+    return next((wire for wire in WIRES if wire.provider == sdk.name and path.endswith(wire.path)), None)
+
+
+def _sending(http: HttpClient, options: dict[str, Any]) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
+    return lambda request: http.send(request, stream=True, **options)
+
+
+def _posting(bare: _SdkClient) -> Callable[[HttpRequest, WireObject, bool], Awaitable[HttpResponse]]:
+    """Return a function that sends a body in the place of a request's, with its address, headers and time limits."""
+
+    async def post(request: HttpRequest, body: WireObject, is_retried: bool) -> HttpResponse:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _REBUILT}
+        options: dict[str, object] = {"headers": {**headers, _RAW: "stream"}}
+        module, limits = library(request), request.extensions.get("timeout")
+        if limits is not None:
+            options["timeout"] = module.Timeout(**limits)
+        if not is_retried:
+            options["max_retries"] = 0
+        return await bare.post(str(request.url), cast_to=module.Response, body=body, options=options)
+
+    return post

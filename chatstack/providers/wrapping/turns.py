@@ -1,0 +1,211 @@
+"""One call of the SDK's as one turn of the stack: what it asked, what was sent, and what came back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+from msgspec.structs import replace
+
+from chatstack.client.stream import ChatStream
+from chatstack.errors import BrokenStreamError, ChatStackError, ServerError
+from chatstack.providers.extras import WireObject
+from chatstack.providers.failures import failure
+from chatstack.providers.sdk import Sdk
+from chatstack.providers.sending import sendable
+from chatstack.providers.wrapping.bodies import events_in, object_in, patched
+from chatstack.providers.wrapping.http import HttpRequest, HttpResponse
+from chatstack.providers.wrapping.wires import Reading, Wire
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatUpdate
+
+Send = Callable[[HttpRequest], Awaitable[HttpResponse]]
+Post = Callable[[HttpRequest, WireObject, bool], Awaitable[HttpResponse]]
+"""Sends a body in the place of the request's own; True if the SDK is to retry by itself."""
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """One response of the server's. ``pending`` are events that no update stands for yet, ``events`` those to come."""
+
+    response: HttpResponse
+    pending: list[bytes] = field(default_factory=list[bytes])
+    events: AsyncGenerator[bytes, None] | None = None
+
+
+class Piece(NamedTuple):
+    """A piece of a reply, as it rides on an update in ``raw``: its events with the objects in them."""
+
+    reply: Reply
+    events: list[tuple[bytes, WireObject | None]]
+
+
+class Failure(NamedTuple):
+    """A failed exchange: our error, and what the SDK is told instead, a reply or an exception."""
+
+    error: BaseException
+    reply: Reply | None
+    cause: Exception | None
+
+
+_current: ContextVar[Turn | None] = ContextVar("chatstack_wrapped_turn", default=None)
+
+
+def current_turn() -> Turn | None:
+    """Return the turn that this code is run for."""
+    return _current.get()
+
+
+class Turn:
+    """One call of the SDK's."""
+
+    __slots__ = ("_has_answer", "_post", "_sdk", "_send", "asked", "body", "failures", "request", "wire")
+
+    def __init__(
+        self, request: HttpRequest, wire: Wire, body: Mapping[str, object], sdk: Sdk[Any], send: Send, post: Post
+    ) -> None:
+        """Read the request. Raises ``InputError`` for one that is malformed."""
+        self.request = request
+        self.wire = wire
+        self.body = body
+        self.asked = wire.read(body)
+        self.failures: list[Failure] = []
+        self._sdk = sdk
+        self._send = send
+        self._post = post
+        self._has_answer = False
+
+    @contextmanager
+    def entered(self) -> Generator[None]:
+        """Make it the current one for a step."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def failed(self, error: BaseException) -> Failure | None:
+        """Return the failed exchange that an error is about; None if a layer raised it."""
+        return next((each for each in self.failures if each.error is error), None)
+
+    async def updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
+        """Send a request, and yield the updates of its answer."""
+        with self._noting(None):
+            response = await self._sent(request)
+            if response.status_code >= 400:
+                await response.aread()
+        reply = Reply(response)
+        with self._noting(reply):
+            self._refuse(response)
+        reading = self.wire.reading(streaming=request.stream)
+        parts = self._streamed(reply, reading) if request.stream else self._whole(reply, reading)
+        try:
+            async for update in parts:
+                yield update
+        finally:
+            await parts.aclose()
+        self._has_answer = True
+
+    async def _sent(self, request: ChatRequest) -> HttpResponse:
+        if request == self.asked:
+            return await self._send(self.request)
+        model = self.body.get("model")
+        name = model if isinstance(model, str) else ""
+        after = sendable(request, lambda: self.wire.write(request, name))
+        body = patched(self.body, self.wire.write(self.asked, name), after)
+        # The SDK retries the call as a whole, until something has been answered, and tools may have run.
+        return await self._post(self.request, body, self._has_answer)
+
+    def _refuse(self, response: HttpResponse) -> None:
+        if response.status_code >= 400:
+            body, headers = response.content.decode(errors="replace"), dict(response.headers.items())
+            raise failure(self.wire.provider, status=response.status_code, body=body, headers=headers)
+
+    async def _whole(self, reply: Reply, reading: Reading) -> AsyncGenerator[ChatUpdate, None]:
+        with self._noting(None):
+            await reply.response.aread()
+        with self._noting(reply):
+            try:
+                answer = json.loads(reply.response.content)
+            except ValueError as error:
+                raise ServerError(f"{self.wire.provider}: the answer is not JSON", provider=reading.provider) from error
+            if not isinstance(answer, dict):
+                raise ServerError(f"{self.wire.provider}: the answer is no object", provider=reading.provider)
+            *updates, last = [*reading.updates(cast("WireObject", answer)), *reading.end()]
+        for update in updates:
+            yield update
+        yield replace(last, raw=Piece(reply, []))
+
+    async def _streamed(self, reply: Reply, reading: Reading) -> AsyncGenerator[ChatUpdate, None]:
+        reply.events = events_in(reply.response.aiter_bytes())
+        read: list[tuple[bytes, WireObject | None]] = []
+        try:
+            while True:
+                with self._noting(None, streaming=True):
+                    event = await anext(reply.events, None)
+                if event is None:
+                    break
+                reply.pending.append(event)
+                with self._noting(reply, streaming=True):
+                    found = object_in(event)
+                    updates = [] if found is None else reading.updates(found)
+                read.append((event, found))
+                if updates:
+                    updates[0] = replace(updates[0], raw=Piece(reply, read))
+                    read, reply.pending = [], []
+                for update in updates:
+                    yield update
+            with self._noting(reply, streaming=True):
+                *updates, last = reading.end()
+        except BaseException as error:
+            failed = self.failed(error)
+            if failed is None or failed.reply is None:  # else the SDK may read on
+                await self._close(reply)
+            raise
+        await self._close(reply)
+        for update in updates:
+            yield update
+        yield replace(last, raw=Piece(reply, read))
+
+    async def close_failed(self, kept: Reply | None) -> None:
+        """Close the replies that nobody read on."""
+        for each in self.failures:
+            if each.reply is not None and each.reply is not kept:
+                await self._close(each.reply)
+
+    async def _close(self, reply: Reply) -> None:
+        if reply.events is not None:
+            await reply.events.aclose()
+        await reply.response.aclose()
+
+    @contextmanager
+    def _noting(self, reply: Reply | None, *, streaming: bool = False) -> Generator[None]:
+        """Turn what is raised into our error, and note what the SDK is to be told of it."""
+        try:
+            yield
+        except ChatStackError as error:
+            self.failures.append(Failure(error, reply, None))
+            raise
+        except Exception as error:
+            answered = getattr(error, "response", None)  # of an error that the SDK raised for a status
+            ours = self._sdk.translated(error, streaming=streaming)
+            if ours is None and reply is not None:
+                ours = BrokenStreamError(
+                    f"{self.wire.provider}: the answer cannot be read", provider=self.wire.provider
+                )
+            if ours is None:
+                raise
+            told = reply or (Reply(cast("HttpResponse", answered)) if answered is not None else None)
+            self.failures.append(Failure(ours, told, None if told is not None else error))
+            raise ours from error
+
+
+async def primed(turn: Turn, request: ChatRequest) -> ChatStream:
+    """Return the stream of an answer that has begun."""
+    stream = await ChatStream.primed(turn.updates(request))
+    stream.sent = request
+    return stream

@@ -1,0 +1,68 @@
+"""The JSON schema of a tool's parameters, and the class that the model's arguments are decoded into."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from chatstack.errors import WiringError
+
+Field: TypeAlias = tuple[str, Any] | tuple[str, Any, Any]
+"""A parameter: its name, its type hint and, if it has one, its default."""
+
+
+def structure_of(called: str, fields: list[Field]) -> type[msgspec.Struct]:
+    """Return the class into which the model's arguments are decoded."""
+    try:
+        return msgspec.defstruct(called, fields, kw_only=True, forbid_unknown_fields=True)
+    except (TypeError, ValueError) as error:
+        raise WiringError(f"tool {called!r}: its parameters cannot be used: {error}") from error
+
+
+def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
+    """Return the JSON schema of these arguments. Raises ``WiringError`` where JSON cannot describe one."""
+    models: dict[str, Any] = {}
+    try:
+        (top,), components = msgspec.json.schema_components(
+            (arguments,), schema_hook=functools.partial(_model_schema, models), ref_template="#/$defs/{name}"
+        )
+        _add_definitions(components, models)
+    except (TypeError, ValueError) as error:
+        told = str(error).split(" - ")[0].split("\n")[0].rstrip(".")
+        raise WiringError(
+            f"tool {called!r}: a parameter cannot be described as JSON ({told}); "
+            "use plain types, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
+        ) from error
+    own = components.pop(top["$ref"].rsplit("/", 1)[-1])
+    own.pop("title", None)
+    if components:
+        own["$defs"] = components
+    return msgspec.json.encode(own).decode()
+
+
+def _model_schema(models: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Return the schema of a pydantic model; the definitions it refers to go into ``models``."""
+    if not hasattr(kind, "model_json_schema"):
+        raise NotImplementedError  # msgspec then names the type it does not know
+    schema: dict[str, Any] = kind.model_json_schema()
+    _add_definitions(models, schema.pop("$defs", {}))
+    return schema
+
+
+def _add_definitions(known: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, schema in more.items():
+        if known.setdefault(name, schema) != schema:
+            raise TypeError(f"two classes are called {name}")
+
+
+def model_of(kind: Any, value: object) -> object:
+    """Return the pydantic model. Raises ``ValueError`` for the first value that does not fit."""
+    try:
+        model: object = kind.model_validate_json(msgspec.json.encode(value))
+    except ValueError as error:
+        first = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")) from error
+    return model

@@ -1,0 +1,41 @@
+"""A tool loop over the tools of MCP servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import Any, TypeAlias
+
+from chatstack import ChatRequest, ChatStream, FunctionInvoker, Tool
+from chatstack_mcp.server import McpServer
+
+_Made: TypeAlias = tuple[tuple[tuple[Tool[..., Any], ...], ...], FunctionInvoker]
+"""The tools that were listed, by server, and the loop over them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class McpInvoker(FunctionInvoker):
+    """Runs the tools of MCP servers, beside those in ``tools``, as ``FunctionInvoker`` does, with its options.
+
+    ``servers`` are asked for their tools when the first request comes, and when they have others; a server that cannot
+    be reached then raises ``McpServerError``.
+    """
+
+    _: KW_ONLY
+    servers: Sequence[McpServer] = ()
+    _made: list[_Made] = field(init=False, repr=False, default_factory=list["_Made"])
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await (await self._loop()).send(request)
+
+    async def _loop(self) -> FunctionInvoker:
+        """Return the tool loop with the tools of now; the last one, where these are the same."""
+        listed = tuple([await each.tools() for each in self.servers])
+        for known, loop in self._made:
+            if all(before is now for before, now in zip(known, listed, strict=True)):
+                return loop
+        options = {each.name: getattr(self, each.name) for each in fields(FunctionInvoker) if each.init}
+        options["tools"] = [*self.tools, *[tool for tools in listed for tool in tools]]
+        loop = FunctionInvoker(options.pop("inner"), **options)
+        self._made[:] = [(listed, loop)]
+        return loop

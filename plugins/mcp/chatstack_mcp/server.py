@@ -1,0 +1,186 @@
+"""An MCP server, and its tools."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection
+from types import TracebackType
+from typing import Any, Self
+
+from mcp import Client, MCPError, StdioServerParameters
+from mcp_types import CONNECTION_CLOSED
+from mcp_types import Tool as McpTool
+
+from chatstack import Tool, ToolError
+from chatstack_mcp.connection import Connection
+from chatstack_mcp.contents import output_of, part_of, text_of
+from chatstack_mcp.errors import McpServerError, reason_of
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+_MOST_PAGES = 100
+_LOST = "The connection to the server was lost during the call, so it is not known whether the tool has run."
+
+
+class McpServer:
+    """An MCP server: its URL (streamable HTTP), ``StdioServerParameters`` of a command to start, or a function that
+    makes an ``mcp.Client``, for transports, credentials and callbacks of your own.
+
+    It is connected to when its tools are needed first, so that neither a container nor ``build()`` waits for it, and
+    anew when the connection was lost. It belongs to one event loop; ``aclose`` it there, or use ``async with``.
+
+    ``prefix`` stands before the name of each tool; ``only`` names those that are offered, all where it is None.
+    ``timeout_seconds`` bounds each call, ``connect_seconds`` connecting and listing. With ``trust_hints``, a call that
+    met a lost connection is made once more where the server says that its tool is idempotent, or only reads; else the
+    model is told that it may have run.
+    """
+
+    def __init__(
+        self,
+        server: str | StdioServerParameters | Callable[[], Client],
+        *,
+        prefix: str = "",
+        only: Collection[str] | None = None,
+        timeout_seconds: float | None = 60.0,
+        connect_seconds: float = 30.0,
+        trust_hints: bool = False,
+    ) -> None:
+        self._server = server
+        self._prefix = prefix
+        self._only = None if only is None else frozenset(only)
+        self._timeout_seconds = timeout_seconds
+        self._connect_seconds = connect_seconds
+        self._trust_hints = trust_hints
+        self._connection: Connection | None = None
+        self._listed: tuple[Tool[..., Any], ...] | None = None
+        self._busy = asyncio.Lock()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"McpServer({self._told})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection, and end a server that was started."""
+        self._is_closed = True
+        async with self._busy:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await connection.aclose()
+
+    async def tools(self) -> tuple[Tool[..., Any], ...]:
+        """Return its tools, by name; listed once, and again after the server said that they have changed, or has been
+        connected to anew. Raises ``McpServerError``."""
+        connection = await self._connected()
+        listed = self._listed
+        if listed is None:
+            async with self._busy:
+                listed = self._listed
+                if listed is None:
+                    listed = self._listed = await self._list(connection.client)
+        return listed
+
+    async def _connected(self) -> Connection:
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
+        async with self._busy:
+            if self._is_closed:
+                raise McpServerError(f"{self!r} was closed")
+            if self._connection is not None and self._connection.is_open:
+                return self._connection
+            if self._connection is not None:
+                await self._connection.aclose()
+                self._connection = None
+            try:
+                self._connection = await Connection.opened(self._client, self._changed, self._connect_seconds)
+            except McpServerError as error:
+                raise McpServerError(f"{self!r} cannot be reached: {error}") from error
+            self._listed = None
+            return self._connection
+
+    def _client(self) -> Client:
+        return self._server() if callable(self._server) else Client(self._server)
+
+    def _changed(self) -> None:
+        self._listed = None
+
+    @property
+    def _told(self) -> str:
+        if isinstance(self._server, StdioServerParameters):
+            return repr(self._server.command)  # its arguments may hold secrets
+        return repr(self._server.partition("?")[0].rpartition("@")[2]) if isinstance(self._server, str) else "..."
+
+    async def _list(self, client: Client) -> tuple[Tool[..., Any], ...]:
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                listed = await _pages(client)
+        except Exception as error:
+            raise McpServerError(f"{self!r}: its tools cannot be listed: {reason_of(error)}") from error
+        offered = [each for each in listed if self._only is None or each.name in self._only]
+        missing = sorted((self._only or frozenset()) - {each.name for each in offered})
+        if missing:
+            known = ", ".join(each.name for each in listed)
+            raise McpServerError(f"{self!r}: only={missing[0]!r} is not among its tools: {known}")
+        made: dict[str, Tool[..., Any]] = {}
+        for each in offered:
+            name = _NOT_IN_NAMES.sub("_", self._prefix + each.name)[:_LONGEST_NAME]
+            if name in made:
+                raise McpServerError(f"{self!r}: two of its tools would be called {name!r}; name one of them in only=")
+            made[name] = self._tool(name, each)
+        return tuple(made[name] for name in sorted(made))  # another order would cost the prompt cache
+
+    def _tool(self, name: str, listed: McpTool) -> Tool[..., object]:
+        hints = listed.annotations if self._trust_hints else None
+        may_repeat = hints is not None and bool(hints.idempotent_hint or hints.read_only_hint)
+
+        async def call(**arguments: object) -> object:
+            return await self._call(listed.name, arguments, may_repeat=may_repeat)
+
+        return Tool.from_schema(
+            call,
+            name=name,
+            description=listed.description or listed.title or "",
+            parameters={"type": "object", **listed.input_schema},
+            timeout_seconds=self._timeout_seconds,
+            idempotent=may_repeat,
+        )
+
+    async def _call(self, name: str, arguments: dict[str, object], *, may_repeat: bool) -> object:
+        try:
+            connection = await self._connected()
+        except McpServerError as error:
+            raise ToolError(
+                f"The server of this tool cannot be reached: {reason_of(error.__cause__ or error)}"
+            ) from error
+        try:
+            result = await connection.client.call_tool(name, arguments)
+        except MCPError as error:
+            if error.code != CONNECTION_CLOSED:
+                raise ToolError(f"The server refused the call: {error}") from error
+            await connection.aclose()
+            if not may_repeat:
+                raise ToolError(_LOST) from error
+            return await self._call(name, arguments, may_repeat=False)
+        if result.is_error:
+            raise ToolError(text_of([part_of(each) for each in result.content]) or "The tool failed.")
+        return output_of(result)
+
+
+async def _pages(client: Client) -> list[McpTool]:
+    found: list[McpTool] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+        found += page.tools
+        if not page.next_cursor or page.next_cursor == cursor:
+            return found
+        cursor = page.next_cursor
+    raise McpServerError(f"more than {_MOST_PAGES} pages")
