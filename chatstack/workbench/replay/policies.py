@@ -26,12 +26,14 @@ class Policy:
     """A stack with a name.
 
     ``stack`` makes it from the ceiling in tokens and the client that stands for the model; it must be picklable if the
-    policy is to run in several processes. ``about`` describes it in a few words.
+    policy is to run in several processes. ``about`` describes it in a few words; ``is_yours`` marks a stack of the
+    reader's own.
     """
 
     name: str
     stack: Callable[[int, ChatClient], ChatStack]
     about: str = ""
+    is_yours: bool = False
 
 
 def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[Policy]:
@@ -52,7 +54,7 @@ def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[P
         while name in taken:
             name += "'"
         taken.add(name)
-        policies.append(Policy(name, PipelineStack(path), f"the stack in {path.name}"))
+        policies.append(Policy(name, PipelineStack(path), f"the stack in {path.name}", is_yours=True))
     return policies
 
 

@@ -17,7 +17,8 @@ included), ``cache_read_tokens``, ``cache_write_tokens``, ``output_tokens``, ``i
 a ``partial_output``, and how many are ``without_cache_writes``; ``told`` is the same in sentences.
 ``calls_at`` counts the conversations that have a first call, a second, and so on. For each of the ``policies``:
 
-- ``name``, ``about``, ``conversations``, ``calls`` (recorded answers), ``requests`` (all that was sent for them)
+- ``name``, ``about``, ``is_yours`` (a stack given by ``--pipeline``)
+- ``conversations``, ``calls`` (recorded answers), ``requests`` (all that was sent for them)
 - ``tokens_sent``, ``peak_tokens`` (the largest request), ``over_limit`` (calls with a request over the window)
 - ``tokens_from_cache``, ``tokens_to_cache``: tokens that a prompt cache would have held, and would have taken in;
   ``tokens_missed``: tokens that the call before had left there, and that were sent again and not read;
@@ -59,6 +60,7 @@ from chatstack.workbench.replay.assumptions import assumptions_of
 from chatstack.workbench.replay.measures.figures import Curve, Dearest, PolicyFigures
 from chatstack.workbench.replay.measures.recorded import Recorded
 from chatstack.workbench.replay.outcomes import Outcome
+from chatstack.workbench.replay.policies import Policy
 from chatstack.workbench.replay.setup import Setup
 
 REPORT_VERSION = 2
@@ -95,7 +97,7 @@ def report_of(outcome: Outcome, setup: Setup, files: Sequence[str] = (), tools_f
         "assumptions": assumptions_of(outcome, setup),
         "prices": [_price(model, price) for model, price in sorted(outcome.prices.items())],
         "calls_at": everything.curve.calls,
-        "policies": [_policy(policy.about, figures, everything) for policy, figures in policies],
+        "policies": [_policy(policy, figures, everything) for policy, figures in policies],
     }
 
 
@@ -144,12 +146,13 @@ def _recorded(recorded: Recorded, counter: str) -> dict[str, object] | None:
     }
 
 
-def _policy(about: str, figures: PolicyFigures, everything: PolicyFigures) -> dict[str, object]:
+def _policy(policy: Policy, figures: PolicyFigures, everything: PolicyFigures) -> dict[str, object]:
     spending, grounding = figures.spending, figures.grounding
     is_whole = not figures.refused  # refused calls cost nothing: their sum beside others would look cheap
     return {
         "name": figures.name,
-        "about": about,
+        "about": policy.about,
+        "is_yours": policy.is_yours,
         "conversations": figures.conversations,
         "calls": figures.calls,
         "requests": figures.requests,

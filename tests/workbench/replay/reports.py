@@ -214,6 +214,7 @@ def _figures(name: str, stories: Sequence[Mapping[str, Any]], base: float, rng: 
     return {
         "name": name,
         "about": RULES[name][0],
+        "is_yours": False,
         "conversations": len(stories),
         "calls": len(calls),
         "requests": len(calls),

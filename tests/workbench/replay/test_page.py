@@ -110,13 +110,17 @@ def whole(value: Any) -> Any:
 
 
 def answer_of(*policies: dict[str, object]) -> str:
-    (found,) = re.findall(r'<p class="answer">(.*?)</p>', page_of({"policies": list(policies)}))
+    return answer_in({"policies": list(policies)})
+
+
+def answer_in(told: Report) -> str:
+    (found,) = re.findall(r'<p class="answer">(.*?)</p>', page_of(told))
     return html.unescape(re.sub("<[^>]+>", "", found))
 
 
 def rows_of(text: str) -> list[list[str]]:
     (table,) = re.findall(r'<table class="figures" id="figures">(.*?)</table>', text, re.DOTALL)
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in table.split("<tr>")[1:]]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in re.split("<tr[^>]*>", table)[1:]]
     return [[" ".join(html.unescape(re.sub("<[^>]+>", "", cell)).split()) for cell in row] for row in rows]
 
 
@@ -263,7 +267,7 @@ def test_what_was_found_without_lists_of_names_is_told_where_there_were_any() ->
     heading, _, row = rows_of(page)
     told = dict(zip(heading, row, strict=True))
     assert [told[each] for each in headings] == ["88.0", "50.0", "92.0", "70.0"]
-    assert "with 97.0 % (88.0 % without lists of names) found. " in answer_of(other, same)
+    assert " 97.0 % (88.0 % without lists of names) of the values that later calls used " in answer_of(other, same)
 
 
 def test_what_cost_is_tells_no_price_itself() -> None:
@@ -276,19 +280,53 @@ def test_what_cost_is_tells_no_price_itself() -> None:
 DOES = "every call within the window, with the latest user message, and nothing that a server would refuse"
 
 
-def test_the_answer_names_the_cheapest_and_the_highest_grounding_of_those_that_kept_the_window() -> None:
+def test_the_answer_says_what_happens_if_nothing_is_done_then_what_is_cheapest_and_what_finds_most() -> None:
     told = answer_of(
-        policy("everything", over_limit=6_987, cost_relative=1, grounding=1),
+        policy("nothing", over_limit=6_987, cost_relative=1, grounding=1),
         policy("strict", refused=3, cost_relative=None, grounding=0.5),
         policy("torn", invalid_requests=3, cost_relative=0.1, grounding=0.99),
         policy("cheap", cost_relative=0.5, grounding=0.9),
         policy("careful", cost_relative=0.7, grounding=0.97),
     )
     assert told == (
-        f"2 of 5 policies sent {DOES}. The cheapest of them is cheap: 0.500 of the cost of sending everything, with "
-        "90.0 % found. The highest grounding of them has careful: 97.0 %. More is found only by those that did not: "
-        "100 % by everything (6,987 calls over)."
+        "If nothing is done, 6,987 calls go over the window. The cheapest policy that fits is cheap, at 50 % less than "
+        "sending everything. 90.0 % of the values that later calls used were still there. Of those that fit, careful "
+        "finds most: 97.0 %. More is found only by those that do not fit: 100 % by nothing (6,987 calls over). "
+        f"Of 5 policies 2 fit: {DOES}."
     )
+
+
+def test_the_answer_has_the_calls_and_the_window_in_its_first_sentence() -> None:
+    over = policy("nothing", over_limit=45, cost_relative=1, grounding=1)
+    dearer = policy("mine", cost_relative=1.061, grounding=1)
+    told = answer_in({"policies": [over, dearer], "calls": 263, "window": 8_000})
+    assert told.startswith(
+        "If nothing is done, 45 calls of 263 go over the window of 8,000 tokens. The cheapest policy that fits is "
+        "mine, at 6 % more than sending everything."
+    )
+    fits = policy("nothing", cost_relative=1, grounding=1, peak_tokens=7_412)
+    told = answer_in({"policies": [fits, dearer], "calls": 263, "window": 8_000})
+    assert told.startswith(
+        "If nothing is done, every call fits the window of 8,000 tokens; the largest has 7,412 tokens. No policy that "
+        "fits costs less than that."
+    )
+
+
+def test_the_readers_own_stack_is_singled_out_by_its_name() -> None:
+    rows = [
+        policy("a", cost_relative=0.5, grounding=0.9),
+        policy("mine", is_yours=True, cost_relative=0.861, grounding=0.97),
+        policy("other", is_yours=True, cost_relative=0.4, grounding=0.5, over_limit=3),
+    ]
+    told = answer_of(*rows)
+    assert "Yours, mine, fits, at 14 % less than sending everything, and 97.0 % found. " in told
+    assert "Yours, other, does not fit (3 calls over), at 60 % less than sending everything, and 50.0 % found. " in told
+    page = page_of({"policies": rows})
+    assert [name for name in ("a", "mine", "other") if f'<tr class="yours"><th scope="row"><bdi>{name}' in page] == [
+        "mine",
+        "other",
+    ]
+    assert "Yours" not in answer_of(rows[0], {**rows[1], "cost_relative": 0.3})
 
 
 def test_the_answer_says_when_the_cheapest_finds_most_and_how_the_others_failed() -> None:
@@ -296,9 +334,9 @@ def test_the_answer_says_when_the_cheapest_finds_most_and_how_the_others_failed(
         policy("a", cost_relative=0.5, grounding=0.9),
         policy("b", cost_relative=0.2, grounding=0.95, invalid_requests=2, refused=1),
     )
-    assert "The cheapest of them is a: 0.500" in told
-    assert "None of them finds more." in told
-    assert told.endswith("95.0 % by b (1 refused, 2 invalid).")
+    assert "The cheapest policy that fits is a, at 50 % less" in told
+    assert "None that fits finds more." in told
+    assert "95.0 % by b (1 refused, 2 invalid). " in told
 
 
 def test_who_loses_the_latest_user_message_would_not_do() -> None:
@@ -306,8 +344,8 @@ def test_who_loses_the_latest_user_message_would_not_do() -> None:
         policy("a", cost_relative=0.5, grounding=0.9),
         policy("b", cost_relative=0.2, grounding=0.95, latest_user_lost=3),
     )
-    assert "The cheapest of them is a: 0.500" in told
-    assert told.endswith("95.0 % by b (3 without the latest user message).")
+    assert "The cheapest policy that fits is a, at 50 % less" in told
+    assert "95.0 % by b (3 without the latest user message). " in told
 
 
 def test_the_dearest_conversation_of_each_policy_is_told() -> None:
@@ -321,14 +359,15 @@ def test_the_dearest_conversation_of_each_policy_is_told() -> None:
 
 def test_the_answer_names_all_that_share_a_place() -> None:
     told = answer_of(policy("a", cost_relative=0.5, grounding=1), policy("b", cost_relative=0.5, grounding=0.9))
-    assert (
-        "The cheapest of them is a and b: 0.500 of the cost of sending everything, with 100 % and 90.0 % found." in told
+    assert told.startswith(
+        "The cheapest policies that fit are a and b, at 50 % less than sending everything. 100 % and 90.0 % of the "
+        "values that later calls used were still there."
     )
 
 
 def test_the_answer_names_none_where_none_is_known_to_have_kept_the_window() -> None:
     for policies in ([policy("a", over_limit=1, cost_relative=0.1)], [{"name": "a", "cost_relative": 0.1}]):
-        assert answer_of(*policies) == f"No policy is known to have sent {DOES}; none is named here."
+        assert answer_of(*policies).endswith(f"No policy is known to fit. Of 1 policy 0 fit: {DOES}.")
     assert answer_of() == "No policy was replayed."
 
 

@@ -167,6 +167,64 @@ def test_no_page_is_wider_than_its_window(browser: Browser, written: Written, in
         assert page.value("document.documentElement.scrollWidth") == width
 
 
+OVERLAPS = """(() => {
+  const boxes = [...document.querySelectorAll("svg.chart text")].filter((each) => each.textContent.trim())
+    .map((each) => ({ words: each.textContent, box: each.getBoundingClientRect() }));
+  return boxes.flatMap((one, at) => boxes.slice(at + 1).filter((other) => {
+    const across = Math.min(one.box.right, other.box.right) - Math.max(one.box.left, other.box.left);
+    const down = Math.min(one.box.bottom, other.box.bottom) - Math.max(one.box.top, other.box.top);
+    return across > 1 && down > 1;
+  }).map((other) => `${one.words} | ${other.words}`));
+})()"""
+
+
+def row(name: str, cost: float | None, found: float, **more: object) -> dict[str, Any]:
+    shares = {"grounding": found, "grounding_far": found, "grounding_bare": found, "grounding_far_bare": found}
+    kept: dict[str, Any] = {"over_limit": 0, "refused": 0, "invalid_requests": 0, "latest_user_lost": 0}
+    return {"name": name, "cost_relative": cost, **kept, **shares, **more}
+
+
+LONG = "a-stack-of-mine-with-a-long-name"
+SHAPES: dict[str, list[dict[str, Any]]] = {
+    "one": [row("nothing", 1.0, 0.97)],
+    "all is found": [row(f"policy-{at}", 0.9 + at / 50, 1.0) for at in range(15)],
+    "all is found, but one costs nobody knows what": [row("a", None, 1.0), row(LONG, 0.7, 0.998, is_yours=True)],
+    "all at one place": [row(f"{LONG}-{at}", 1.0, 0.9) for at in range(12)],
+    "all cost the same": [row(f"policy-{at}", 1.0, 0.5 + at / 100) for at in range(20)],
+    "all find the same": [row(f"policy-{at}", 0.5 + at / 100, 0.6) for at in range(20)],
+    "many, close together": [row(f"policy-{at}", 1 + (at % 7) / 100, 0.9 + (at % 5) / 100) for at in range(40)],
+    "far apart": [row("a", 0.001, 0.001), row("b", 900.0, 0.999), row("c", 3.0, 0.5, over_limit=4)],
+    "some without a cost": [row(f"policy-{at}", None if at % 3 else 1 + at, 0.5 + at / 30) for at in range(12)],
+    "wide letters": [row("方針方針方針方針方針方針方針" * 2, 0.8 + at / 10, 0.7 + at / 9) for at in range(4)],
+}
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_label_of_a_picture_lies_over_another_and_none_is_lost(
+    browser: Browser, written: Written, invented: Report, shape: str, width: int
+) -> None:
+    with browser.page(written(invented | {"policies": SHAPES[shape]}), width) as page:
+        for field in ("grounding", "grounding_far"):
+            page.value(f"document.querySelector('[value={field}]').click()")
+            assert page.value(OVERLAPS) == []
+        named = page.value("document.querySelectorAll('#scatter text.name, #scatter-rest span').length")
+        assert named == len(SHAPES[shape])
+        assert page.value("document.documentElement.scrollWidth") == width
+        assert page.complaints() == []
+
+
+def test_where_everything_is_found_the_picture_has_a_row_for_each_policy(
+    browser: Browser, written: Written, invented: Report
+) -> None:
+    heights = "[...document.querySelectorAll('#scatter circle')].map((each) => Number(each.getAttribute('cy')))"
+    with browser.page(written(invented | {"policies": SHAPES["all is found"]})) as page:
+        places = page.value(heights)
+        assert places == sorted(set(places))
+        told = page.value("document.getElementById('scatter').textContent")
+        assert "every policy finds 100 %: they differ in cost" in told
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_texts_stand_out_from_what_is_behind_them(
     browser: Browser, written: Written, invented: Report, dark: bool

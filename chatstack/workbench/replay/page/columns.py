@@ -53,6 +53,7 @@ class PolicyRow(msgspec.Struct):
 
     name: str | None = None
     about: str | None = None
+    is_yours: bool | None = None
     requests: Number = None
     tokens_sent: Number = None
     peak_tokens: Number = None
@@ -161,8 +162,8 @@ COLUMNS = (
     Column(
         "found\n%",
         lambda row: row.grounding,
-        "Grounding: of the values in the recorded tool calls that stood in the full context, the share that still "
-        "stood in what was sent. It says what could be seen, not how well a model would have answered.",
+        "Of the values in the recorded tool calls that stood in the full context, the share that still stood in what "
+        "was sent. It says what could be seen, not how well a model would have answered.",
         percent,
         "descending",
     ),

@@ -1,7 +1,9 @@
-// Cost and grounding against each other, and which policies no other one beats at both.
+// Cost against what is found, and which policies no other one beats at both; where everything is found, cost alone.
 
 const SCATTER_HEIGHT = 350;
 const LABEL_CHARS = 26;
+const ROW = 24;
+const ALL_FOUND = 0.995;
 const DIRECTIONS = [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]];
 
 function startScatter() {
@@ -35,7 +37,11 @@ function drawScatter(drawing, width, field) {
   tellScatter(shown, priced, unpriced);
   if (!shown.length) {
     blank(drawing, width, 40);
-    drawing.append(text(0, 24, "There were no values to look for: grounding is not known.", { class: "title" }));
+    drawing.append(text(0, 24, "There were no values to look for: what is found is not known.", { class: "title" }));
+    return;
+  }
+  if (Math.min(...shown.map((policy) => policy[field])) >= ALL_FOUND) {
+    drawRows(drawing, width, field, shown);
     return;
   }
   const [low, high] = rangeOf(priced.map((policy) => policy.cost_relative), 0.06);
@@ -44,14 +50,62 @@ function drawScatter(drawing, width, field) {
   const x = scale(low, high, box.left, box.right);
   const y = scale(floor, 1, box.bottom, box.top);
   drawAxes(drawing, box, x, y, low, high, floor);
-  if (unpriced.length) drawing.append(text(width - 88, box.bottom + 17, "no cost known"));
+  if (unpriced.length) drawing.append(text(width - 88, box.bottom + 36, "no cost known"));
   const points = [
     ...priced.map((policy) => ({ policy, x: x(policy.cost_relative), y: y(policy[field]) })),
     ...unpriced.map((policy) => ({ policy, x: width - 82, y: y(policy[field]) })),
   ];
   drawing.append(frontier(points.filter(({ policy }) => isNumber(policy.cost_relative))));
   for (const point of points) drawing.append(marker(point, field));
-  label(drawing, points, { left: box.left + 2, right: width, top: 14, bottom: box.bottom });
+  tellRest(label(drawing, points, { left: box.left + 2, right: width, top: box.top - 8, bottom: box.bottom }), field);
+}
+
+/** A row for each policy, the cheapest first: where everything is found there is nothing else to compare. */
+function drawRows(drawing, width, field, shown) {
+  const known = (policy) => (isNumber(policy.cost_relative) ? policy.cost_relative : Infinity);
+  const rows = [...shown].sort((one, other) => known(one) - known(other));
+  const chars = Math.max(6, Math.min(LABEL_CHARS, Math.floor((width * 0.45) / 8)));
+  const box = { left: Math.ceil(width * 0.45), right: width - 52, top: 34, bottom: 34 + rows.length * ROW };
+  blank(drawing, width, box.bottom + 42);
+  const costs = rows.map(known).filter(isNumber);
+  const [low, high] = rangeOf(costs, 0.06);
+  const x = scale(low, high, box.left + 6, box.right);
+  drawCosts(drawing, box, x, low, high);
+  const least = percent(Math.min(...rows.map((policy) => policy[field])));
+  drawing.append(text(0, 12, `every policy finds ${least}${least === "100 %" ? "" : " or more"}: they differ in cost`, { class: "title" }));
+  rows.forEach((policy, index) => {
+    const y = box.top + (index + 0.5) * ROW;
+    const at = isNumber(policy.cost_relative) ? x(policy.cost_relative) : box.left + 6;
+    const name = text(0, y + 4, "", { class: policy.is_yours ? "name yours" : "name" });
+    drawing.append(name);
+    let length = chars;
+    do name.textContent = nameOf(policy, length);
+    while (name.getComputedTextLength() > box.left - 8 && (length -= 1) > 0);
+    if (isNumber(policy.cost_relative)) drawing.append(marker({ policy, x: at, y }, field));
+    else drawing.append(svg("g", {}, shape(statusOf(policy), at, y, lookOf(policy.index).class)));
+    const cost = isNumber(policy.cost_relative) ? policy.cost_relative.toFixed(3) : "not known";
+    drawing.append(text(at + 10, y + 4, cost));
+  });
+  tellRest([], field);
+}
+
+function nameOf(policy, chars) {
+  return preview(policy.name, chars) || NOTHING;
+}
+
+/** What has no place in the picture beside its point, where it would cover something else. */
+function tellRest(rest, field) {
+  byId("scatter-rest").replaceChildren(
+    ...rest.map((policy) =>
+      el(
+        "span",
+        { class: policy.is_yours ? "yours" : null },
+        shapeKey(statusOf(policy), lookOf(policy.index).class),
+        bdi(nameOf(policy, LABEL_CHARS)),
+        `${isNumber(policy.cost_relative) ? policy.cost_relative.toFixed(3) : NOTHING}, ${percent(policy[field])}`,
+      ),
+    ),
+  );
 }
 
 function rangeOf(values, share) {
@@ -64,12 +118,16 @@ function rangeOf(values, share) {
 
 function drawAxes(drawing, box, x, y, low, high, floor) {
   gridY(drawing, ticks(floor, 1, 5), y, box.left, box.right, (value) => `${+(value * 100).toFixed(1)} %`);
+  drawing.append(text(0, 12, "found: values still there when the call was made", { class: "title" }));
+  drawCosts(drawing, box, x, low, high);
+}
+
+function drawCosts(drawing, box, x, low, high) {
   for (const value of ticks(low, high, (box.right - box.left) / 80)) {
     drawing.append(line(x(value), box.top, x(value), box.bottom, "grid"));
     drawing.append(text(x(value), box.bottom + 17, +value.toFixed(3), { "text-anchor": "middle" }));
   }
   drawing.append(line(box.left, box.bottom, box.right, box.bottom, "axis"));
-  drawing.append(text(0, 12, "values still there when the call was made", { class: "title" }));
   drawing.append(
     text(box.right, box.bottom + 36, "cost, sending everything = 1", { class: "title", "text-anchor": "end" }),
   );
@@ -95,20 +153,28 @@ function marker({ policy, x, y }, field) {
   return svg("g", {}, svg("title", {}, words), shape(statusOf(policy), x, y, lookOf(policy.index).class));
 }
 
-/** Names beside their points, where they cover as little as possible; a thin line where that is not close. */
+/** Names beside their points, the reader's own first; a thin line where that is not close. Returns those without room. */
 function label(drawing, points, box) {
   const taken = points.map(({ x, y }) => ({ x: x - 7, y: y - 7, w: 14, h: 14 }));
-  for (const { policy, x, y } of [...points].sort((one, other) => one.y - other.y || one.x - other.x)) {
-    const words = preview(policy.name, LABEL_CHARS) + (policy.name.length > LABEL_CHARS ? "…" : "");
-    const name = text(0, 0, words, { class: "name halo" });
+  const rest = [];
+  const first = ({ policy }) => (policy.is_yours ? 0 : 1);
+  for (const { policy, x, y } of [...points].sort((one, other) => first(one) - first(other) || one.y - other.y || one.x - other.x)) {
+    const name = text(0, 0, nameOf(policy, LABEL_CHARS), { class: policy.is_yours ? "name halo yours" : "name halo" });
     drawing.append(name);
     const w = name.getComputedTextLength();
-    const { place, far, dx, dy } = bestPlace(x, y, w, taken, box);
+    const found = bestPlace(x, y, w, taken, box);
+    if (!found) {
+      name.remove();
+      rest.push(policy);
+      continue;
+    }
+    const { place, far, dx, dy } = found;
     name.setAttribute("x", place.x);
     name.setAttribute("y", place.y + 11);
     if (far) drawing.insertBefore(line(x + dx * 6, y + dy * 6, x + dx * far, y + dy * far, "leader"), name);
     taken.push(place);
   }
+  return rest;
 }
 
 function bestPlace(x, y, w, taken, box) {
@@ -123,9 +189,9 @@ function bestPlace(x, y, w, taken, box) {
         w,
         h,
       };
-      const outside = place.x < box.left || place.x + w > box.right || place.y < box.top - h || place.y + h > box.bottom;
-      const covered = taken.reduce((sum, other) => sum + overlap(place, other), 0);
-      const price = covered * 10 + (outside ? 4000 : 0) + turn * 12 + order;
+      if (place.x < box.left || place.x + w > box.right || place.y < box.top || place.y + h > box.bottom) continue;
+      if (taken.some((other) => overlap(place, other))) continue;
+      const price = turn * 12 + order;
       if (!best || price < best.price) best = { price, place, far: turn ? length - 2 : 0, dx, dy };
     }
   }
@@ -135,12 +201,12 @@ function bestPlace(x, y, w, taken, box) {
 function overlap(one, other) {
   const across = Math.min(one.x + one.w, other.x + other.w) - Math.max(one.x, other.x);
   const down = Math.min(one.y + one.h, other.y + other.h) - Math.max(one.y, other.y);
-  return across > 0 && down > 0 ? across * down : 0;
+  return across > 0 && down > 0;
 }
 
 function tellScatter(shown, priced, unpriced) {
   const told = [];
   if (unpriced.length) told.push(`No cost is known of ${unpriced.map(({ name }) => visible(name)).join(", ")}.`);
-  if (shown.length < POLICIES.length) told.push(`${count(POLICIES.length - shown.length)} without grounding not shown.`);
+  if (shown.length < POLICIES.length) told.push(`${count(POLICIES.length - shown.length)} of which it is not known what is found, not shown.`);
   byId("scatter-told").textContent = told.join(" ");
 }

@@ -11,6 +11,9 @@ _FILES_SHOWN = 20
 
 
 _DOES = "every call within the window, with the latest user message, and nothing that a server would refuse"
+_NOTHING = "nothing"
+"""The policy that sends everything."""
+_YOURS = ' class="yours"'
 
 
 def title(figures: Figures) -> str:
@@ -48,30 +51,66 @@ def facts(figures: Figures) -> str:
 
 
 def answer(figures: Figures) -> str:
-    """Return a paragraph on the cheapest policy, and on the one that finds most, of those that would do."""
+    """Return the answer in sentences: what happens if nothing is done, the cheapest policy that fits, the reader's own,
+    and who finds most."""
     policies = figures.policies or []
     if not policies:
         return '<p class="answer">No policy was replayed.</p>'
     kept = [row for row in policies if row.would_do]
-    if not kept:
-        return f'<p class="answer">No policy is known to have sent {_DOES}; none is named here.</p>'
-    sentences: list[str] = []
     cheapest, cost = _best(kept, lambda row: None if row.cost_relative is None else -row.cost_relative)
-    sentences.append(f"{len(kept)} of {len(policies)} policies sent {_DOES}. ")
-    if cost is None:
-        sentences.append("No cost is known. ")
+    sentences = _undone(policies, figures)
+    if not kept:
+        sentences.append("No policy is known to fit. ")
+    elif cost is None:
+        sentences.append("What those that fit cost is not known. ")
+    elif _NOTHING in [row.name for row in cheapest]:
+        sentences.append("No policy that fits costs less than that. ")
     else:
-        share = f"{decimals(-cost)} of the cost of sending everything"
-        shares = " and ".join(_found(row) for row in cheapest if row.grounding is not None)
-        told = f", with {shares} found" if shares else ""
-        sentences.append(f"The cheapest of them is {_names(cheapest)}: {share}{told}. ")
+        one = "The cheapest policy that fits is" if len(cheapest) == 1 else "The cheapest policies that fit are"
+        shares = " and ".join(dict.fromkeys(_found(row) for row in cheapest if row.grounding is not None))
+        told = f" {shares} of the values that later calls used were still there." if shares else ""
+        sentences.append(f"{one} {_names(cheapest)}, at {_beside_everything(-cost)}.{told} ")
+    sentences += [_yours(row) for row in policies if row.is_yours and row not in cheapest]
     finders, found = _best(kept, lambda row: row.grounding)
-    if found is not None and [row.name for row in finders] == [row.name for row in cheapest]:
-        sentences.append("None of them finds more. ")
+    if found is not None and cheapest and all(row.grounding == found for row in cheapest):
+        sentences.append("None that fits finds more. ")
     elif found is not None:
-        sentences.append(f"The highest grounding of them has {_names(finders)}: {percent(found)} %. ")
+        find = "finds" if len(finders) == 1 else "find"
+        sentences.append(f"Of those that fit, {_names(finders)} {find} most: {percent(found)} %. ")
     sentences += _beyond(policies, found)
-    return f'<p class="answer">{"".join(sentences).strip()}</p>'
+    number = f"{count(len(policies))} {'policy' if len(policies) == 1 else 'policies'}"
+    sentences.append(f"Of {number} {count(len(kept))} fit: {_DOES}.")
+    return f'<p class="answer">{"".join(sentences)}</p>'
+
+
+def _undone(policies: Sequence[PolicyRow], figures: Figures) -> list[str]:
+    """Return what happens if everything is sent; nothing where that was not replayed."""
+    row = next((row for row in policies if row.name == _NOTHING), None)
+    if row is None or row.over_limit is None:
+        return []
+    of = "" if figures.calls is None else f" of {count(figures.calls)}"
+    window = "the window" if figures.window is None else f"the window of {counted(figures.window, 'token')}"
+    if row.over_limit:
+        goes = "goes" if row.over_limit == 1 else "go"
+        return [f"If nothing is done, {counted(row.over_limit, 'call')}{of} {goes} over {window}. "]
+    largest = "" if row.peak_tokens is None else f"; the largest has {counted(row.peak_tokens, 'token')}"
+    return [f"If nothing is done, every call fits {window}{largest}. "]
+
+
+def _beside_everything(cost: float) -> str:
+    """Return a relative cost in words."""
+    change = round(abs(cost - 1) * 100)
+    if not change:
+        return "the cost of sending everything"
+    return f"{count(change)} % {'less' if cost < 1 else 'more'} than sending everything"
+
+
+def _yours(row: PolicyRow) -> str:
+    """Return a sentence on a stack of the reader's own."""
+    cost = "at a cost that is not known" if row.cost_relative is None else f"at {_beside_everything(row.cost_relative)}"
+    found = "" if row.grounding is None else f", and {_found(row)} found"
+    fits = "fits" if row.would_do else f"does not fit ({_broke(row)})"
+    return f"Yours, {_names([row])}, {fits}, {cost}{found}. "
 
 
 def _found(row: PolicyRow) -> str:
@@ -80,12 +119,12 @@ def _found(row: PolicyRow) -> str:
 
 
 def _beyond(policies: Sequence[PolicyRow], found: Number) -> list[str]:
-    """Return a sentence on the policies that find more but would not do."""
+    """Return a sentence on the policies that find more but do not fit."""
     finders, most = _best([row for row in policies if not row.would_do], lambda row: row.grounding)
     if most is None or (found is not None and most <= found):
         return []
     names = ", ".join(f"{_names([row])} ({_broke(row)})" for row in finders)
-    return [f"More is found only by those that did not: {percent(most)} % by {names}. "]
+    return [f"More is found only by those that do not fit: {percent(most)} % by {names}. "]
 
 
 def _broke(row: PolicyRow) -> str:
@@ -115,7 +154,8 @@ def table(figures: Figures) -> str:
         f'<th scope="col" data-first="{each.first}"><span>{each.heading}</span></th>' for each in columns
     )
     rows = "".join(
-        f'<tr><th scope="row">{outside(row.name)}</th>{"".join(_cell(each, row) for each in columns)}</tr>'
+        f'<tr{_YOURS if row.is_yours else ""}><th scope="row">{outside(row.name)}</th>'
+        f"{''.join(_cell(each, row) for each in columns)}</tr>"
         for row in figures.policies or []
     )
     head = f'<thead><tr><th scope="col"><span>policy</span></th>{headings}</tr></thead>'

@@ -177,7 +177,7 @@ def costs_of(outcome: Outcome) -> Sequence[Decimal | int]:
 
 def policy_of(candidate: Candidate, writer: ConfigWriter, name: str) -> Policy:
     """Return the candidate as a policy, with the same config that is written if it is chosen."""
-    return Policy(name, ConfigStack(writer.config(candidate)), writer.words(candidate))
+    return Policy(name, ConfigStack(writer.config(candidate)), writer.words(candidate), is_yours=True)
 
 
 def compared(chosen: Policy) -> tuple[Policy, ...]:
