@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PAGES = Path(__file__).parent.parent / "docs" / "howto"
-MINE = ("sync.md",)
+MINE = ("sync.md", "wrap.md")
 
 
 @pytest.mark.parametrize("page", MINE)

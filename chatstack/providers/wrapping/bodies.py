@@ -28,12 +28,13 @@ def patched(given: Mapping[str, object], before: Mapping[str, object], after: Ma
 def _value(given: object, before: object, after: object) -> object:
     if after is before or after == before:
         return given
-    if isinstance(given, list) and isinstance(before, list) and isinstance(after, list):
-        old, canonical = cast("list[object]", given), cast("list[object]", before)
-        if len(old) == len(canonical):
-            places = {encoded(each): old[at] for at, each in enumerate(canonical)}
-            return [places.get(encoded(each), each) for each in cast("list[object]", after)]
-    return after
+    if not (isinstance(given, list) and isinstance(before, list) and isinstance(after, list)):
+        return after
+    old, canonical, new = cast("list[list[object]]", [given, before, after])
+    if len(old) != len(canonical):
+        return new
+    places = {encoded(each): old[at] for at, each in enumerate(canonical)}
+    return [places.get(encoded(each), each) for each in new]
 
 
 async def events_in(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
