@@ -466,7 +466,10 @@ def test_tools_run_inside_of_anthropics_messages(silent: bool) -> None:
 def test_tools_of_the_callers_own_come_back_to_the_caller() -> None:
     async def run() -> None:
         mine = {**CALL, "function": {"name": "mine", "arguments": "{}"}}
-        declared = {"type": "function", "function": {"name": "mine", "parameters": {"type": "object", "x": 1}}}
+        declared = {
+            "type": "function",
+            "function": {"name": "mine", "strict": True, "parameters": {"type": "object", "x": 1}},
+        }
         asked: Any = {"model": "m", "messages": ASKED, "tools": [declared]}
         streamed = chunks({"content": "so: "}, {"tool_calls": [{"index": 0, **mine}]}, finish="tool_calls")
         async with serving(completion(None, mine), streamed) as served:
@@ -543,6 +546,22 @@ def test_many_calls_at_once_do_not_mix() -> None:
 
             assert await asyncio.gather(*map(one, range(200))) == [str(number) for number in range(200)]
             await client.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_cancelled_call_closes_its_connection(streams: bool) -> None:
+    async def run() -> None:
+        held = Delivery(chunks({"content": "all "}), pieces=0 if streams else None, then="hold")
+        async with serving(held) as served:
+            client = wrap(served.openai, BELOW_EVERY_TRIGGER)
+            call = asyncio.ensure_future(client.chat.completions.create(model="m", messages=ASKED, stream=streams))
+            assert await served.server.until(lambda: bool(served.server.requests), 60)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert await served.server.until(lambda: served.server.open_connections == 0, 60)
 
     asyncio.run(run())
 

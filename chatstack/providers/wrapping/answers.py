@@ -38,7 +38,11 @@ class Answering:
                         await stream.aclose()
                     return self._whole(turn, answer, unread=unread)
                 body = LiveBody(self, turn, stream)
-                await body.begin()
+                try:
+                    await body.begin()
+                except BaseException:
+                    await body.aclose()
+                    raise
         except Exception as error:  # noqa: BLE001 - it is raised again, as the SDK passes it on
             failed = self.raised(turn, error)
             return self._refused(turn, failed, unread=unread)
