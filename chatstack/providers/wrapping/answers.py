@@ -38,7 +38,11 @@ class Answering:
                         await stream.aclose()
                     return self._whole(turn, answer, unread=unread)
                 body = LiveBody(self, turn, stream)
-                await body.begin()
+                try:
+                    await body.begin()
+                except BaseException:
+                    await body.aclose()
+                    raise
         except Exception as error:  # noqa: BLE001 - it is raised again, as the SDK passes it on
             failed = self.raised(turn, error)
             return self._refused(turn, failed, unread=unread)
@@ -88,7 +92,7 @@ class LiveBody:
         self._reply: Reply | None = None
         self._out: deque[bytes] = deque()
         self._held: list[tuple[bytes, WireObject | None]] = []
-        self._is_holding = self._is_over = self._has_shown = False
+        self._is_holding = self._is_in_round = self._is_over = self._has_shown = False
 
     @classmethod
     def of_reply(cls, answering: Answering, turn: Turn, reply: Reply) -> LiveBody:
@@ -156,12 +160,19 @@ class LiveBody:
         if piece.reply is not self._reply:
             if self._has_shown:
                 self._joining.next_round()
-            self._held, self._is_holding, self._reply = [], False, piece.reply
+            self._held, self._reply = [], piece.reply
+            self._is_holding = self._is_in_round = False
         is_call = update.call_delta is not None or type(update.part) is ToolCall
         is_last = update.message_done is not None
-        self._is_holding = self._is_holding or (self._answering.has_loop and (is_call or is_last))
         self._held.extend(piece.events)
+        if not self._is_holding and self._answering.has_loop and (is_call or is_last):
+            self._is_holding = True
+            if self._is_in_round and is_call:  # what ends the text before the call belongs to it
+                call = self._held.pop()
+                self._show()
+                self._held = [call]
         if not self._is_holding:
+            self._is_in_round = True
             self._show()
         return is_last
 

@@ -28,26 +28,30 @@ def patched(given: Mapping[str, object], before: Mapping[str, object], after: Ma
 def _value(given: object, before: object, after: object) -> object:
     if after is before or after == before:
         return given
-    if isinstance(given, list) and isinstance(before, list) and isinstance(after, list):
-        old, canonical = cast("list[object]", given), cast("list[object]", before)
-        if len(old) == len(canonical):
-            places = {encoded(each): old[at] for at, each in enumerate(canonical)}
-            return [places.get(encoded(each), each) for each in cast("list[object]", after)]
-    return after
+    if not (isinstance(given, list) and isinstance(before, list) and isinstance(after, list)):
+        return after
+    old, canonical, new = cast("list[list[object]]", [given, before, after])
+    if len(old) != len(canonical):
+        return new
+    places = {encoded(each): old[at] for at, each in enumerate(canonical)}
+    return [places.get(encoded(each), each) for each in new]
 
 
 async def events_in(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events as they come, and what follows the last one. Not a byte is lost."""
-    rest = b""
+    rest, searched = bytearray(), 0
     async for chunk in chunks:
         rest += chunk
+        # From where the search ended: an event may be megabytes long, and come in thousands of chunks.
+        ends = [found.end() for found in _END.finditer(rest, max(0, searched - 3))]
         start = 0
-        for found in _END.finditer(rest):
-            yield rest[start : found.end()]
-            start = found.end()
-        rest = rest[start:]
+        for end in ends:
+            yield bytes(rest[start:end])
+            start = end
+        del rest[:start]
+        searched = len(rest)
     if rest:
-        yield rest
+        yield bytes(rest)
 
 
 def object_in(event: bytes) -> WireObject | None:

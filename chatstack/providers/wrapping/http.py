@@ -67,9 +67,8 @@ def response_like(first: HttpResponse, request: HttpRequest, body: AsyncIterator
     """Return a response that is not read yet, with the status and headers of another, and that body."""
     headers = [(name, value) for name, value in first.headers.multi_items() if name.lower() not in RECODED]
     stream = _stream_class(library(first))(body if not isinstance(body, bytes) else _once(body))
-    return type(first)(  # type: ignore[call-arg]
-        first.status_code, headers=headers, stream=stream, request=request, extensions=first.extensions
-    )
+    make = cast("Callable[..., HttpResponse]", type(first))
+    return make(first.status_code, headers=headers, stream=stream, request=request, extensions=first.extensions)
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
@@ -112,8 +111,11 @@ def with_seam(
             await close()
         await http.aclose()
 
-    # The SDK's class closes its connections when it is collected: they are the wrapped client's.
-    members = {"__module__": type(http).__module__, "send": sent, "aclose": aclose, "__del__": lambda _: None}
+    def kept_open(_: object) -> None:
+        """Do nothing when collected: the SDK's class closes its connections then, which are the given client's."""
+
+    members: dict[str, object] = {"send": sent, "aclose": aclose, "__del__": kept_open}
+    members["__module__"] = type(http).__module__
     kind = type(type(http).__name__, (type(http),), members)
     made: Any = object.__new__(kind)
     made.__dict__ = http.__dict__

@@ -101,8 +101,14 @@ class ResponsesJoining(Joining):
         return found
 
     def with_text(self, answer: WireObject, text: str) -> WireObject:
-        content = [{"type": "output_text", "text": text, "annotations": []}]
-        item = {"type": "message", "id": "msg_before", "role": "assistant", "status": "completed", "content": content}
+        content: list[WireObject] = [{"type": "output_text", "text": text, "annotations": []}]
+        item: WireObject = {
+            "type": "message",
+            "id": "msg_before",
+            "role": "assistant",
+            "status": "completed",
+            "content": content,
+        }
         return {**answer, "output": [item, *_objects(answer["output"])]}
 
 

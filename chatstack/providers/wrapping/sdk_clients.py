@@ -137,8 +137,10 @@ def _turn_of(request: HttpRequest, sdk: Sdk[Any], send: Any, post: Any) -> Turn 
     if wire is None:
         return None
     try:
-        body = json.loads(request.read())
-        return Turn(request, wire, body, sdk, send, post) if isinstance(body, dict) else None
+        body: object = json.loads(request.read())
+        if not isinstance(body, dict):
+            return None
+        return Turn(request, wire, cast("WireObject", body), sdk, send, post)
     except (ChatStackError, InputError, ValueError, RecursionError):
         return None  # the server says what is wrong with it
 

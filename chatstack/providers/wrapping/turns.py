@@ -90,7 +90,7 @@ class Turn:
 
     def failed(self, error: BaseException) -> Failure | None:
         """Return the failed exchange that an error is about; None if a layer raised it."""
-        return next((each for each in self.failures if each.error is error), None)
+        return next((each for each in self.failures if error in (each.error, each.cause)), None)
 
     async def updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         """Send a request, and yield the updates of its answer."""

@@ -143,7 +143,7 @@ class ResponsesWire(Wire):
 
     def read(self, body: Mapping[str, object]) -> ChatRequest:
         rest = dict(body)
-        given = rest.pop("input", None) or []
+        given = rest.pop("input", None) or cast("list[object]", [])
         items = [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given, "input")
         is_stream = rest.pop("stream", None) is True
         fields: dict[str, object] = {"tools": tuple(_tools(rest.pop("tools", None)))}
