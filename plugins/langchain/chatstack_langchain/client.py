@@ -1,0 +1,145 @@
+"""A chat model of LangChain's as the provider of a stack."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, cast
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.runnables import Runnable, RunnableConfig
+
+from chatstack import ChatRequest, ChatStream, ChatUpdate, ProviderInfo, WiringError
+from chatstack.client.answers import updates_of
+from chatstack.client.fronts import ChatFronts
+from chatstack.providers.foreign import foreign_failure
+from chatstack.values.responses import CallDelta, FinishReason
+from chatstack_langchain.options import kwargs_of, tools_of
+from chatstack_langgraph import from_langchain, to_langchain
+from chatstack_langgraph.updates import from_usage_metadata
+
+_QUIET = RunnableConfig(tags=["nostream"], metadata={"lc_source": "chatstack"})
+"""Tokens are told once, by whoever asked the stack: a graph around it must not hear them from the model as well."""
+_NAMES = {
+    "amazon_bedrock": "aws.bedrock",
+    "azure": "azure.ai.openai",
+    "google_genai": "gcp.gemini",
+    "google_vertexai": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+}
+"""Names of providers, in LangChain and in telemetry."""
+_FINISHES: dict[str, FinishReason] = {
+    **dict.fromkeys(("stop", "end_turn", "stop_sequence", "completed"), "stop"),
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens"), "length"),
+    **dict.fromkeys(("tool_calls", "tool_use", "function_call"), "tool_calls"),
+    **dict.fromkeys(("content_filter", "refusal", "safety"), "refused"),
+    "pause_turn": "paused",
+}
+
+
+class LangChainClient(ChatFronts):
+    """The provider of a stack that asks a chat model of LangChain's: ``ChatStack(LangChainClient(model))``.
+
+    So any model that LangChain supports answers for a stack. Name, model and window are the model's own, the window
+    from its profile; ``info`` states others. What the model raises becomes the matching ``ProviderError``, its cause
+    what was raised; an exception that does not come from the model's side surfaces as it is. ``response.raw`` is
+    LangChain's message. Raises ``WiringError`` for what is no chat model.
+    """
+
+    def __init__(self, model: BaseChatModel, *, info: ProviderInfo | None = None) -> None:
+        if not isinstance(model, BaseChatModel):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"LangChainClient: model is a {type(model).__name__}, not a BaseChatModel; pass the model itself, "
+                "without tools bound to it",
+                parameter="model",
+            )
+        self.model = model
+        self.info = info or info_of(model)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        stream = await ChatStream.primed(self._updates(request))
+        stream.sent = request
+        return stream
+
+    async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
+        model, messages = self._bound(request), to_langchain(request.messages)
+        whole: AIMessage | None = None
+        try:
+            if request.stream:
+                async for chunk in model.astream(messages, _QUIET):
+                    if not isinstance(chunk, AIMessageChunk):  # of a model that does not stream
+                        whole = chunk
+                        break
+                    for update in _deltas(chunk):
+                        yield update
+                    whole = whole + chunk if isinstance(whole, AIMessageChunk) else chunk
+            else:
+                whole = await model.ainvoke(messages, _QUIET)
+        except Exception as error:
+            known = foreign_failure(self.info.name, error)
+            if known is None or known is error:
+                raise
+            raise known from error
+        if whole is not None:
+            for update in answer_of(whole, streamed=isinstance(whole, AIMessageChunk)):
+                yield update
+
+    def _bound(self, request: ChatRequest) -> Runnable[Any, Any]:
+        options = request.options
+        kwargs, tools = kwargs_of(options), tools_of(options)
+        if not tools:
+            return self.model.bind(**kwargs)
+        if options.output_schema is not None and _is_openai(self.model):
+            kwargs.setdefault("strict", True)  # langchain-openai parses the answer, and OpenAI wants both strict then
+        choice = "any" if options.tool_choice == "required" else options.tool_choice
+        return self.model.bind_tools(tools, tool_choice=choice, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"LangChainClient({type(self.model).__name__}, {self.info.model!r})"
+
+
+def info_of(model: BaseChatModel) -> ProviderInfo:
+    """Return what a model of LangChain's says of itself, as telemetry and counters know it."""
+    told = cast("dict[str, Any]", model._get_ls_params())
+    name = str(told.get("ls_provider") or "langchain")
+    window: object = cast("dict[str, Any]", getattr(model, "profile", None) or {}).get("max_input_tokens")
+    reserved: object = told.get("ls_max_tokens")
+    return ProviderInfo(
+        name=_NAMES.get(name, name),
+        model=str(told.get("ls_model_name") or ""),
+        window_tokens=window if type(window) is int else None,
+        default_max_tokens=reserved if type(reserved) is int else 0,
+    )
+
+
+def _is_openai(model: BaseChatModel) -> bool:
+    return any(kind.__name__ == "BaseChatOpenAI" for kind in type(model).__mro__)
+
+
+def answer_of(message: AIMessage, *, streamed: bool = False) -> Iterator[ChatUpdate]:
+    """Yield the updates of a message that a model of LangChain's has answered with."""
+    said = cast("dict[str, Any]", message.response_metadata)
+    finish = next((said[name] for name in ("finish_reason", "stop_reason", "status") if said.get(name)), "")
+    return updates_of(
+        from_langchain([message], keep_rest=False)[0],
+        streamed=streamed,
+        usage=from_usage_metadata(message.usage_metadata),
+        finish_reason=_FINISHES.get(str(finish).lower()),
+        response_id=str(said.get("id") or message.id or ""),
+        model=str(said.get("model_name") or said.get("model") or ""),
+        raw=message,
+    )
+
+
+def _deltas(chunk: AIMessageChunk) -> Iterator[ChatUpdate]:
+    content: object = chunk.content  # pyright: ignore[reportUnknownMemberType]
+    if isinstance(content, list):
+        for block in chunk.content_blocks:
+            if block["type"] == "reasoning" and (text := block.get("reasoning")):
+                yield ChatUpdate(reasoning=text)
+    if chunk.text:
+        yield ChatUpdate(text=str(chunk.text))
+    for piece in chunk.tool_call_chunks:
+        index = piece["index"] if isinstance(piece["index"], int) else 0
+        yield ChatUpdate(call_delta=CallDelta(index, piece["id"] or "", piece["name"] or "", piece["args"] or ""))

@@ -1,0 +1,202 @@
+"""A stack as a chat model of LangChain's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import Token
+from typing import Any, TypeAlias
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.exceptions import ContextOverflowError as TheirOverflowError
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.runnables.config import ensure_config
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.errors import GraphBubbleUp
+from pydantic import field_validator
+
+from chatstack import ChatRequest, ChatStream, ContextOverflowError, ToolDeclaration, WiringError, find
+from chatstack.client.answers import updates_of
+from chatstack.client.protocol import is_client, provider_info
+from chatstack.telemetry.agent_turns import count_round
+from chatstack.tools.execution import graph_signals
+from chatstack_langchain.blocking import iterate_blocking, run_blocking
+from chatstack_langchain.client import LangChainClient
+from chatstack_langchain.options import options_from
+from chatstack_langchain.turns import TurnWriter, from_agent
+
+_Signals: TypeAlias = tuple[type[Exception], ...]
+
+
+class ChatStackModel(BaseChatModel):
+    """A chat model over a whole stack: ``create_agent(ChatStackModel(client=stack.build()), ...)``.
+
+    Goes wherever LangChain takes a model: agents, deepagents, chains. The stack's layers see each call of the model;
+    the agent's state keeps every message. Calls of the agent's tools are handed back to it. Tools of the stack's own
+    tool loop run inside; what they added rides along in the message, and the stack gets it back as it was. A tool that
+    runs inside may pause the graph by ``interrupt()``; the model is asked again when it resumes. The conversation's id
+    is the graph's ``thread_id``.
+
+    ``client`` is any chat client: a built stack, a provider. Tokens are streamed. An overflow is LangChain's
+    ``ContextOverflowError``, other errors are chatstack's. Synchronous calls run in a background loop that the process
+    shares: ask a client either from there or from a loop of yours, as its connections belong to one.
+    """
+
+    client: Any
+
+    @field_validator("client")
+    @classmethod
+    def _is_client(cls, given: object) -> object:
+        if not is_client(given):
+            told = f"client is a {type(given).__name__}, which has no send(); pass a chat client, e.g. stack.build()"
+            raise WiringError(f"ChatStackModel: {told}", parameter="client")
+        return given
+
+    @property
+    def _llm_type(self) -> str:
+        return "chatstack"
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
+        info = provider_info(self.client)
+        known = {} if info is None else {"ls_provider": info.name, "ls_model_name": kwargs.get("model") or info.model}
+        return {**super()._get_ls_params(stop, **kwargs), **known}
+
+    def _resolve_model_profile(self) -> Any:
+        """Tell the window, by which deepagents and others choose their limits; of a model of LangChain's, all."""
+        below = find(self.client, LangChainClient)
+        if below is not None:
+            return below.model.profile
+        info = provider_info(self.client)
+        return None if info is None or info.window_tokens is None else {"max_input_tokens": info.window_tokens}
+
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: Any = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Declare an agent's tools. ``tool_choice`` is ``"auto"``, ``"none"``, ``"any"``, or the name of a tool."""
+        chosen = {} if tool_choice is None else {"tool_choice": tool_choice}
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **chosen, **kwargs)
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        request = _request(messages, stop, kwargs, stream=False)
+        return run_blocking(lambda _: self._answer(request), _never)
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return await self._answer(_request(messages, stop, kwargs, stream=False))
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        request = _request(messages, stop, kwargs, stream=True)
+        for message in iterate_blocking(lambda: self._chunks(request)):
+            chunk = ChatGenerationChunk(message=message)
+            if run_manager is not None:
+                run_manager.on_llm_new_token(message.text, chunk=chunk)
+            yield chunk
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        request = _request(messages, stop, kwargs, stream=True)
+        async for message in self._chunks(request):
+            chunk = ChatGenerationChunk(message=message)
+            if run_manager is not None:
+                await run_manager.on_llm_new_token(message.text, chunk=chunk)
+            yield chunk
+
+    async def _answer(self, request: ChatRequest) -> ChatResult:
+        writer = _writer_for(request)
+        with _as_theirs():
+            async with await self._sent(request) as stream:
+                response = await stream.response()
+        for message in response.messages:
+            for update in updates_of(message):
+                writer.chunk_of(update)
+        writer.closing(response)
+        return ChatResult(generations=[ChatGeneration(message=writer.whole(response))])
+
+    async def _chunks(self, request: ChatRequest) -> AsyncGenerator[AIMessageChunk, None]:
+        """Yield the answer in chunks, whose sum it is."""
+        writer = _writer_for(request)
+        with _as_theirs():
+            async with await self._sent(request) as stream:
+                async for update in stream:
+                    chunk = writer.chunk_of(update)
+                    if chunk is not None:
+                        yield chunk
+                yield writer.closing(await stream.response())
+
+    async def _sent(self, request: ChatRequest) -> ChatStream:
+        count_round(self, request)
+        watch = _Pausing()
+        token = watch.enter()
+        try:
+            stream: ChatStream = await self.client.send(request)
+        finally:
+            watch.leave(token)
+        return ChatStream.watched(stream, watch)
+
+
+class _Pausing:
+    """Lets a tool of the stack's pause the graph around it, while the stream is opened or read."""
+
+    def enter(self) -> Token[_Signals]:
+        return graph_signals.set((GraphBubbleUp,))
+
+    def leave(self, token: Any, /) -> None:
+        graph_signals.reset(token)
+
+    def ended(self, answer: object, error: BaseException | None, /) -> None:
+        return None
+
+
+def _request(
+    messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any], *, stream: bool
+) -> ChatRequest:
+    thread = ensure_config().get("configurable", {}).get("thread_id")
+    conversation_id = str(thread) if thread not in (None, "") else None
+    return ChatRequest(from_agent(messages), options_from(kwargs, stop), conversation_id, stream)
+
+
+def _writer_for(request: ChatRequest) -> TurnWriter:
+    return TurnWriter(each.name for each in request.options.tools if isinstance(each, ToolDeclaration))
+
+
+@contextmanager
+def _as_theirs() -> Generator[None]:
+    """Raise LangChain's exception for an overflow, which its middlewares know."""
+    try:
+        yield
+    except ContextOverflowError as error:
+        raise TheirOverflowError(str(error)) from error
+
+
+def _never(question: object) -> None:
+    raise AssertionError(question)  # pragma: no cover - a whole stack asks its caller nothing
