@@ -56,6 +56,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what collecting has made from garbage collection: tests that call the collector would pay for it each."""
+    keep_from_the_collector()
+
+
+@pytest.hookimpl(trylast=True)  # what the module's fixtures held is garbage by then
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is not None and nextitem.path != item.path:
+        keep_from_the_collector()
+
+
+def keep_from_the_collector() -> None:
+    """Exempt what there is from garbage collection: tests that call the collector would pay for it each."""
     gc.collect()
     gc.freeze()
