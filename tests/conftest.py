@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 if sys.dont_write_bytecode:
@@ -69,3 +70,12 @@ def keep_from_the_collector() -> None:
     """Exempt what there is from garbage collection: tests that call the collector would pay for it each."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """Objects go with their last reference, or not at all."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
