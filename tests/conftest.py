@@ -48,12 +48,17 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("full"):
+    if config.getoption("full"):  # the long files first: none of them is left to one worker at the end
+        items.sort(key=lambda item: not is_full_only(item.getparent(pytest.Module) or item))
         return
-    left_out = [item for item in items if any(item.get_closest_marker(name) for name in FULL_ONLY)]
+    left_out = [item for item in items if is_full_only(item)]
     config.hook.pytest_deselected(items=left_out)
     dropped = set(left_out)
     items[:] = [item for item in items if item not in dropped]
+
+
+def is_full_only(node: pytest.Item | pytest.Module) -> bool:
+    return any(node.get_closest_marker(name) for name in FULL_ONLY)
 
 
 def pytest_collection_finish() -> None:
