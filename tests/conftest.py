@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 if sys.dont_write_bytecode:
@@ -47,15 +48,39 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("full"):
+    if config.getoption("full"):  # the long files first: none of them is left to one worker at the end
+        items.sort(key=lambda item: not is_full_only(item.getparent(pytest.Module) or item))
         return
-    left_out = [item for item in items if any(item.get_closest_marker(name) for name in FULL_ONLY)]
+    left_out = [item for item in items if is_full_only(item)]
     config.hook.pytest_deselected(items=left_out)
     dropped = set(left_out)
     items[:] = [item for item in items if item not in dropped]
 
 
+def is_full_only(node: pytest.Item | pytest.Module) -> bool:
+    return any(node.get_closest_marker(name) for name in FULL_ONLY)
+
+
 def pytest_collection_finish() -> None:
-    """Exempt what collecting has made from garbage collection: tests that call the collector would pay for it each."""
+    keep_from_the_collector()
+
+
+@pytest.hookimpl(trylast=True)  # what the module's fixtures held is garbage by then
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is not None and nextitem.path != item.path:
+        keep_from_the_collector()
+
+
+def keep_from_the_collector() -> None:
+    """Exempt what there is from garbage collection: tests that call the collector would pay for it each."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """Objects go with their last reference, or not at all."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

@@ -21,7 +21,9 @@ def lines_with_errors(checker: str, source: str, directory: Path, *, mode: str =
     if checker == "mypy":
         command = ["mypy", "--strict", "--hide-error-context", str(module)]
     else:
-        (directory / "pyrightconfig.json").write_text(f'{{"include": ["."], "typeCheckingMode": "{mode}"}}')
+        (directory / "pyrightconfig.json").write_text(
+            f'{{"include": ["."], "typeCheckingMode": "{mode}", "pythonVersion": "3.11"}}'
+        )
         command = ["pyright", "--pythonpath", sys.executable, "-p", str(directory)]
     ran = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, cwd=_ROOT, timeout=300)
     assert re.search(r"no issues found|\d+ errors?\b", ran.stdout), ran.stdout + ran.stderr

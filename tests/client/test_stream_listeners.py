@@ -293,6 +293,7 @@ def test_nothing_is_called_for_them_between_the_first_update_and_the_end(make: M
 # What it holds
 
 
+@pytest.mark.usefixtures("without_collector")
 @EVERY_KIND
 @pytest.mark.parametrize("read", [dropped, iterate, ask], ids=lambda each: each.__name__)
 def test_a_stream_with_listeners_goes_with_its_last_reference(make: Making, read: Reading) -> None:
@@ -306,14 +307,10 @@ def test_a_stream_with_listeners_goes_with_its_last_reference(make: Making, read
         del stream
         return here() is None
 
-    gc.collect()
-    gc.disable()
-    try:
-        assert asyncio.run(use())
-    finally:
-        gc.enable()
+    assert asyncio.run(use())
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_who_was_told_is_let_go() -> None:
     class Listener:
         def __call__(self, answer: ChatResponse) -> None:
@@ -328,14 +325,10 @@ def test_who_was_told_is_let_go() -> None:
         await ask(stream)
         return here() is None
 
-    gc.collect()
-    gc.disable()
-    try:
-        assert asyncio.run(use())
-    finally:
-        gc.enable()
+    assert asyncio.run(use())
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_a_layer_that_listens_does_not_delay_the_end_of_a_span_of_a_dropped_stream() -> None:
     capture = TelemetryCapture()
     stack = ChatStack(ScriptedClient(["one two three"]))
@@ -348,12 +341,7 @@ def test_a_layer_that_listens_does_not_delay_the_end_of_a_span_of_a_dropped_stre
         del stream
         assert not capture.open_spans
 
-    gc.collect()
-    gc.disable()
-    try:
-        asyncio.run(use())
-    finally:
-        gc.enable()
+    asyncio.run(use())
 
 
 # The request as it reached the provider

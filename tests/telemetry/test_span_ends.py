@@ -53,15 +53,6 @@ TREE: list[Any] = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _little_to_collect() -> Iterator[None]:
-    """The collector runs at every step of every test here, and would go through all that the tests before have left."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 class Whole:
     """A stack of everything: a summary is written, a tool is called, the guard warns, and the answer has some words."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -316,16 +315,15 @@ def test_json_is_alone_on_standard_output_though_standard_error_is_closed(
 
 
 @pytest.mark.parametrize(("option", "name"), [("--tools", "tools.json"), ("--pipeline", "mine.toml")])
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, option: str, name: str) -> None:
+def test_a_pipe_is_refused_and_not_waited_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str, name: str
+) -> None:
     path, pipe = write_lines(tmp_path / "talks.jsonl", ONE), tmp_path / name
     os.mkfifo(pipe)
 
-    command = [sys.executable, "-m", "chatstack", "replay", str(path), "--window", "100", option, str(pipe)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    told = error_of(capsys, "replay", path, "--window", "100", option, pipe)
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f"{pipe}: not a file\n")
-    assert done.stderr.count("\n") == 1
+    assert told.endswith(f"{pipe}: not a file")
 
 
 @pytest.mark.parametrize(
