@@ -1,0 +1,72 @@
+"""The application: its routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from chatstack.providers.wires import Form
+from chatstack_gateway.admission import is_admin
+from chatstack_gateway.forwarding import ForwardedRoute
+from chatstack_gateway.gateway import Gateway
+from chatstack_gateway.handling import ModelRoute
+from chatstack_gateway.settings import Settings
+
+ROUTES: Mapping[Form, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+_ANY = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def make_app(settings: Settings) -> Starlette:
+    """Return the ASGI application of a gateway. Raises ``WiringError`` for settings that cannot work."""
+    gateway = Gateway.of(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await gateway.aclose()
+
+    async def editing(request: Request) -> Response:
+        return await _editing(gateway, request)
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    model_routes = [
+        Route(f"{prefix}{path}", ModelRoute(gateway, form, f"/v1{path}"), methods=["POST"])
+        for form, path in ROUTES.items()
+        for prefix in ("/v1", "")
+    ]
+    app = Starlette(
+        routes=[
+            *model_routes,
+            Route("/chatstack/editing", editing, methods=["GET", "PUT"]),
+            Route("/chatstack/health", health, methods=["GET"]),
+            Route("/v1/{path:path}", ForwardedRoute(gateway), methods=_ANY),
+            Route("/{path:path}", ForwardedRoute(gateway), methods=_ANY),
+        ],
+        lifespan=lifespan,
+    )
+    app.state.gateway = gateway
+    return app
+
+
+async def _editing(gateway: Gateway, request: Request) -> Response:
+    """Tell whether editing is on, or turn it on or off: ``{"editing": false}``."""
+    if not is_admin(gateway.settings, request.scope["headers"]):
+        return JSONResponse({"error": "this wants the administrator's token"}, 403)
+    if request.method == "PUT":
+        try:
+            wanted = (await request.json()).get("editing")
+        except (ValueError, AttributeError):
+            wanted = None
+        if not isinstance(wanted, bool):
+            return JSONResponse({"error": 'expected {"editing": true} or {"editing": false}'}, 400)
+        gateway.switch.turn(on=wanted)
+    return JSONResponse({"editing": not gateway.switch.is_off})
