@@ -32,9 +32,7 @@ def register(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add(
-        "pipeline", nargs="?", default="", help="the recipe, a TOML, YAML or JSON file; its provider names the upstream"
-    )
+    add("pipeline", nargs="?", default="", help="the recipe, a file; its provider names the upstream")
     add("--observe", metavar="URL", default="", help="forward to URL untouched; report what would have been done")
     add("--upstream", metavar="URL", default="", help="forward to URL, in the place of the pipeline's provider")
     add("--port", type=int, default=8080, help="(8080)")
@@ -45,7 +43,7 @@ def register(subparsers: Subparsers) -> None:
         "--key-env",
         metavar="NAME",
         default="",
-        help="variable with the server's own key, sent in the place of callers'",
+        help="variable with a key to send in the place of callers'",
     )
     add("--max-body-mib", type=int, default=64, help="largest body of a request (64)")
     add("--max-open", type=int, default=2_000, help="most open requests of a process (2000)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from chatstack import ChatResponse
 from chatstack.errors import InputError
@@ -70,7 +69,7 @@ class ModelRoute:
         try:
             raw = await body_of(receive, headers, gateway.settings.limits)
             exchange = self._exchange(scope, raw)
-            async with _while_there(receive):
+            async with _while_there(receive, send) as send:
                 if isinstance(exchange, str):
                     logger.info("forwarded unread: %s", exchange)
                     await forward(gateway, scope, send, raw, span, is_anthropic=self.form == "messages")
@@ -148,10 +147,10 @@ class _Answering:
             else:
                 status = await self._refused(reading)
         finally:
-            if not reading.done():
-                reading.cancel()
-                with contextlib.suppress(BaseException):
-                    await reading
+            reading.cancel()
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.exception()  # retrieved, or asyncio would report it
             self._span.tell(status, exchange)
             for listener in self._gateway.listeners:
                 listener(exchange, response, status)
@@ -215,8 +214,8 @@ async def _told(send: Send, span: ServerSpan, refusal: Refusal, form: Form) -> N
 
 
 @asynccontextmanager
-async def _while_there(receive: Receive) -> AsyncIterator[None]:
-    """Run the block as long as the caller is there; when it goes away, the block is cancelled: ``GoneError``."""
+async def _while_there(receive: Receive, send: Send) -> AsyncIterator[Send]:
+    """Run the block until its answer has been sent; if the caller goes away before, it is cancelled: ``GoneError``."""
     task = asyncio.current_task()
     is_gone = False
 
@@ -228,9 +227,14 @@ async def _while_there(receive: Receive) -> AsyncIterator[None]:
         if task is not None:
             task.cancel()
 
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            watching.cancel()  # the server tells a disconnect after the end, too
+        await send(message)
+
     watching = asyncio.create_task(watched())
     try:
-        yield
+        yield sent
     except asyncio.CancelledError:
         if is_gone and task is not None and task.uncancel() == 0:
             raise GoneError from None

@@ -52,15 +52,15 @@ STREAMS: dict[str, list[bytes]] = {
         b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta",',
         b'"text":"hello"}}\n\n',
         b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n',
-        b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens"'
-        b":2}}\n\n",
+        b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
+        b'"usage":{"output_tokens":2}}\n\n',
         b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
     ],
     "responses": [
         b'event: response.created\ndata: {"type":"response.created","response":{"id":"r1","status":"in_progress"}}\n\n',
         b'event: response.brand_new\ndata: {"type":"response.brand_new","x":  1}\n\n',
-        b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","output_index":0,"delta":"hello"}'
-        b"\n\n",
+        b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","output_index":0,'
+        b'"delta":"hello"}\n\n',
         b"event: response.completed\ndata: "
         + json.dumps({"type": "response.completed", "response": RESPONSE}).encode(),
         b"\n\n",

@@ -11,7 +11,10 @@ from upstreams import Seen, Wire, serving, upstream
 
 from chatstack_gateway.settings import Settings, Upstream
 
-ODD = b'{ "model":"m",\t"max_tokens" : 9 , "messages":[ {"role":"user", "content":"h\\u00e9llo \xf0\x9f\x98\x80"} ],\n"zz":{"b":1,"a":[1.0,1e3]}}'
+ODD = (
+    b'{ "model":"m",\t"max_tokens" : 9 , "messages":[ {"role":"user", "content":"h\\u00e9llo \xf0\x9f\x98\x80"} ],'
+    b'\n"zz":{"b":1,"a":[1.0,1e3]}}'
+)
 
 
 def odd(form: str, *, stream: bool = False) -> bytes:

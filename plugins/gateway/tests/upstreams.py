@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 import uvicorn
 
 from chatstack_gateway.app import make_app
+from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.serving import config_of
 from chatstack_gateway.settings import Settings
 
@@ -130,7 +132,16 @@ def upstream(script: Script) -> Iterator[Upstream]:
 class Server(uvicorn.Server):
     """A server in a thread of its own."""
 
+    gateway: Gateway
+
     def install_signal_handlers(self) -> None: ...
+
+    def settled(self) -> None:
+        """Wait until no request is open any more."""
+        until = time.monotonic() + 20
+        while self.gateway.open_requests:
+            assert time.monotonic() < until, "requests are still open"
+            time.sleep(0.01)
 
     @property
     def url(self) -> str:
@@ -156,7 +167,7 @@ def serving(settings: Settings) -> Iterator[Server]:
     def run() -> None:
         try:
             asyncio.run(server.serve())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
             failed.append(error)
             started.set()
 
@@ -165,7 +176,7 @@ def serving(settings: Settings) -> Iterator[Server]:
     started.wait(20)
     if failed:
         raise failed[0]
-    server.gateway = app.state.gateway  # type: ignore[attr-defined]
+    server.gateway = app.state.gateway
     try:
         yield server
     finally:
