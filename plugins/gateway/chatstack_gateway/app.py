@@ -16,14 +16,20 @@ from chatstack_gateway.forwarding import ForwardedRoute
 from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.handling import ModelRoute
 from chatstack_gateway.settings import Settings
+from chatstack_gateway.stacks import RecipeAround
 
 ROUTES: Mapping[Form, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 _ANY = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def make_app(settings: Settings) -> Starlette:
-    """Return the ASGI application of a gateway. Raises ``WiringError`` for settings that cannot work."""
-    gateway = Gateway.of(settings)
+def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> Starlette:
+    """Return the ASGI application of a gateway::
+
+        make_app(Settings(Upstream("https://api.openai.com")), lambda provider: ChatStack(provider).use(...))
+
+    The recipe comes from ``settings.pipeline``, or from code. Raises ``WiringError`` for what cannot work.
+    """
+    gateway = Gateway.of(settings, recipe_around)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

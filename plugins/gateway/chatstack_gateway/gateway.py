@@ -10,7 +10,7 @@ from chatstack import ChatResponse
 from chatstack_gateway.exchange import Exchange
 from chatstack_gateway.refused_edits import RefusedEdits
 from chatstack_gateway.settings import Settings
-from chatstack_gateway.stacks import Stacks, built, named_upstream
+from chatstack_gateway.stacks import RecipeAround, Stacks, built, named_upstream
 from chatstack_gateway.switch import Switch
 from chatstack_gateway.upstream import Connections
 
@@ -31,11 +31,13 @@ class Gateway:
     listeners: list[Listener] = field(default_factory=list[Listener])
 
     @classmethod
-    def of(cls, settings: Settings) -> Gateway:
+    def of(cls, settings: Settings, recipe_around: RecipeAround | None = None) -> Gateway:
         """Make a gateway. Raises ``WiringError`` for a pipeline that cannot work."""
         connections = Connections(settings.upstream, settings.limits)
-        window = named_upstream(settings.pipeline)[1] if settings.pipeline and not settings.observe else None
-        return cls(settings, connections, built(settings, connections, window), Switch(settings.state))
+        names_upstream = settings.pipeline and not settings.observe and recipe_around is None
+        window = named_upstream(settings.pipeline)[1] if names_upstream else None
+        stacks = built(settings, connections, recipe_around, window_tokens=window)
+        return cls(settings, connections, stacks, Switch(settings.state))
 
     @property
     def is_shared(self) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from chatstack import ChatStack, ProgressReporter, WiringError, from_config
+from chatstack import ChatClient, ChatStack, ProgressReporter, WiringError, from_config
 from chatstack.client.protocol import layer_kind
 from chatstack.config.names import NamedProvider
 from chatstack.config.recipes import read
@@ -14,6 +15,9 @@ from chatstack.stack.recipe import BuiltClient
 from chatstack_gateway.provider import WireProvider
 from chatstack_gateway.settings import Settings, Upstream
 from chatstack_gateway.upstream import Connections
+
+RecipeAround: TypeAlias = Callable[[ChatClient], ChatStack]
+"""A function from the gateway's provider to the recipe around it: a pipeline in code."""
 
 FORMS: tuple[Form, ...] = ("chat", "responses", "messages")
 _ADDRESSES = {
@@ -61,11 +65,20 @@ def named_upstream(pipeline: str) -> tuple[Upstream, int | None]:
     return Upstream(address), window if isinstance(window, int) else None
 
 
-def built(settings: Settings, connections: Connections, window_tokens: int | None = None) -> Stacks:
+def built(
+    settings: Settings,
+    connections: Connections,
+    recipe_around: RecipeAround | None = None,
+    *,
+    window_tokens: int | None = None,
+) -> Stacks:
     """Build the stacks. Raises ``WiringError`` for a pipeline that cannot stand in front of somebody else's app."""
     providers = {form: WireProvider(form, settings, connections, window_tokens=window_tokens) for form in FORMS}
     first = providers[FORMS[0]]
-    stack = from_config(settings.pipeline, first) if settings.pipeline else ChatStack(first)
+    if recipe_around is not None:
+        stack = recipe_around(first)
+    else:
+        stack = from_config(settings.pipeline, first) if settings.pipeline else ChatStack(first)
     recipe = _reported(stack)
     bare = replace(recipe, layers=tuple(each for each in recipe.layers if each.source is ProgressReporter))
     return Stacks(

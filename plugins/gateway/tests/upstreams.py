@@ -15,6 +15,7 @@ from chatstack_gateway.app import make_app
 from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.serving import config_of
 from chatstack_gateway.settings import Settings
+from chatstack_gateway.stacks import RecipeAround
 
 
 @dataclass
@@ -149,8 +150,8 @@ class Server(uvicorn.Server):
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[Server]:
-    app = make_app(settings)
+def serving(settings: Settings, recipe_around: RecipeAround | None = None) -> Iterator[Server]:
+    app = make_app(settings, recipe_around)
     config = config_of(settings, app)
     config.port = 0
     server = Server(config)
