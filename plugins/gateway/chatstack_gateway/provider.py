@@ -90,13 +90,13 @@ class WireProvider:
         if not answer.is_stream:
             return first
         split, inflate = EventSplitter(), Inflater(answer.encoding)
-        wait: float | None = None
+        until: float | None = None
         while True:
             try:
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout_at(until):
                     piece = await answer.next()
             except TimeoutError:
-                if wait is None:  # upstream's silence, not ours
+                if until is None:  # upstream's silence, not ours
                     raise
                 return first
             first += piece
@@ -106,7 +106,7 @@ class WireProvider:
                     raise await self._refused(answer, answer.status, first, told)
                 if self.form != "responses" or _kind_of(data) not in _PRELUDE:
                     return first
-                wait = _PRELUDE_SECONDS
+                until = until or asyncio.get_running_loop().time() + _PRELUDE_SECONDS
             if not piece or len(first) > self._settings.limits.error_bytes:
                 return first
 

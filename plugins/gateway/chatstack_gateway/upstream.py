@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import urllib.request
 from collections.abc import AsyncIterable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,16 @@ _LONGEST_LINE = 64 * 1024
 class Answer:
     """An answer of upstream's on its way. Read it by ``next``, which gives b"" at its end; close it in any case."""
 
-    __slots__ = ("_response", "headers", "status")
+    __slots__ = ("_closed", "_response", "headers", "status")
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
-        self.status = response.status
+        connection = response.connection
+        protocol = connection.protocol if connection is not None else None
+        self._closed = protocol.closed if protocol is not None else None
+        if self._closed is not None:
+            self._closed.add_done_callback(self._lost)
+        self.status = response.status if 200 <= response.status <= 599 else 502
         self.headers: Headers = [(name.lower(), value) for name, value in response.raw_headers]
 
     @property
@@ -58,7 +64,17 @@ class Answer:
 
     def close(self) -> None:
         """Give the connection up, unless the answer has been read to its end."""
+        if self._closed is not None:
+            self._closed.remove_done_callback(self._lost)
         self._response.close()
+
+    def _lost(self, closed: asyncio.Future[None]) -> None:
+        """End the answer with its connection: aiohttp leaves the reader waiting where a chunk was malformed."""
+        if not closed.cancelled():
+            closed.exception()  # retrieved, or asyncio would report it
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection was lost within the answer"))
 
 
 class UpstreamRefusalError(Exception):
