@@ -81,6 +81,8 @@ def test_a_stream_that_breaks_off_is_told_and_never_ended_well(form: str, how: s
         await wire.chunk(half)
         if how == "stalls":
             await asyncio.sleep(60)
+        while not arrived.is_set():  # before that it would be a 502
+            await asyncio.sleep(0.01)
         if how != "drops":
             await wire.raw(b"zzz\r\n")
         wire.writer.close()
@@ -107,6 +109,7 @@ def test_the_sdks_see_a_broken_stream_as_an_error() -> None:
         await wire.raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         for piece in STREAMS[form_of(seen)][: 5 if form_of(seen) == "messages" else 2]:
             await wire.chunk(piece)
+        await asyncio.sleep(0.5)  # what was sent is on its way to the caller by then, else there is a 502
         wire.writer.close()
 
     with upstream(break_off) as api, serving(settings(api.url)) as gateway:
