@@ -105,23 +105,31 @@ def test_a_stream_that_breaks_off_is_told_and_never_ended_well(form: str, how: s
 
 
 def test_the_sdks_see_a_broken_stream_as_an_error() -> None:
+    arrived: set[str] = set()
+
     async def break_off(seen: Seen, wire: Wire) -> None:
+        form = form_of(seen)
         await wire.raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        for piece in STREAMS[form_of(seen)][: 5 if form_of(seen) == "messages" else 2]:
+        for piece in STREAMS[form][: 5 if form == "messages" else 2]:
             await wire.chunk(piece)
-        await asyncio.sleep(0.5)  # what was sent is on its way to the caller by then, else there is a 502
+        while form not in arrived:
+            await asyncio.sleep(0.01)
         wire.writer.close()
 
     with upstream(break_off) as api, serving(settings(api.url)) as gateway:
         theirs = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k", max_retries=0)
         with pytest.raises(openai.APIError, match="broke off"):
-            list(theirs.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}], stream=True))
+            for _ in theirs.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "x"}], stream=True
+            ):
+                arrived.add("chat")
         claude = anthropic.Anthropic(base_url=gateway.url, api_key="k", max_retries=0)
         with (
             pytest.raises(anthropic.APIStatusError, match="broke off"),
             claude.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "x"}]) as stream,
         ):
-            stream.get_final_message()
+            for _ in stream:
+                arrived.add("messages")
 
 
 @pytest.mark.parametrize("form", FORMS)
