@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 from urllib.parse import urlsplit
 
@@ -10,10 +11,10 @@ from chatstack_gateway.refusals import Refusal
 from chatstack_gateway.settings import Settings, is_loopback
 
 
-def refused(settings: Settings, headers: Headers) -> Refusal | None:
-    """Return the answer for somebody who may not ask; None for all others."""
+def refused(settings: Settings, headers: Headers, *, by_browser: bool = False) -> Refusal | None:
+    """Return the answer for somebody who may not ask; None for all others. A browser shows the token as a password."""
     if settings.token:
-        if not _shows(settings, headers):
+        if not _shows(settings, headers) and not (by_browser and _equal(_password(headers), settings.token)):
             return Refusal(401, "the gateway wants its token, in the header x-chatstack-token", is_final=True)
         return None
     # Without a token everybody on this machine may ask. A page in a browser there is not this machine's own.
@@ -49,6 +50,17 @@ def _shows(settings: Settings, headers: Headers) -> bool:
         return False
     shown = [value_of(headers, name).removeprefix("Bearer ").strip() for name in KEYS]
     return any(_equal(each, settings.token) for each in shown)
+
+
+def _password(headers: Headers) -> str:
+    """Return the password by which a browser shows the token; "" without one."""
+    scheme, _, told = value_of(headers, b"authorization").partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(told, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _equal(one: str, other: str) -> bool:

@@ -11,10 +11,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from chatstack.providers.wires import Form
-from chatstack_gateway.admission import is_admin
+from chatstack_gateway.admission import is_admin, refused
 from chatstack_gateway.forwarding import ForwardedRoute
 from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.handling import ModelRoute
+from chatstack_gateway.measuring import exposition
+from chatstack_gateway.page import HEADERS, PAGE
 from chatstack_gateway.settings import Settings
 from chatstack_gateway.stacks import RecipeAround
 
@@ -41,6 +43,9 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
     async def editing(request: Request) -> Response:
         return await _editing(gateway, request)
 
+    async def shown(request: Request) -> Response:
+        return _shown(gateway, request)
+
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
@@ -54,6 +59,9 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
             *model_routes,
             Route("/chatstack/editing", editing, methods=["GET", "PUT"]),
             Route("/chatstack/health", health, methods=["GET"]),
+            Route("/chatstack/", shown, methods=["GET"]),
+            Route("/chatstack/activity", shown, methods=["GET"]),
+            Route("/metrics", shown, methods=["GET"]),
             Route("/v1/{path:path}", ForwardedRoute(gateway), methods=_ANY),
             Route("/{path:path}", ForwardedRoute(gateway), methods=_ANY),
         ],
@@ -61,6 +69,20 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
     )
     app.state.gateway = gateway
     return app
+
+
+def _shown(gateway: Gateway, request: Request) -> Response:
+    """Return the page, its figures, or the metrics, to those who may ask."""
+    refusal = refused(gateway.settings, request.scope["headers"], by_browser=True)
+    if refusal is not None:
+        wanted = {"www-authenticate": 'Basic realm="chatstack gateway: the token is the password"'}
+        return Response(refusal.body(None), refusal.status, wanted, "application/json")
+    if request.url.path == "/metrics":
+        body, media_type = exposition()
+        return Response(body, media_type=media_type)
+    if request.url.path.endswith("/activity"):
+        return JSONResponse(gateway.activity.told(), headers=HEADERS)
+    return Response(PAGE, media_type="text/html", headers=HEADERS)
 
 
 async def _editing(gateway: Gateway, request: Request) -> Response:

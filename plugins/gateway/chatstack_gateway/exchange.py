@@ -37,6 +37,7 @@ class Exchange:
     outcome: Outcome = "as it came"
     reason: str = ""
     attempts: int = 0
+    sent_bytes: int = 0
     tee: asyncio.Future[Tee] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property

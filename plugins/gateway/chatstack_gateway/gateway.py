@@ -6,10 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from chatstack import ChatResponse
+from chatstack import ChatResponse, ChatStack
+from chatstack_gateway.activity import Activity
 from chatstack_gateway.exchange import Exchange
+from chatstack_gateway.measuring import Meters
+from chatstack_gateway.observing import Observer
+from chatstack_gateway.recording import Recorder
 from chatstack_gateway.refused_edits import RefusedEdits
 from chatstack_gateway.settings import Settings
+from chatstack_gateway.shadow import Shadow
+from chatstack_gateway.sizes import Sizes
 from chatstack_gateway.stacks import RecipeAround, Stacks, built, named_upstream
 from chatstack_gateway.switch import Switch
 from chatstack_gateway.upstream import Connections
@@ -26,9 +32,12 @@ class Gateway:
     connections: Connections
     stacks: Stacks
     switch: Switch
+    activity: Activity
+    observer: Observer | None = None
+    recorder: Recorder | None = None
     refused_edits: RefusedEdits = field(default_factory=RefusedEdits)
     open_requests: int = 0
-    listeners: list[Listener] = field(default_factory=list[Listener])
+    listeners: list[Listener] = field(default_factory=list[Listener], repr=False)
 
     @classmethod
     def of(cls, settings: Settings, recipe_around: RecipeAround | None = None) -> Gateway:
@@ -36,8 +45,20 @@ class Gateway:
         connections = Connections(settings.upstream, settings.limits)
         names_upstream = settings.pipeline and not settings.observe and recipe_around is None
         window = named_upstream(settings.pipeline)[1] if names_upstream else None
-        stacks = built(settings, connections, recipe_around, window_tokens=window)
-        return cls(settings, connections, stacks, Switch(settings.state))
+        # What is watched goes on untouched: there is nothing around it.
+        around = ChatStack if settings.observe else recipe_around
+        stacks = built(settings, connections, around, window_tokens=window)
+        activity = Activity()
+        gateway = cls(settings, connections, stacks, Switch(settings.state), activity)
+        gateway.listeners += [activity, Meters(lambda: gateway.open_requests)]
+        if settings.observe:
+            sizes = Sizes()
+            gateway.observer = Observer(Shadow.of(settings.pipeline, sizes, recipe_around), sizes, activity)
+            gateway.listeners.append(gateway.observer)
+        if settings.record is not None:
+            gateway.recorder = Recorder(settings.record)
+            gateway.listeners.append(gateway.recorder)
+        return gateway
 
     @property
     def is_shared(self) -> bool:
@@ -45,6 +66,10 @@ class Gateway:
         return getattr(self.stacks.recipe.memory, "shared", None) is not None
 
     async def aclose(self) -> None:
-        """Close stacks, memory and connections."""
+        """Close what watches, then stacks, memory and connections."""
+        if self.observer is not None:
+            await self.observer.aclose()
+        if self.recorder is not None:
+            self.recorder.close()
         await self.stacks.aclose()
         await self.connections.aclose()

@@ -56,6 +56,7 @@ class WireProvider:
             raise ServerError("a layer asks again although the answer is already on its way to the caller")
         body = exchange.sendable(request)
         exchange.attempts += 1
+        exchange.sent_bytes = len(body)
         answer = await self._opened(exchange, readable(exchange.headers), body)
         try:
             first = await self._accepted(answer)

@@ -34,7 +34,9 @@ def config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
 def serve(settings: Settings) -> int:
     """Serve until told to stop, and return the exit code."""
     from chatstack_gateway.app import make_app
+    from chatstack_gateway.measuring import set_up
 
+    set_up()
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     server = uvicorn.Server(config_of(settings, make_app(settings)))

@@ -82,7 +82,7 @@ def built(
     recipe = _reported(stack)
     bare = replace(recipe, layers=tuple(each for each in recipe.layers if each.source is ProgressReporter))
     return Stacks(
-        {form: _checked(replace(recipe, provider=provider).build()) for form, provider in providers.items()},
+        {form: check_layers(replace(recipe, provider=provider).build()) for form, provider in providers.items()},
         {form: replace(bare, provider=provider).build() for form, provider in providers.items()},
         recipe,
     )
@@ -97,7 +97,8 @@ def _reported(stack: ChatStack) -> ChatStack:
     return replace(stack, layers=(*reporter, *stack.layers))
 
 
-def _checked(client: BuiltClient) -> BuiltClient:
+def check_layers(client: BuiltClient) -> BuiltClient:
+    """Return the client. Raises ``WiringError`` for a layer that cannot work in front of somebody else's app."""
     for name, layer in zip(client.names, client.layers, strict=True):
         why = _REFUSED.get(layer_kind(layer))
         if why is not None:

@@ -134,6 +134,7 @@ class Server(uvicorn.Server):
     """A server in a thread of its own."""
 
     gateway: Gateway
+    loop: asyncio.AbstractEventLoop
 
     def install_signal_handlers(self) -> None: ...
 
@@ -160,6 +161,7 @@ def serving(settings: Settings, recipe_around: RecipeAround | None = None) -> It
 
     async def told(sockets: object = None) -> None:
         await startup(sockets)  # type: ignore[arg-type]
+        server.loop = asyncio.get_running_loop()
         started.set()
 
     server.startup = told  # type: ignore[method-assign,assignment]
