@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -15,10 +16,11 @@ from chatstack_gateway.admission import is_admin, refused
 from chatstack_gateway.forwarding import ForwardedRoute
 from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.handling import ModelRoute
-from chatstack_gateway.measuring import exposition
+from chatstack_gateway.measuring import METRICS_TYPE
 from chatstack_gateway.page import HEADERS, PAGE
 from chatstack_gateway.settings import Settings
 from chatstack_gateway.stacks import RecipeAround
+from chatstack_gateway.workers import TELLING_SECONDS
 
 ROUTES: Mapping[Form, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 _ANY = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -35,9 +37,11 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        telling = asyncio.create_task(_telling(gateway))
         try:
             yield
         finally:
+            telling.cancel()
             await gateway.aclose()
 
     async def editing(request: Request) -> Response:
@@ -71,6 +75,13 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
     return app
 
 
+async def _telling(gateway: Gateway) -> None:
+    """Tell the other processes of this gateway what this one has done, every two seconds."""
+    while gateway.settings.state is not None:
+        await asyncio.to_thread(gateway.notices.write)
+        await asyncio.sleep(TELLING_SECONDS)
+
+
 def _shown(gateway: Gateway, request: Request) -> Response:
     """Return the page, its figures, or the metrics, to those who may ask."""
     refusal = refused(gateway.settings, request.scope["headers"], by_browser=True)
@@ -78,10 +89,9 @@ def _shown(gateway: Gateway, request: Request) -> Response:
         wanted = {"www-authenticate": 'Basic realm="chatstack gateway: the token is the password"'}
         return Response(refusal.body(None), refusal.status, wanted, "application/json")
     if request.url.path == "/metrics":
-        body, media_type = exposition()
-        return Response(body, media_type=media_type)
+        return Response(gateway.notices.metrics(), media_type=METRICS_TYPE)
     if request.url.path.endswith("/activity"):
-        return JSONResponse(gateway.activity.told(), headers=HEADERS)
+        return JSONResponse(gateway.notices.activity(), headers=HEADERS)
     return Response(PAGE, media_type="text/html", headers=HEADERS)
 
 

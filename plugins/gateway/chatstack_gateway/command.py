@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,39 @@ def register(subparsers: Subparsers) -> None:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    from chatstack_gateway.serving import serve
+
+    told = [word for name, value in vars(arguments).items() for word in _words(name, value)]
+    return serve(settings_of(arguments), told)
+
+
+def settings_from(words: Sequence[str]) -> Settings:
+    """Return the settings that a worker was told by these words of the command line."""
+    parser = argparse.ArgumentParser()
+    _add_arguments(parser)
+    return settings_of(parser.parse_args(words))
+
+
+def _words(name: str, value: object) -> list[str]:
+    """Return an argument as it stands on the command line."""
+    if name == "pipeline":
+        return [str(value)] if value else []
+    return [f"--{name.replace('_', '-')}={value}"] if name in _NAMED and value not in (None, "") else []
+
+
+_NAMED = frozenset(
+    {"observe", "upstream", "port", "host", "workers", "record", "key_env", "max_body_mib", "max_open"}
+    | {"stall_seconds", "drain_seconds"}
+)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("pipeline", nargs="?", default="", help="the recipe, a file; its provider names the upstream")
     add("--observe", metavar="URL", default="", help="forward to URL untouched; report what would have been done")
@@ -49,14 +83,6 @@ def register(subparsers: Subparsers) -> None:
     add("--max-open", type=int, default=2_000, help="most open requests of a process (2000)")
     add("--stall-seconds", type=float, default=600, help="longest silence of the upstream (600)")
     add("--drain-seconds", type=float, default=30, help="time for open answers after SIGTERM (30)")
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop."""
-    from chatstack_gateway.serving import serve
-
-    return serve(settings_of(arguments))
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:

@@ -19,6 +19,7 @@ from chatstack_gateway.sizes import Sizes
 from chatstack_gateway.stacks import RecipeAround, Stacks, built, named_upstream
 from chatstack_gateway.switch import Switch
 from chatstack_gateway.upstream import Connections
+from chatstack_gateway.workers import Notices
 
 Listener: TypeAlias = Callable[[Exchange, ChatResponse | None, int], None]
 """Told of each exchange when it is over, with the answer as it was read, if it was, and the status."""
@@ -33,6 +34,7 @@ class Gateway:
     stacks: Stacks
     switch: Switch
     activity: Activity
+    notices: Notices
     observer: Observer | None = None
     recorder: Recorder | None = None
     refused_edits: RefusedEdits = field(default_factory=RefusedEdits)
@@ -49,7 +51,8 @@ class Gateway:
         around = ChatStack if settings.observe else recipe_around
         stacks = built(settings, connections, around, window_tokens=window)
         activity = Activity()
-        gateway = cls(settings, connections, stacks, Switch(settings.state), activity)
+        notices = Notices(settings.state, activity)
+        gateway = cls(settings, connections, stacks, Switch(settings.state), activity, notices)
         gateway.listeners += [activity, Meters(lambda: gateway.open_requests)]
         if settings.observe:
             sizes = Sizes()
@@ -73,3 +76,11 @@ class Gateway:
             self.recorder.close()
         await self.stacks.aclose()
         await self.connections.aclose()
+
+
+def check(settings: Settings) -> None:
+    """Raise ``WiringError`` for a pipeline that cannot work."""
+    if settings.observe:
+        Shadow.of(settings.pipeline, Sizes())
+    else:
+        built(settings, Connections(settings.upstream, settings.limits))

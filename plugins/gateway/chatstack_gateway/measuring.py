@@ -39,11 +39,15 @@ def set_up() -> None:
     metrics.set_meter_provider(MeterProvider(readers, resource=resource))
 
 
-def exposition() -> tuple[bytes, str]:
-    """Return what Prometheus reads, and its media type."""
-    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Media type of what ``exposition`` returns."""
 
-    return generate_latest(), CONTENT_TYPE_LATEST
+
+def exposition() -> str:
+    """Return the metrics of this process as Prometheus reads them."""
+    from prometheus_client import generate_latest
+
+    return generate_latest().decode()
 
 
 class Meters:

@@ -77,7 +77,7 @@ def patched(text: str, spot: Spot, before: object, after: object) -> str:
 
     ``before`` may spell the value in another way than the text does; what did not change keeps its text.
     """
-    if before == after and type(before) is type(after):
+    if alike(before, after):
         return text[spot.start : spot.end]
     value = spot.value
     if isinstance(value, dict) and isinstance(before, dict) and isinstance(after, dict):
@@ -89,7 +89,7 @@ def patched(text: str, spot: Spot, before: object, after: object) -> str:
             changes = [
                 (each.start, each.end, patched(text, each, one, other))
                 for each, one, other in zip(spots, old, new, strict=True)
-                if one != other
+                if not alike(one, other)
             ]
             return replaced(text, spot, changes)
     return written(after)
@@ -105,6 +105,13 @@ def replaced(text: str, spot: Spot, changes: list[tuple[int, int, str]]) -> str:
     return "".join((*pieces, text[at : spot.end]))
 
 
+def alike(one: object, other: object) -> bool:
+    """Return True if both are the same JSON value; to Python 1 and True are equal, too."""
+    if one != other:
+        return False
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True) if one is not other else True
+
+
 def written(value: object) -> str:
     """Return the JSON text of a value."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -116,12 +123,12 @@ def _patched_object(text: str, spot: Spot, before: Mapping[str, object], after: 
     added = [
         f"{written(name)}:{written(value)}"
         for name, value in after.items()
-        if name not in known and before.get(name, _ABSENT) != value
+        if name not in known and not alike(before.get(name, _ABSENT), value)
     ]
     changed = {
         name: patched(text, member.spot, before.get(name, _ABSENT), after[name])
         for name, member in known.items()
-        if name in after and before.get(name, _ABSENT) != after[name]
+        if name in after and not alike(before.get(name, _ABSENT), after[name])
     }
     if dropped:  # the commas go with what goes, so the object is put together anew, from the texts of its members
         kept = [

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from chatstack import ChatRequest, InputError, Message
 from chatstack.providers.wires import Form, read_request, write_messages, write_request
 from chatstack_gateway.places import ITEMS, SYSTEM, places_of
-from chatstack_gateway.positions import Body, Spot, UneditableError, elements, members, patched, scan, written
+from chatstack_gateway.positions import Body, Spot, UneditableError, alike, elements, members, patched, scan, written
 
 
 def spliced(form: Form, body: Body, came: ChatRequest, edited: ChatRequest) -> str:
@@ -26,7 +26,7 @@ def spliced(form: Form, body: Body, came: ChatRequest, edited: ChatRequest) -> s
         text = _with(body, changes)
         again = scan(text)
         _check_rest(body, again, set(changes))
-        if write_request(form, read_request(form, again.value)) != wanted:
+        if not alike(write_request(form, read_request(form, again.value)), wanted):
             raise UneditableError("the edited text would not mean what the layers made of the request")
     except InputError as error:
         raise UneditableError(f"the edited request has no form here: {error}") from error
@@ -42,7 +42,7 @@ def _options(form: Form, body: Body, came: ChatRequest, wanted: dict[str, object
     """Return the text of each field beside the messages that a layer has changed."""
     before = write_request(form, came)
     beside = (before.keys() | wanted.keys()) - {ITEMS[form], "system"}
-    changed = sorted(name for name in beside if before.get(name) != wanted.get(name))
+    changed = sorted(name for name in beside if not alike(before.get(name), wanted.get(name)))
     if any(name not in wanted for name in changed):
         raise UneditableError("a layer has taken a field away")
     return {
@@ -71,11 +71,8 @@ def _with(body: Body, changes: dict[str, str]) -> str:
 
 def _check_rest(before: Body, after: Body, changed: set[str]) -> None:
     for name in before.value.keys() | after.value.keys():
-        if name not in changed and before.value.get(name, _ABSENT) != after.value.get(name, _ABSENT):
+        if name not in changed and (name not in after.value or not alike(before.value.get(name), after.value[name])):
             raise UneditableError("the edit would change more than it says")
-
-
-_ABSENT = object()
 
 
 class _Piece:
