@@ -1,13 +1,13 @@
-"""Plugins: layers, providers, counters, stores and strategies that other installed distributions offer by name.
+"""Plugins: layers, providers, counters, stores, strategies and commands that other distributions offer by name.
 
 A distribution offers something by an entry point in one of the ``GROUPS``:
 
     [project.entry-points."chatstack.stores"]
     redis = "chatstack_redis:RedisStore"
 
-Installing one changes nothing: a plugin is imported when a config names it, and not before. The environment variable
-``CHATSTACK_PLUGINS`` restricts which distributions may be loaded at all: their names with commas between them; empty,
-none may; where it is not set, any may that is named.
+Installing one changes nothing: a plugin is imported when a config, or the command line, names it, and not before. The
+environment variable ``CHATSTACK_PLUGINS`` restricts which distributions may be loaded at all: their names with commas
+between them; empty, none may; where it is not set, any may that is named.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ from typing import NamedTuple
 from chatstack.client.wiring import nearest
 from chatstack.errors import WiringError
 
-GROUPS = ("chatstack.layers", "chatstack.providers", "chatstack.counters", "chatstack.stores", "chatstack.strategies")
+GROUPS = (
+    *("chatstack.layers", "chatstack.providers", "chatstack.counters", "chatstack.stores", "chatstack.strategies"),
+    "chatstack.commands",
+)
 """The kind of object that each group offers: a layer's factory; a callable from a model's name to a client; a callable
-that gives a ``TokenCounter``; one that gives a ``DecisionStore``; a strategy's class."""
+that gives a ``TokenCounter``; one that gives a ``DecisionStore``; a strategy's class; a module with the ``register`` of
+a command."""
 
 ALLOWED = "CHATSTACK_PLUGINS"
 

@@ -3,6 +3,9 @@
 A command is a module with ``register(subparsers)``, which adds its parser and sets ``run``, a function from the parsed
 arguments to an exit code. Only the command that is asked for is imported. Exit codes: 0 all well, 1 done but not
 everything could be read, 2 nothing done: an argument, a file, a missing package, nowhere to write to.
+
+An installed distribution adds a command by an entry point in ``chatstack.commands``, whose target is such a module; it
+cannot take the name of a built-in one. ``CHATSTACK_PLUGINS`` restricts which may be loaded (``chatstack.plugins``).
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from typing import NoReturn, Protocol, TypeAlias, cast
 from chatstack.cli.interrupts import interrupts_kept
 from chatstack.cli.terminal import missing_extra, printable
 from chatstack.errors import ChatStackError
+
+GROUP = "chatstack.commands"
+"""The entry point group in which other distributions offer commands."""
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "demo": (
@@ -95,7 +101,7 @@ def _run(arguments: list[str]) -> int:
         return 0
     run = getattr(chosen, "run", None)
     if run is None:
-        *others, last = COMMANDS
+        *others, last = (*COMMANDS, *_offered())
         parser.error(f"no command; there are {', '.join(others)} and {last}")
     return cast("int", run(chosen))
 
@@ -115,6 +121,11 @@ def _parser(command: str) -> OneLineParser:
             _import(module).register(subparsers)
         else:
             subparsers.add_parser(name, help=line, add_help=False)
+    for name, source in {} if command in COMMANDS else _offered().items():
+        if name == command:
+            _load(name).register(subparsers)
+        else:
+            subparsers.add_parser(name, help=f"(from {source})", add_help=False)
     return parser
 
 
@@ -122,6 +133,28 @@ def _bare_parser() -> OneLineParser:
     parser = OneLineParser(prog="chatstack", description=_DESCRIPTION)
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     return parser
+
+
+def _offered() -> dict[str, str]:
+    """Return the names of the commands of other distributions, with the distribution's. Imports none of them."""
+    from importlib.metadata import entry_points
+
+    points = sorted(entry_points(group=GROUP))
+    return {each.name: each.dist.name if each.dist is not None else "" for each in points if each.name not in COMMANDS}
+
+
+def _load(name: str) -> CommandModule:
+    """Return another distribution's command. Raises ``WiringError`` if it may not be loaded, cannot be, or is none."""
+    from chatstack import plugins  # not needed for a built-in command, and not by --help
+    from chatstack.errors import WiringError
+
+    offer = plugins.find((GROUP,), name)
+    found = None if offer is None else plugins.load(offer)
+    if offer is None or not callable(getattr(found, "register", None)):
+        raise WiringError(
+            f"{name!r} of {'nobody' if offer is None else offer.source} is no command: it has no register()"
+        )
+    return cast("CommandModule", found)
 
 
 def _import(module: str) -> CommandModule:

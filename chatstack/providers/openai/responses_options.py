@@ -1,13 +1,26 @@
-"""The body of a Responses request, from our request. Pure functions."""
+"""The body of a Responses request, to and from our request. Pure functions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 from chatstack.errors import InputError
-from chatstack.providers.extras import WireObject, decoded_object, with_extra
+from chatstack.providers.extras import (
+    WireObject,
+    as_list,
+    as_object,
+    as_string,
+    decoded_object,
+    encoded,
+    encoded_extra,
+    with_extra,
+)
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE
-from chatstack.providers.openai.responses_wire import messages_to_wire
+from chatstack.providers.openai.responses_wire import messages_from_wire, messages_to_wire
 from chatstack.values.native import NativeCompaction, NativeEdit
+from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
 
 _MODES = frozenset({"auto", "none", "required"})
@@ -40,6 +53,43 @@ def request_to_wire(request: ChatRequest, *, model: str = "") -> WireObject:
     if request.stream:
         body["stream"] = True
     return body
+
+
+def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
+    """Return the request in a JSON body; fields without a counterpart here, in any spelling that we would not write, go
+    into ``options.extra``. Raises ``InputError``, naming the place, for malformed data."""
+    given = body.get("input", "")
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given, "input")
+    fields: dict[str, object] = {"tools": tools_from_wire(body.get("tools") or [])}
+    for name, kind in (*((each, _KINDS[each]) for each in _PLAIN), ("instructions", str)):
+        value = body.get(name)
+        if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+            fields[name] = value
+    bound = body.get("max_output_tokens")
+    if isinstance(bound, int) and not isinstance(bound, bool) and bound >= 0:
+        fields["max_tokens"] = bound
+    reasoning, choice = body.get("reasoning"), body.get("tool_choice")
+    effort = cast("WireObject", reasoning).get("effort") if isinstance(reasoning, Mapping) else None
+    if isinstance(effort, str):
+        fields["reasoning_effort"] = effort
+    named = cast("WireObject", choice).get("name") if isinstance(choice, Mapping) else choice
+    if isinstance(named, str) and (isinstance(choice, Mapping) or named in _MODES):
+        fields["tool_choice"] = named
+    options = ChatOptions().but(**fields)
+    written = {"stream": False, **_options_to_wire(options), "input": given}
+    # A tool that we would write otherwise than it came still is the same tool.
+    written["tools"] = body.get("tools")
+    extra = {name: value for name, value in body.items() if name != "stream" and written.get(name, _ABSENT) != value}
+    return ChatRequest(messages_from_wire(items), options.but(extra=extra), None, body.get("stream") is True)
+
+
+_ABSENT = object()
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "model": str,
+    "parallel_tool_calls": bool,
+    "temperature": (int, float),
+    "top_p": (int, float),
+}
 
 
 def _options_to_wire(options: ChatOptions) -> WireObject:
@@ -85,6 +135,29 @@ def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
         elif tool.provider == PROVIDER:
             found.append(decoded_object(tool.json, "tools"))
     return found
+
+
+def tools_from_wire(tools: object) -> tuple[DeclaredTool, ...]:
+    """Return functions as declarations; tools of any other type as items that go back as they came."""
+    return tuple(
+        _tool_from_wire(as_object(tool, f"tools[{position}]"), f"tools[{position}]")
+        for position, tool in enumerate(as_list(tools, "tools"))
+    )
+
+
+def _tool_from_wire(fields: Mapping[str, object], where: str) -> DeclaredTool:
+    if fields.get("type") != "function":
+        return ProviderItem(PROVIDER, encoded(dict(fields)))
+    description, parameters, strict = (fields.get(each) for each in ("description", "parameters", "strict"))
+    taken = ("type", "name", "description", "parameters", "strict")
+    rest = {name: value for name, value in fields.items() if name not in taken and value is not None}
+    return ToolDeclaration(
+        as_string(fields.get("name"), f"{where}.name"),
+        description if isinstance(description, str) else "",
+        encoded(cast("object", parameters)) if isinstance(parameters, dict) else "",
+        strict if isinstance(strict, bool) else None,
+        encoded_extra(rest, WIRE),
+    )
 
 
 def _tool_to_wire(tool: ToolDeclaration) -> WireObject:

@@ -8,19 +8,16 @@ message at the head. The old ``functions`` are tools.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import msgspec
 
 from chatstack.providers.anthropic.wire import request_from_wire as anthropic_from_wire
 from chatstack.providers.converters import Form, from_anthropic, from_openai_chat, from_openai_responses, naming_faults
-from chatstack.providers.extras import WireObject, as_list, as_object, as_string, encoded, encoded_extra
+from chatstack.providers.extras import WireObject, as_list, as_string
 from chatstack.providers.openai.chat_options import tools_from_wire
-from chatstack.providers.openai.chat_parts import PROVIDER
-from chatstack.providers.openai.responses_parts import WIRE as RESPONSES
+from chatstack.providers.openai.responses_options import tools_from_wire as responses_tools_from_wire
 from chatstack.values.messages import Message
-from chatstack.values.parts import ProviderItem
-from chatstack.values.requests import ChatOptions, DeclaredTool, ToolDeclaration
+from chatstack.values.requests import ChatOptions
 from chatstack.workbench.replay.reading.recordings import Recording
 
 
@@ -55,8 +52,7 @@ def _responses(body: WireObject) -> Conversation:
     given = body["input"]
     messages = from_openai_responses(given if isinstance(given, str) else as_list(given, "input"))
     instructions = as_string(body.get("instructions") or "", "instructions")
-    tools = as_list(body.get("tools") or [], "tools")
-    declared = tuple(_responses_tool(tool, f"tools[{position}]") for position, tool in enumerate(tools))
+    declared = responses_tools_from_wire(body.get("tools") or [])
     return Conversation(tuple(messages), ChatOptions(instructions=instructions, tools=declared))
 
 
@@ -65,21 +61,3 @@ _READERS: dict[Form, Callable[[WireObject], Conversation]] = {
     "messages": _anthropic,
     "responses": _responses,
 }
-
-
-def _responses_tool(tool: object, where: str) -> DeclaredTool:
-    """Return a function as a declaration, a tool of any other type as an item that goes back as it came."""
-    fields = dict(as_object(tool, where))
-    if fields.get("type") != "function":
-        return ProviderItem(PROVIDER, encoded(fields))
-    name = as_string(fields.get("name"), f"{where}.name")
-    description, parameters, strict = (fields.get(each) for each in ("description", "parameters", "strict"))
-    taken = ("type", "name", "description", "parameters", "strict")
-    rest = {name: value for name, value in fields.items() if name not in taken and value is not None}
-    return ToolDeclaration(
-        name,
-        description if isinstance(description, str) else "",
-        encoded(cast("object", parameters)) if isinstance(parameters, dict) else "",
-        strict if isinstance(strict, bool) else None,
-        encoded_extra(rest, RESPONSES),
-    )

@@ -1,0 +1,110 @@
+"""The application: its routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from chatstack.providers.wires import Form
+from chatstack_gateway.admission import is_admin, refused
+from chatstack_gateway.forwarding import ForwardedRoute
+from chatstack_gateway.gateway import Gateway
+from chatstack_gateway.handling import ModelRoute
+from chatstack_gateway.measuring import METRICS_TYPE
+from chatstack_gateway.page import HEADERS, PAGE
+from chatstack_gateway.settings import Settings
+from chatstack_gateway.stacks import RecipeAround
+from chatstack_gateway.workers import TELLING_SECONDS
+
+ROUTES: Mapping[Form, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+_ANY = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> Starlette:
+    """Return the ASGI application of a gateway::
+
+        make_app(Settings(Upstream("https://api.openai.com")), lambda provider: ChatStack(provider).use(...))
+
+    The recipe comes from ``settings.pipeline``, or from code. Raises ``WiringError`` for what cannot work.
+    """
+    gateway = Gateway.of(settings, recipe_around)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        telling = asyncio.create_task(_telling(gateway))
+        try:
+            yield
+        finally:
+            telling.cancel()
+            await gateway.aclose()
+
+    async def editing(request: Request) -> Response:
+        return await _editing(gateway, request)
+
+    async def shown(request: Request) -> Response:
+        return _shown(gateway, request)
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    model_routes = [
+        Route(f"{prefix}{path}", ModelRoute(gateway, form, f"/v1{path}"), methods=["POST"])
+        for form, path in ROUTES.items()
+        for prefix in ("/v1", "")
+    ]
+    app = Starlette(
+        routes=[
+            *model_routes,
+            Route("/chatstack/editing", editing, methods=["GET", "PUT"]),
+            Route("/chatstack/health", health, methods=["GET"]),
+            Route("/chatstack/", shown, methods=["GET"]),
+            Route("/chatstack/activity", shown, methods=["GET"]),
+            Route("/metrics", shown, methods=["GET"]),
+            Route("/v1/{path:path}", ForwardedRoute(gateway), methods=_ANY),
+            Route("/{path:path}", ForwardedRoute(gateway), methods=_ANY),
+        ],
+        lifespan=lifespan,
+    )
+    app.state.gateway = gateway
+    return app
+
+
+async def _telling(gateway: Gateway) -> None:
+    """Tell the other processes of this gateway what this one has done, every two seconds."""
+    while gateway.settings.state is not None:
+        await asyncio.to_thread(gateway.notices.write)
+        await asyncio.sleep(TELLING_SECONDS)
+
+
+def _shown(gateway: Gateway, request: Request) -> Response:
+    """Return the page, its figures, or the metrics, to those who may ask."""
+    refusal = refused(gateway.settings, request.scope["headers"], by_browser=True)
+    if refusal is not None:
+        wanted = {"www-authenticate": 'Basic realm="chatstack gateway: the token is the password"'}
+        return Response(refusal.body(None), refusal.status, wanted, "application/json")
+    if request.url.path == "/metrics":
+        return Response(gateway.notices.metrics(), media_type=METRICS_TYPE)
+    if request.url.path.endswith("/activity"):
+        return JSONResponse(gateway.notices.activity(), headers=HEADERS)
+    return Response(PAGE, media_type="text/html", headers=HEADERS)
+
+
+async def _editing(gateway: Gateway, request: Request) -> Response:
+    """Tell whether editing is on, or turn it on or off: ``{"editing": false}``."""
+    if not is_admin(gateway.settings, request.scope["headers"]):
+        return JSONResponse({"error": "this wants the administrator's token"}, 403)
+    if request.method == "PUT":
+        try:
+            wanted = (await request.json()).get("editing")
+        except (ValueError, AttributeError):
+            wanted = None
+        if not isinstance(wanted, bool):
+            return JSONResponse({"error": 'expected {"editing": true} or {"editing": false}'}, 400)
+        gateway.switch.turn(on=wanted)
+    return JSONResponse({"editing": not gateway.switch.is_off})

@@ -1,0 +1,128 @@
+"""``chatstack serve``: the gateway as a command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chatstack import WiringError
+
+if TYPE_CHECKING:
+    from chatstack.cli import Subparsers
+    from chatstack_gateway.settings import Settings
+
+_TOKEN, _ADMIN = "CHATSTACK_GATEWAY_TOKEN", "CHATSTACK_ADMIN_TOKEN"
+_DESCRIPTION = f"""\
+Stand in front of an API of OpenAI's or Anthropic's. Apps change one line: their base URL, to http://127.0.0.1:PORT/v1
+(OpenAI's clients) or http://127.0.0.1:PORT (Anthropic's). With --observe all is forwarded untouched, and reported what
+the pipeline would have done; with a pipeline alone its layers edit what is sent. Secrets come from the environment:
+{_TOKEN}, which callers have to show; {_ADMIN}, for /chatstack/editing; --key-env.
+"""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="stand in front of an API, watch or edit what apps send",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    from chatstack_gateway.serving import serve
+
+    told = [word for name, value in vars(arguments).items() for word in _words(name, value)]
+    return serve(settings_of(arguments), told)
+
+
+def settings_from(words: Sequence[str]) -> Settings:
+    """Return the settings that a worker was told by these words of the command line."""
+    parser = argparse.ArgumentParser()
+    _add_arguments(parser)
+    return settings_of(parser.parse_args(words))
+
+
+def _words(name: str, value: object) -> list[str]:
+    """Return an argument as it stands on the command line."""
+    if name == "pipeline":
+        return [str(value)] if value else []
+    return [f"--{name.replace('_', '-')}={value}"] if name in _NAMED and value not in (None, "") else []
+
+
+_NAMED = frozenset(
+    {"observe", "upstream", "port", "host", "workers", "record", "key_env", "max_body_mib", "max_open"}
+    | {"stall_seconds", "drain_seconds"}
+)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("pipeline", nargs="?", default="", help="the recipe, a file; its provider names the upstream")
+    add("--observe", metavar="URL", default="", help="forward to URL untouched; report what would have been done")
+    add("--upstream", metavar="URL", default="", help="forward to URL, in the place of the pipeline's provider")
+    add("--port", type=int, default=8080, help="(8080)")
+    add("--host", default="127.0.0.1", help="address to listen at (127.0.0.1); another one wants a token")
+    add("--workers", type=int, default=1, help="processes (1)")
+    add("--record", type=Path, metavar="FOLDER", help="write requests and answers, in full, for replay and tune")
+    add(
+        "--key-env",
+        metavar="NAME",
+        default="",
+        help="variable with a key to send in the place of callers'",
+    )
+    add("--max-body-mib", type=int, default=64, help="largest body of a request (64)")
+    add("--max-open", type=int, default=2_000, help="most open requests of a process (2000)")
+    add("--stall-seconds", type=float, default=600, help="longest silence of the upstream (600)")
+    add("--drain-seconds", type=float, default=30, help="time for open answers after SIGTERM (30)")
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """Return the settings that the arguments and the environment tell. Raises ``WiringError``."""
+    from chatstack_gateway.settings import Limits, Settings, Upstream
+    from chatstack_gateway.stacks import named_upstream
+
+    if arguments.observe and arguments.upstream:
+        raise WiringError("--observe and --upstream both name a server; leave one out")
+    if not arguments.pipeline and not arguments.observe:
+        raise WiringError("name a pipeline file, or --observe URL to watch without one")
+    for name, least in (("port", 0), ("workers", 1), ("max_body_mib", 1), ("max_open", 1)):
+        if getattr(arguments, name) < least:
+            raise WiringError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be {least} or more")
+    for name in ("stall_seconds", "drain_seconds"):
+        if not getattr(arguments, name) > 0:
+            raise WiringError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be greater than 0")
+    address = arguments.observe or arguments.upstream
+    key = ""
+    if arguments.key_env:
+        key = os.environ.get(arguments.key_env, "")
+        if not key:
+            raise WiringError(f"--key-env: {arguments.key_env} is not set")
+    limits = replace(
+        Limits(),
+        body_bytes=arguments.max_body_mib * 1024 * 1024,
+        open_requests=arguments.max_open,
+        stall_seconds=arguments.stall_seconds,
+        drain_seconds=arguments.drain_seconds,
+    )
+    return Settings(
+        Upstream(address) if address else named_upstream(arguments.pipeline)[0],
+        pipeline=arguments.pipeline,
+        observe=bool(arguments.observe),
+        host=arguments.host,
+        port=arguments.port,
+        workers=arguments.workers,
+        record=arguments.record,
+        key=key,
+        token=os.environ.get(_TOKEN, ""),
+        admin_token=os.environ.get(_ADMIN, ""),
+        limits=limits,
+    )

@@ -1,0 +1,83 @@
+"""One request of a caller's, from its body to the answer's bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from chatstack import ChatRequest
+from chatstack.providers.wires import Form
+from chatstack_gateway.positions import Body, UneditableError
+from chatstack_gateway.splicing import same, spliced
+from chatstack_gateway.tee import Tee
+
+Outcome: TypeAlias = Literal["as it came", "edited", "not editable", "undone", "failed open", "switched off", "refused"]
+"""What became of a request: sent as it came because nothing was to be edited; edited; sent as it came although a layer
+would have edited it (its text cannot be edited in place; upstream refused the edited one; a layer failed; editing is
+switched off); or not answered by upstream."""
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A request as it came, with what has been made of it so far. ``editable`` is "" or the reason why its text must
+    stay as it is."""
+
+    form: Form
+    path: str
+    query: str
+    headers: list[tuple[bytes, bytes]]
+    raw: bytes
+    body: Body
+    request: ChatRequest
+    uneditable: str = ""
+    is_bypassed: bool = False
+    is_edited: bool = False
+    outcome: Outcome = "as it came"
+    reason: str = ""
+    attempts: int = 0
+    sent_bytes: int = 0
+    tee: asyncio.Future[Tee] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def is_answering(self) -> bool:
+        """True once upstream's answer is on its way to the caller."""
+        return self.tee.done()
+
+    def is_about(self, request: ChatRequest) -> bool:
+        """Return True if that is this exchange's request, edited or not; False for one that a layer makes of its own,
+        as for a summary: that ends with another message, and has options of its own."""
+        last = self.request.messages[-1].original if self.request.messages else None
+        if request.messages and request.messages[-1].original is last:
+            return True
+        return request.options is self.request.options and any(each.original is last for each in request.messages)
+
+    def sendable(self, request: ChatRequest) -> bytes:
+        """Return the body to send: the one that came, or with the edits of the layers in it."""
+        self.is_edited = False
+        if self.is_bypassed or (
+            same(request.messages, self.request.messages) and request.options is self.request.options
+        ):
+            return self.raw
+        if self.uneditable:
+            return self.left_alone(self.uneditable)
+        try:
+            text = spliced(self.form, self.body, self.request, request)
+        except UneditableError as error:
+            return self.left_alone(str(error))
+        sent = text.encode()
+        if sent == self.raw:
+            return self.raw
+        self.is_edited = True
+        self.outcome, self.reason = "edited", ""
+        return sent
+
+    def left_alone(self, reason: str) -> bytes:
+        """Note why the edits are not made, and return the body as it came."""
+        self.outcome, self.reason = "not editable", reason
+        return self.raw
+
+
+CURRENT: ContextVar[Exchange | None] = ContextVar("chatstack_gateway_exchange", default=None)
+"""The exchange that the running task works on."""

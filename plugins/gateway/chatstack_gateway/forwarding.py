@@ -1,0 +1,86 @@
+"""Routes around the three: forwarded as they come, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from dataclasses import dataclass
+
+import aiohttp
+from starlette.types import Receive, Scope, Send
+
+from chatstack.providers.failures import transport_failure
+from chatstack.telemetry.propagation import trace_headers
+from chatstack_gateway.admission import refused, with_key
+from chatstack_gateway.gateway import Gateway
+from chatstack_gateway.headers import upward, value_of
+from chatstack_gateway.receiving import GoneError, RefusedError, pieces_of
+from chatstack_gateway.refusals import refusal_of
+from chatstack_gateway.sending import send_head, send_piece, send_refusal
+from chatstack_gateway.spans import ServerSpan, server_span
+from chatstack_gateway.upstream import header_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedRoute:
+    """An ASGI application that forwards everything it gets."""
+
+    gateway: Gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = scope["headers"]
+        is_anthropic = bool(value_of(headers, b"anthropic-version"))
+        with server_span(scope["method"], scope["path"], "/v1/{path}", headers) as span:
+            refusal = refused(self.gateway.settings, headers)
+            try:
+                if refusal is not None:
+                    raise RefusedError(refusal)
+                has_body = value_of(headers, b"content-length") not in ("", "0") or any(
+                    name == b"transfer-encoding" for name, _ in headers
+                )
+                body = pieces_of(receive, headers, self.gateway.settings.limits) if has_body else b""
+                await forward(self.gateway, scope, send, body, span, is_anthropic=is_anthropic)
+            except RefusedError as error:
+                span.tell(error.refusal.status, None)
+                await send_refusal(send, error.refusal, "messages" if is_anthropic else "chat")
+            except GoneError:
+                pass
+
+
+async def forward(
+    gateway: Gateway,
+    scope: Scope,
+    send: Send,
+    body: bytes | AsyncIterable[bytes],
+    span: ServerSpan,
+    *,
+    is_anthropic: bool,
+) -> None:
+    """Send a request on as it came, and its answer back as it comes."""
+    trace = header_bytes(list(trace_headers().items()))
+    names = {name for name, _ in trace}
+    kept = upward(with_key(gateway.settings, scope["headers"], is_anthropic=is_anthropic))
+    headers = [*(each for each in kept if each[0] not in names), *trace]
+    if not isinstance(body, bytes):
+        length = value_of(scope["headers"], b"content-length")
+        headers += [(b"content-length", length.encode())] if length else []
+    query = scope["query_string"].decode("latin-1")
+    path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
+    try:
+        answer = await gateway.connections.open(scope["method"], path, query, headers, body)
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        cause = error.__cause__
+        if isinstance(cause, RefusedError | GoneError):  # of the body that is being read meanwhile
+            raise cause from None
+        failed = transport_failure("upstream", error) or error
+        refusal = refusal_of(failed)
+        span.tell(refusal.status, None)
+        await send_refusal(send, refusal, "messages" if is_anthropic else "chat")
+        return
+    try:
+        span.tell(answer.status, None)
+        await send_head(send, answer.status, answer.headers)
+        while piece := await answer.next():
+            await send_piece(send, piece)
+        await send_piece(send, b"")
+    finally:
+        answer.close()

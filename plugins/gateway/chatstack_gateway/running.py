@@ -1,0 +1,77 @@
+"""A request on its way through the stack: with the edits if that can be done, as it came if not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+
+from chatstack import ChatResponse, ChatStream, ContextOverflowError
+from chatstack.errors import AuthenticationError, ChatStackError, RateLimitError
+from chatstack.stack.recipe import BuiltClient
+from chatstack_gateway.exchange import Exchange, Outcome
+from chatstack_gateway.refusals import is_deliberate
+from chatstack_gateway.refused_edits import RefusedEdits
+from chatstack_gateway.upstream import UpstreamRefusalError
+
+logger = logging.getLogger("chatstack.gateway")
+
+_OF_THE_REQUEST = frozenset({400, 409, 413, 422})
+"""Statuses by which an API refuses what is in a request."""
+
+
+async def answered(
+    exchange: Exchange, edited: BuiltClient, bare: BuiltClient, refused_edits: RefusedEdits
+) -> ChatResponse:
+    """Send the request through its stack, and read the copy of the answer to its end.
+
+    Raises what a layer refuses deliberately, and what upstream refused. Any other failure of a layer, and a refusal of
+    what upstream might take unedited, sends the request once more, as it came.
+    """
+    stream = await _opened(exchange, edited, bare, refused_edits)
+    async with stream:
+        return await stream.response()
+
+
+async def _opened(
+    exchange: Exchange, edited: BuiltClient, bare: BuiltClient, refused_edits: RefusedEdits
+) -> ChatStream:
+    if exchange.is_bypassed:
+        return await bare.send(exchange.request)
+    try:
+        return await edited.send(exchange.request)
+    except Exception as error:
+        if exchange.is_answering:
+            raise
+        refusal = UpstreamRefusalError.of(error)
+        if refusal is not None:
+            if not exchange.is_edited or not _is_about_the_edit(error, refusal):
+                raise
+            refused_edits.add(exchange)
+            _bypass(exchange, "undone", f"upstream refused the edited request with {refusal.status}")
+        elif is_deliberate(error):
+            raise
+        else:
+            _bypass(exchange, "failed open", f"a layer failed: {_told(error)}")
+    return await bare.send(exchange.request)
+
+
+def _is_about_the_edit(error: Exception, refusal: UpstreamRefusalError) -> bool:
+    """Return True for a refusal of what is in the request. Too long is no such thing: as it came it is longer."""
+    if isinstance(error, ContextOverflowError | AuthenticationError | RateLimitError):
+        return False
+    return refusal.status in _OF_THE_REQUEST or refusal.status < 400
+
+
+def _told(error: Exception) -> str:
+    """Return a failure of a layer in a few words. What a stranger's exception says may quote the request."""
+    if isinstance(error, ChatStackError):
+        return str(error)
+    *_, frame = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
+
+
+def _bypass(exchange: Exchange, outcome: Outcome, reason: str) -> None:
+    exchange.is_bypassed, exchange.is_edited = True, False
+    exchange.outcome, exchange.reason = outcome, reason
+    logger.warning("sent as it came: %s", reason)

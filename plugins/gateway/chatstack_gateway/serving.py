@@ -1,0 +1,92 @@
+"""The server: uvicorn, told what a gateway wants of it, in one process or several."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.supervisors import Multiprocess
+
+from chatstack_gateway.settings import Settings
+
+logger = logging.getLogger("chatstack.gateway")
+
+_ARGUMENTS, _STATE = "CHATSTACK_GATEWAY_ARGUMENTS", "CHATSTACK_GATEWAY_STATE"
+"""Variables by which a worker is told what the command was told. Secrets are in variables of their own already."""
+
+
+def config_of(settings: Settings, app: ASGIApp | str) -> uvicorn.Config:
+    """Return uvicorn's configuration: no headers of its own, no log of addresses and queries, and open answers get
+    their time after SIGTERM."""
+    return uvicorn.Config(
+        app,
+        factory=isinstance(app, str),
+        host=settings.host,
+        port=settings.port,
+        workers=settings.workers,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        ws="none",
+        http="httptools",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(1, round(settings.limits.drain_seconds)),
+    )
+
+
+def serve(settings: Settings, arguments: Sequence[str]) -> int:
+    """Serve until told to stop, and return the exit code. ``arguments`` are those that the settings were made of."""
+    _log()
+    what = "watching" if settings.observe else "editing"
+    logger.info("%s requests to %s at http://%s:%s", what, settings.upstream.host, settings.host, settings.port)
+    if settings.workers > 1:
+        return _several(settings, arguments)
+    server = uvicorn.Server(config_of(settings, _made(settings)))
+    server.run()
+    return 0 if server.started else 2
+
+
+def worker() -> ASGIApp:
+    """Return the application of one of several processes, for uvicorn."""
+    from chatstack_gateway.command import settings_from
+
+    _log()
+    settings = settings_from(json.loads(os.environ[_ARGUMENTS]))
+    return _made(replace(settings, state=Path(os.environ[_STATE])))
+
+
+def _several(settings: Settings, arguments: Sequence[str]) -> int:
+    from chatstack_gateway.gateway import check
+
+    check(settings)  # here, or each worker would fail by itself, again and again
+    folder = tempfile.mkdtemp(prefix="chatstack-gateway-")
+    os.environ.update({_ARGUMENTS: json.dumps(list(arguments)), _STATE: folder})
+    config = config_of(settings, "chatstack_gateway.serving:worker")
+    try:
+        Multiprocess(config, sockets=[config.bind_socket()]).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _made(settings: Settings) -> ASGIApp:
+    from chatstack_gateway.app import make_app
+    from chatstack_gateway.measuring import set_up
+
+    set_up()
+    return make_app(settings)
+
+
+def _log() -> None:
+    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

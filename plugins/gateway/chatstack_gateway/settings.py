@@ -1,0 +1,98 @@
+"""What a gateway is told: where to forward to, what to allow, and how much."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from chatstack import WiringError
+
+_VERSION = re.compile(r"/v[0-9]+[a-z0-9]*(/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The API's server. ``base_url`` is what an SDK would be given: with or without the version in its path."""
+
+    base_url: str
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise WiringError(f"upstream: {_shown(self.base_url)!r} is no http or https address")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise WiringError("upstream: the address holds a user, a query or a fragment; name scheme, host and path")
+
+    @property
+    def host(self) -> str:
+        """Name of the server."""
+        return urlsplit(self.base_url).hostname or ""
+
+    @property
+    def port(self) -> int | None:
+        """Port, where the address names one."""
+        return urlsplit(self.base_url).port
+
+    def url(self, path: str, query: str) -> str:
+        """Return the address for a path of the gateway's. The version stands in it once, whoever names it."""
+        base = self.base_url.rstrip("/")
+        if _VERSION.search(urlsplit(base).path):
+            path = path.removeprefix("/v1")
+        return f"{base}{path}{'?' if query else ''}{query}"
+
+
+def _shown(url: str) -> str:
+    """Return an address without what may be a secret in it."""
+    return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds. ``drain_seconds`` is how long open answers may take after SIGTERM."""
+
+    _: KW_ONLY
+    body_bytes: int = 64 * 1024 * 1024
+    open_requests: int = 2_000
+    body_seconds: float = 60
+    connect_seconds: float = 10
+    stall_seconds: float = 600
+    drain_seconds: float = 30
+    error_bytes: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that a gateway is told. ``key`` is the server's own, sent in the place of the caller's; ``token`` is
+    what callers have to show, ``admin_token`` who turns editing on and off. None of them is ever shown."""
+
+    upstream: Upstream
+    _: KW_ONLY
+    pipeline: str = ""
+    observe: bool = False
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    record: Path | None = None
+    state: Path | None = None
+    key: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    admin_token: str = field(default="", repr=False)
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        if not is_loopback(self.host) and not self.token:
+            raise WiringError(
+                f"--host {self.host} is reachable by others, so callers need a token: set CHATSTACK_GATEWAY_TOKEN"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Return True for a name or address of this machine alone."""
+    host = host.strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -1,0 +1,62 @@
+"""The span of each request at the gateway, within the caller's trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from opentelemetry import context as otel
+from opentelemetry import propagate, trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from chatstack_gateway.exchange import Exchange
+from chatstack_gateway.headers import Headers, as_mapping
+
+SCOPE = "chatstack.gateway"
+OUTCOME = "chatstack.gateway.outcome"
+REASON = "chatstack.gateway.reason"
+
+
+@dataclass(slots=True)
+class ServerSpan:
+    """The span of one request, while it is current."""
+
+    span: Span
+
+    def tell(self, status: int, exchange: Exchange | None) -> None:
+        """Record how the request was answered, and what became of it on the way."""
+        if not self.span.is_recording():
+            return
+        self.span.set_attribute("http.response.status_code", status)
+        if exchange is not None:
+            self.span.set_attribute(OUTCOME, exchange.outcome)
+            if exchange.reason:
+                self.span.set_attribute(REASON, exchange.reason)
+        if status >= 500:
+            self.span.set_attribute("error.type", str(status))
+            self.span.set_status(Status(StatusCode.ERROR))
+
+
+@contextmanager
+def server_span(method: str, path: str, route: str, headers: Headers) -> Iterator[ServerSpan]:
+    """Open the span of a request, as a child of the caller's, and make it current. Attributes are those of HTTP servers
+    in OpenTelemetry's conventions; no header but the trace's is read."""
+    tracer = trace.get_tracer(SCOPE)
+    attributes = {"http.request.method": method, "url.path": path, "http.route": route, "url.scheme": "http"}
+    token = otel.attach(_callers(headers))
+    try:
+        with tracer.start_as_current_span(
+            f"{method} {route}", kind=SpanKind.SERVER, attributes=attributes, record_exception=False
+        ) as span:
+            yield ServerSpan(span)
+    finally:
+        otel.detach(token)
+
+
+def _callers(headers: Headers) -> otel.Context:
+    """Return the context of the caller's trace; what cannot be read is no trace."""
+    try:
+        return propagate.extract(as_mapping(headers))
+    except Exception:  # noqa: BLE001 - a propagator of somebody else's; the request is worth more than its trace
+        return otel.get_current()

@@ -1,0 +1,104 @@
+"""Keys and tokens: whose they are, where they go, and where they never show."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import httpx2
+import pytest
+from answers import PATHS
+from asks import body, history
+from test_fail_open import FORMS, answer, ask, pruned
+from upstreams import Seen, Wire, serving, upstream
+
+from chatstack import Message, WiringError
+from chatstack_gateway import Settings, Upstream
+
+KEY, OWN, TOKEN = "sk-callers-key-1234567890", "sk-servers-key-1234567890", "gateway-token-1234567890"
+SHORT = [Message.user("hello")]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_callers_key_goes_on_as_it_came(form: str) -> None:
+    with upstream(answer) as api, serving(Settings(Upstream(api.url))) as gateway:
+        for headers in ({"authorization": f"Bearer {KEY}"}, {"x-api-key": KEY}, {"api-key": KEY}):
+            ask(gateway.url, form, body(form, SHORT), **headers)
+            (name, value), *_ = headers.items()
+            assert api.requests[-1].header(name) == value
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_servers_key_goes_in_the_place_of_the_callers(form: str) -> None:
+    with upstream(answer) as api, serving(Settings(Upstream(api.url), key=OWN)) as gateway:
+        ask(gateway.url, form, body(form, SHORT), **{"authorization": f"Bearer {KEY}", "x-api-key": KEY})
+        seen = api.requests[-1]
+        keys = {name: value for name, value in seen.headers if name.lower() in ("authorization", "x-api-key")}
+        assert keys == ({"x-api-key": OWN} if form == "messages" else {"authorization": f"Bearer {OWN}"})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_token_is_wanted_and_goes_no_further(form: str) -> None:
+    with upstream(answer) as api, serving(Settings(Upstream(api.url), token=TOKEN)) as gateway:
+        for headers in ({}, {"x-chatstack-token": "wrong"}, {"authorization": f"Bearer {TOKEN}"}):
+            got = ask(gateway.url, form, body(form, SHORT), **headers)
+            assert (got.status_code, TOKEN in got.text) == (401, False)
+            assert httpx2.get(f"{gateway.url}/v1/models", headers=headers).status_code == 401
+        assert not api.requests
+        assert ask(gateway.url, form, body(form, SHORT), **{"x-chatstack-token": TOKEN}).status_code == 200
+        assert api.requests[-1].header("x-chatstack-token") is None
+
+
+def test_with_the_servers_key_the_token_may_stand_where_a_key_stands() -> None:
+    with upstream(answer) as api, serving(Settings(Upstream(api.url), token=TOKEN, key=OWN)) as gateway:
+        for headers in ({"authorization": f"Bearer {TOKEN}"}, {"x-api-key": TOKEN}):
+            assert ask(gateway.url, "messages", body("messages", SHORT), **headers).status_code == 200
+            assert TOKEN not in str(api.requests[-1].headers)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "gateway.example"])
+def test_another_address_wants_a_token(host: str) -> None:
+    with pytest.raises(WiringError, match="CHATSTACK_GATEWAY_TOKEN"):
+        Settings(Upstream("http://127.0.0.1:1"), host=host)
+    assert Settings(Upstream("http://127.0.0.1:1"), host=host, token="t").host == host
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "https://evil.example"}, {"host": "evil.example"}, {"host": "evil.example:8080"}, {"origin": "null"}],
+)
+def test_pages_of_strangers_are_refused(headers: dict[str, str]) -> None:
+    with upstream(answer) as api, serving(Settings(Upstream(api.url), key=OWN)) as gateway:
+        assert ask(gateway.url, "chat", body("chat", SHORT), **headers).status_code == 403
+        assert httpx2.get(f"{gateway.url}/v1/models", headers=headers).status_code == 403
+        assert not api.requests
+        assert ask(gateway.url, "chat", body("chat", SHORT), origin="http://localhost:3000").status_code == 200
+
+
+def test_keys_are_seen_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def leak(seen: Seen, wire: Wire) -> None:
+        await wire.whole(json.dumps({"error": {"message": f"bad key {KEY}", "code": KEY}}).encode(), 400)
+
+    settings = Settings(Upstream("http://127.0.0.1:9"), token=TOKEN, key=OWN, admin_token="admin-token-123")
+    assert not any(each in repr(settings) for each in (TOKEN, OWN, "admin-token-123"))
+    headers = {"authorization": f"Bearer {KEY}", "x-chatstack-token": TOKEN}
+    with upstream(leak) as api:
+        for url in (api.url, "http://127.0.0.1:9"):
+            with serving(replace(settings, upstream=Upstream(url)), pruned) as gateway:
+                for form in PATHS:
+                    got = ask(gateway.url, form, body(form, history(6)), **headers)
+                    assert not any(each in got.text for each in (TOKEN, OWN))
+                    assert (KEY in got.text) == (url == api.url)  # what upstream says is the caller's own affair
+                assert not any(each in repr(gateway.gateway) for each in (TOKEN, OWN, KEY))
+    assert not any(each in caplog.text for each in (KEY, OWN, TOKEN))
+
+
+@pytest.mark.parametrize("address", ["ftp://x", "x", "https://user:pw@api.example", "https://api.example?key=1", ""])
+def test_an_upstream_address_that_cannot_be_is_refused_without_its_secrets(address: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        Upstream(address)
+    assert "pw" not in str(caught.value)
+    assert "key=1" not in str(caught.value)

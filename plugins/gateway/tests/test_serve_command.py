@@ -1,0 +1,146 @@
+"""``chatstack serve``: its arguments, and the process that it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from answers import STREAMS
+from asks import body, history
+from test_fail_open import answer
+from upstreams import Seen, Wire, upstream
+
+from chatstack import Message
+from chatstack.cli import main
+
+SHORT = [Message.user("hello")]
+PIPELINE = """
+provider = { use = "openai", base_url = "%s", model = "unused" }
+layers = [{ use = "ClearThenDrop", max_tokens = 2000 }]
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def running(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chatstack", "serve", *arguments, "--port", str(port)],
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                httpx2.get(f"{url}/chatstack/health")
+                break
+            except httpx2.TransportError:
+                assert process.poll() is None, process.stderr and process.stderr.read()
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        yield process, url
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["serve", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text('provider = { use = "anthropic", model = "m", cache = "1h" }')
+    tools = tmp_path / "t.toml"
+    tools.write_text('provider = { use = "openai", model = "m" }\nlayers = ["FunctionInvoker"]')
+    for arguments, told in (
+        ((), "name a pipeline file, or --observe URL"),
+        (("--observe", "nowhere"), "is no http or https address"),
+        (("--observe", "http://a", "--upstream", "http://b"), "leave one out"),
+        (("--observe", "http://a", "--workers", "0"), "--workers 0: must be 1 or more"),
+        (("--observe", "http://a", "--host", "0.0.0.0"), "CHATSTACK_GATEWAY_TOKEN"),
+        (("--observe", "http://a", "--key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
+        ((str(tmp_path / "none.toml"),), "none.toml"),
+        ((str(path),), "provider.cache: has no meaning here"),
+        (
+            (str(tools), "--upstream", "http://a"),
+            "'FunctionInvoker' cannot work in a gateway: the caller runs the tools",
+        ),
+    ):
+        said = complaint(capsys, *arguments)
+        assert told in said
+        assert said.count("\n") == 1
+
+
+def test_a_pipeline_names_its_upstream_and_edits(tmp_path: Path) -> None:
+    with upstream(answer) as api:
+        path = tmp_path / "pipeline.toml"
+        path.write_text(PIPELINE % f"{api.url}/v1")
+        with running(str(path), CHATSTACK_ADMIN_TOKEN="adm") as (_, url):
+            came = body("chat", history(6))
+            assert httpx2.post(f"{url}/v1/chat/completions", content=came).status_code == 200
+            assert len(api.requests[-1].body) < len(came)
+            switch = f"{url}/chatstack/editing"
+            httpx2.put(switch, json={"editing": False}, headers={"authorization": "Bearer adm"})
+            httpx2.post(f"{url}/v1/chat/completions", content=came)
+            assert api.requests[-1].body == came
+
+
+def test_sigterm_lets_open_answers_end_and_takes_no_new_ones() -> None:
+    release = threading.Event()
+
+    async def slow(seen: Seen, wire: Wire) -> None:
+        import asyncio
+
+        await wire.raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        first, *rest = STREAMS["chat"]
+        await wire.chunk(first)
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+        for piece in rest:
+            await wire.chunk(piece)
+        await wire.raw(b"0\r\n\r\n")
+
+    with upstream(slow) as api, running("--observe", api.url) as (process, url):
+        sent = body("chat", SHORT, stream=True)
+        with httpx2.stream("POST", f"{url}/v1/chat/completions", content=sent, timeout=60) as got:
+            pieces = got.iter_raw()
+            came = next(pieces)
+            process.send_signal(signal.SIGTERM)
+            until = time.monotonic() + 30
+            while time.monotonic() < until:
+                try:
+                    httpx2.get(f"{url}/chatstack/health")
+                except httpx2.TransportError:
+                    break
+                time.sleep(0.05)
+            else:
+                pytest.fail("new connections are still taken")
+            release.set()
+            came += b"".join(pieces)
+        assert came == b"".join(STREAMS["chat"])
+        assert process.wait(30) in (0, -signal.SIGTERM)
+        assert process.stderr is not None
+        assert not re.search("Traceback|ERROR", process.stderr.read())
