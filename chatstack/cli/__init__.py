@@ -121,7 +121,8 @@ def _parser(command: str) -> OneLineParser:
             _import(module).register(subparsers)
         else:
             subparsers.add_parser(name, help=line, add_help=False)
-    for name, source in {} if command in COMMANDS else _offered().items():
+    others = dict[str, str]() if command in COMMANDS else _offered()
+    for name, source in others.items():
         if name == command:
             _load(name).register(subparsers)
         else:

@@ -93,7 +93,7 @@ class Tool(Generic[P, R]):
         """
         called = _checked_name(function, name)
         _check_timeout(called, timeout_seconds)
-        schema = {"type": "object", "properties": {}} if parameters is None else parameters
+        schema: Mapping[str, object] = {"type": "object", "properties": {}} if parameters is None else parameters
         try:
             written = msgspec.json.encode(schema).decode()
         except (TypeError, ValueError, RecursionError) as error:
