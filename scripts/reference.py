@@ -36,12 +36,12 @@ SECTIONS: Mapping[str, Section] = {
     ),
     "layers": Section(
         "Layers",
-        "What goes into a stack by `.use()`. The first layer listed is the outermost.",
+        "Layers go into a stack by `.use()`. The first one listed is the outermost.",
         ("chatstack.layers.", "chatstack.tools.invoker", "chatstack.telemetry.tracer"),
     ),
     "strategies": Section(
         "Strategies and decisions",
-        "What decides which messages are sent, what is remembered of it, and what a strategy of your own needs.",
+        "Strategies decide which messages are sent, and the memory keeps their decisions.",
         ("chatstack.context.",),
     ),
     "messages": Section(
@@ -52,7 +52,9 @@ SECTIONS: Mapping[str, Section] = {
     "tools": Section("Tools", "Functions that a model can call.", ("chatstack.tools.",)),
     "loops": Section("Iterative loops", "A loop without a history, and its workspace.", ("chatstack.loop.",)),
     "nodes": Section("Nodes of a graph", "A client, or context layers, inside a graph.", ("chatstack.nodes.",)),
-    "tokens": Section("Tokens, windows and prices", "How sizes are counted.", ("chatstack.tokens.",)),
+    "tokens": Section(
+        "Tokens, windows and prices", "Counters of tokens, windows of models, and prices.", ("chatstack.tokens.",)
+    ),
     "telemetry": Section(
         "Telemetry and progress", "Spans, logs and metrics, and events in this process.", ("chatstack.telemetry.",)
     ),
@@ -69,9 +71,15 @@ SECTIONS: Mapping[str, Section] = {
         ("chatstack.di.injectq", "chatstack.di.dependency_injector"),
     ),
     "stores": Section(
-        "Stores", "What several processes share.", ("chatstack.stores.sqlite", "chatstack.stores.sqlite_journal")
+        "Stores",
+        "For decisions and journals that outlive a process.",
+        ("chatstack.stores.sqlite", "chatstack.stores.sqlite_journal"),
     ),
-    "testing": Section("Testing", "For tests of your own.", ("chatstack.testing",)),
+    "testing": Section(
+        "Testing",
+        "A scripted model, a capture of telemetry, and contracts to subclass, for tests of your own.",
+        ("chatstack.testing",),
+    ),
     "live": Section("Live view", "Progress in a terminal. Needs the extra `cli`.", ("chatstack.live",)),
 }
 _OTHERS = {
