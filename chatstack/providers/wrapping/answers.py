@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections import deque
 from typing import cast
 
@@ -11,7 +12,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.errors import ChatStackError, WiringError
 from chatstack.providers.extras import WireObject
 from chatstack.providers.wrapping.bodies import event_bytes
-from chatstack.providers.wrapping.http import HttpResponse, raising, response_like
+from chatstack.providers.wrapping.http import HttpResponse, raising, response_like, took
 from chatstack.providers.wrapping.turns import Piece, Reply, Turn
 from chatstack.values.parts import ToolCall
 from chatstack.values.responses import ChatResponse, ChatUpdate
@@ -40,7 +41,7 @@ class Answering:
                 body = LiveBody(self, turn, stream)
                 try:
                     await body.begin()
-                    return response_like(body.first.response, turn.request, body)
+                    return body.response()
                 except BaseException:
                     await body.aclose()
                     raise
@@ -59,7 +60,7 @@ class Answering:
 
     def _refused(self, turn: Turn, reply: Reply, *, unread: bool) -> HttpResponse:
         if reply.events is not None:
-            return response_like(reply.response, turn.request, LiveBody.of_reply(self, turn, reply))
+            return LiveBody.of_reply(self, turn, reply).response()
         if reply.cause is not None and unread:
             return response_like(reply.response, turn.request, raising(reply.cause))
         if reply.cause is not None:
@@ -97,6 +98,7 @@ class LiveBody:
         self._joining = turn.wire.joining()
         self._reply: Reply | None = None
         self._rest: Reply | None = None
+        self._response: weakref.ref[HttpResponse] | None = None
         self._out: deque[bytes] = deque()
         self._held: list[tuple[bytes, WireObject | None]] = []
         self._is_holding = self._is_in_round = self._is_over = self._has_shown = False
@@ -109,12 +111,13 @@ class LiveBody:
         body._out.extend(reply.pending)
         return body
 
-    @property
-    def first(self) -> Reply:
-        """The reply that the status and the headers are of."""
+    def response(self) -> HttpResponse:
+        """Return the response that has this body, and status and headers of the first reply."""
         if self._reply is None:
             raise _of_another()
-        return self._reply
+        response = response_like(self._reply.response, self._turn.request, self)
+        self._response = weakref.ref(response)  # which holds this: one that is dropped is collected at once
+        return response
 
     async def begin(self) -> None:
         """Read up to the first bytes."""
@@ -141,6 +144,9 @@ class LiveBody:
         finally:
             if self._reply is not None:
                 await self._reply.aclose()
+                response = None if self._response is None else self._response()
+                if response is not None:
+                    took(response, self._reply.response)
             await self._turn.close_others(self._reply)
 
     async def _step(self) -> None:

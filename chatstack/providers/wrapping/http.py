@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Protocol, cast
 
 RECODED = frozenset({"content-encoding", "content-length", "transfer-encoding"})
@@ -39,6 +41,7 @@ class HttpResponse(Protocol):
     status_code: int
     headers: Headers
     extensions: Mapping[str, Any]
+    elapsed: timedelta
 
     @property
     def content(self) -> bytes: ...
@@ -74,7 +77,15 @@ def response_like(
     headers += more
     stream = _stream_class(library(first))(body if not isinstance(body, bytes) else _once(body))
     make = cast("Callable[..., HttpResponse]", type(first))
-    return make(first.status_code, headers=headers, stream=stream, request=request, extensions=first.extensions)
+    made = make(first.status_code, headers=headers, stream=stream, request=request, extensions=first.extensions)
+    took(made, first)
+    return made
+
+
+def took(response: HttpResponse, first: HttpResponse) -> None:
+    """Copy how long another response took, if that is over."""
+    with suppress(RuntimeError):
+        response.elapsed = first.elapsed
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

@@ -218,7 +218,8 @@ class Turn:
                 ours = BrokenStreamError(
                     f"{self.wire.provider}: the answer cannot be read", provider=self.wire.provider
                 )
-            if ours is None:
+            if ours is None:  # not of the transport's making: the SDK gets it as it is
+                self.failures.append(Failure(error, None, error))
                 raise
             told = reply or (Reply(cast("HttpResponse", answered)) if answered is not None else None)
             if reply is not None:
