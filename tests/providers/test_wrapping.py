@@ -497,6 +497,71 @@ def test_a_failed_later_round_is_retried_below_and_its_tools_run_once() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_turn_whose_tools_have_run_is_not_begun_again(streams: bool) -> None:
+    ran: list[str] = []
+
+    @tool(name="weather")
+    def counted(city: str) -> str:
+        """Tell the weather."""
+        ran.append(city)
+        return "sunny"
+
+    async def run() -> None:
+        busy = ServerReply.json({"error": {"message": "busy"}}, status=503, headers={"retry-after-ms": "1"})
+        loop = EMPTY.use(FunctionInvoker, tools=[counted])
+        first = (
+            chunks({"tool_calls": [{"index": 0, **CALL}]}, finish="tool_calls") if streams else completion(None, CALL)
+        )
+        async with serving(first, *[busy] * 6) as served:
+            client = wrap(served.openai.with_options(max_retries=1), loop)
+            with pytest.raises(openai.InternalServerError):
+                await client.chat.completions.create(model="m", messages=ASKED, stream=streams)
+            assert len(served.server.requests) == 3
+        events = (
+            message_events(TOOL_USE, stop="tool_use")
+            if streams
+            else ServerReply.json(message(TOOL_USE, stop="tool_use"))
+        )
+        async with serving(events, *[busy] * 6) as served:
+            other = wrap(served.anthropic.with_options(max_retries=1), loop)
+            with pytest.raises(anthropic.AnthropicError):
+                await other.messages.create(model="claude", max_tokens=9, messages=ASKED, stream=streams)
+            assert len(served.server.requests) == 3
+
+    asyncio.run(run())
+    assert ran == ["Dubai"] * 2
+
+
+def test_a_later_round_that_fails_behind_shown_text_raises_in_the_stream() -> None:
+    async def run() -> None:
+        busy = ServerReply.json({"error": {"message": "busy"}}, status=503)
+        async with serving(CHAT_STREAMS[0], busy) as served:
+            stream = await wrap(served.openai, LOOP).chat.completions.create(model="m", messages=ASKED, stream=True)
+            texts: list[str] = []
+
+            async def read() -> None:
+                async for each in stream:
+                    texts.append(each.choices[0].delta.content)
+
+            with pytest.raises(openai.OpenAIError) as found:
+                await read()
+            assert texts == ["", "Let me ", "look. "]
+            assert isinstance(found.value, ChatStackError)
+
+    asyncio.run(run())
+
+
+def test_a_server_that_takes_its_time_behind_the_end_holds_nothing_up() -> None:
+    async def run() -> None:
+        held = Delivery(chunks({"content": "fine"}), then="hold")
+        async with serving(held) as served:
+            stream = await wrap(served.openai, LOOP).chat.completions.create(model="m", messages=ASKED, stream=True)
+            assert [each.choices[0].finish_reason async for each in stream][-1] == "stop"
+
+    asyncio.run(run())
+
+
 def test_spans_and_the_end_of_a_stream_are_told() -> None:
     async def run() -> TelemetryCapture:
         capture = TelemetryCapture()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections import deque
 from typing import cast
 
@@ -11,7 +12,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.errors import ChatStackError, WiringError
 from chatstack.providers.extras import WireObject
 from chatstack.providers.wrapping.bodies import event_bytes
-from chatstack.providers.wrapping.http import HttpResponse, response_like
+from chatstack.providers.wrapping.http import HttpResponse, raising, response_like, took
 from chatstack.providers.wrapping.turns import Piece, Reply, Turn
 from chatstack.values.parts import ToolCall
 from chatstack.values.responses import ChatResponse, ChatUpdate
@@ -40,26 +41,30 @@ class Answering:
                 body = LiveBody(self, turn, stream)
                 try:
                     await body.begin()
+                    return body.response()
                 except BaseException:
                     await body.aclose()
                     raise
         except Exception as error:  # noqa: BLE001 - it is raised again, as the SDK passes it on
             failed = self.raised(turn, error)
             return self._refused(turn, failed, unread=unread)
-        return response_like(body.first.response, turn.request, body)
 
     def raised(self, turn: Turn, error: Exception) -> Reply:
         """Return the reply that the SDK is to judge by itself; raise the error if there is none."""
         failed = turn.failed(error)
-        if failed is not None and failed.cause is not None:
-            raise failed.cause
         if failed is not None and failed.reply is not None:
             return failed.reply
+        if failed is not None and failed.cause is not None and not turn.has_answer:
+            raise failed.cause
         raise as_error_of(self.error, error)
 
     def _refused(self, turn: Turn, reply: Reply, *, unread: bool) -> HttpResponse:
         if reply.events is not None:
-            return response_like(reply.response, turn.request, LiveBody.of_reply(self, turn, reply))
+            return LiveBody.of_reply(self, turn, reply).response()
+        if reply.cause is not None and unread:
+            return response_like(reply.response, turn.request, raising(reply.cause))
+        if reply.cause is not None:
+            raise reply.cause
         return self._given(turn, reply.response, unread=unread)
 
     def _whole(self, turn: Turn, answer: ChatResponse, *, unread: bool) -> HttpResponse:
@@ -75,6 +80,8 @@ class Answering:
 
     def _given(self, turn: Turn, response: HttpResponse, *, unread: bool) -> HttpResponse:
         """Return a response that was read, as it is, or as one that was not read yet."""
+        if turn.has_answer and response.status_code >= 400:  # a second turn would run the tools again
+            return response_like(response, turn.request, response.content, (("x-should-retry", "false"),))
         if unread:
             return response_like(response, turn.request, response.content)
         response.request = turn.request
@@ -90,6 +97,8 @@ class LiveBody:
         self._stream = stream
         self._joining = turn.wire.joining()
         self._reply: Reply | None = None
+        self._rest: Reply | None = None
+        self._response: weakref.ref[HttpResponse] | None = None
         self._out: deque[bytes] = deque()
         self._held: list[tuple[bytes, WireObject | None]] = []
         self._is_holding = self._is_in_round = self._is_over = self._has_shown = False
@@ -98,16 +107,17 @@ class LiveBody:
     def of_reply(cls, answering: Answering, turn: Turn, reply: Reply) -> LiveBody:
         """Return the rest of a reply as it comes, that the SDK is to judge by itself."""
         body = cls(answering, turn, None)
-        body._reply = reply
+        body._reply = body._rest = reply
         body._out.extend(reply.pending)
         return body
 
-    @property
-    def first(self) -> Reply:
-        """The reply that the status and the headers are of."""
+    def response(self) -> HttpResponse:
+        """Return the response that has this body, and status and headers of the first reply."""
         if self._reply is None:
             raise _of_another()
-        return self._reply
+        response = response_like(self._reply.response, self._turn.request, self)
+        self._response = weakref.ref(response)  # which holds this: one that is dropped is collected at once
+        return response
 
     async def begin(self) -> None:
         """Read up to the first bytes."""
@@ -133,24 +143,42 @@ class LiveBody:
                     await self._stream.aclose()
         finally:
             if self._reply is not None:
-                await self._reply.response.aclose()
-            await self._turn.close_failed(None)
+                await self._reply.aclose()
+                response = None if self._response is None else self._response()
+                if response is not None:
+                    took(response, self._reply.response)
+            await self._turn.close_others(self._reply)
 
     async def _step(self) -> None:
+        if self._stream is None or self._rest is not None:
+            self._is_over = not await self._pass_on(self._rest)
+            return
         try:
-            if self._stream is None:
-                self._out.append(await anext(cast("Reply", self._reply).events))  # type: ignore[arg-type]
-                return
             while self._take(await anext(self._stream)):
                 pass
-        except StopAsyncIteration:
-            self._is_over = True
+        except StopAsyncIteration:  # what comes behind the end is the SDK's to read
             self._show()
+            self._rest = self._reply
         except ChatStackError as error:
             reply = self._answering.raised(self._turn, error)
+            if self._has_shown and reply is not self._reply:
+                raise as_error_of(self._answering.error, error) from None
+            if reply.events is None:  # refused before anything was shown
+                raise
             self._show()
             self._out.extend(reply.pending)
-            self._reply, self._stream = reply, None
+            self._rest = self._reply = reply
+
+    async def _pass_on(self, reply: Reply | None) -> bool:
+        """Pass on what comes from the server; False at its end."""
+        if reply is None:
+            return False
+        if reply.cause is not None:
+            raise reply.cause
+        found = None if reply.events is None else await anext(reply.events, None)
+        if found is not None:
+            self._out.append(found)
+        return found is not None
 
     def _take(self, update: ChatUpdate) -> bool:
         """Add the bytes of an update. True for the last one of a round: what follows says whether it was the last."""
@@ -196,6 +224,7 @@ def as_error_of(base: type[Exception], error: Exception) -> Exception:
     Another error becomes the cause of one of the SDK's."""
     if isinstance(error, base):
         return error
+    error.__cause__ = None  # by which anthropic's SDK would judge whether to retry; it stays the context
     try:
         error.__class__ = _also(type(error), base)
     except TypeError:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Protocol, cast
 
 RECODED = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 """Headers that are about the bytes of a body as it came, which we pass on decoded."""
 
-T = TypeVar("T")
+_CHUNK = 2**16
 
 
 class Headers(Protocol):
@@ -39,6 +41,7 @@ class HttpResponse(Protocol):
     status_code: int
     headers: Headers
     extensions: Mapping[str, Any]
+    elapsed: timedelta
 
     @property
     def content(self) -> bytes: ...
@@ -63,16 +66,37 @@ def library(of: object) -> Any:
     return sys.modules[type(of).__module__.split(".")[0]]
 
 
-def response_like(first: HttpResponse, request: HttpRequest, body: AsyncIterator[bytes] | bytes) -> HttpResponse:
-    """Return a response that is not read yet, with the status and headers of another, and that body."""
+def response_like(
+    first: HttpResponse,
+    request: HttpRequest,
+    body: AsyncIterator[bytes] | bytes,
+    more: Iterable[tuple[str, str]] = (),
+) -> HttpResponse:
+    """Return a response that is not read yet, with the status and headers of another, and ``more``, and that body."""
     headers = [(name, value) for name, value in first.headers.multi_items() if name.lower() not in RECODED]
+    headers += more
     stream = _stream_class(library(first))(body if not isinstance(body, bytes) else _once(body))
     make = cast("Callable[..., HttpResponse]", type(first))
-    return make(first.status_code, headers=headers, stream=stream, request=request, extensions=first.extensions)
+    made = make(first.status_code, headers=headers, stream=stream, request=request, extensions=first.extensions)
+    took(made, first)
+    return made
+
+
+def took(response: HttpResponse, first: HttpResponse) -> None:
+    """Copy how long another response took, if that is over."""
+    with suppress(RuntimeError):
+        response.elapsed = first.elapsed
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
-    yield body
+    for start in range(0, len(body), _CHUNK):
+        yield body[start : start + _CHUNK]
+
+
+async def raising(error: Exception) -> AsyncIterator[bytes]:
+    """Return a body that cannot be read."""
+    raise error
+    yield b""
 
 
 class _Body:

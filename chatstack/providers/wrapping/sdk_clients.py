@@ -30,6 +30,7 @@ C = TypeVar("C")
 _RAW = "x-stainless-raw-response"
 _REBUILT = frozenset({"content-length", "content-type", "host", "transfer-encoding", "x-stainless-retry-count", _RAW})
 """Headers that the SDK writes anew for another body."""
+_SIGNATURE = ("authorization", "x-amz-")
 
 
 class _SdkClient(Protocol):
@@ -160,7 +161,9 @@ def _posting(bare: _SdkClient) -> Callable[[HttpRequest, WireObject, bool], Awai
     """Return a function that sends a body in the place of a request's, with its address, headers and time limits."""
 
     async def post(request: HttpRequest, body: WireObject, is_retried: bool) -> HttpResponse:
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _REBUILT}
+        headers = {name.lower(): value for name, value in request.headers.items() if name.lower() not in _REBUILT}
+        if "x-amz-date" in headers:  # a signature, of the other body
+            headers = {name: value for name, value in headers.items() if not name.startswith(_SIGNATURE)}
         options: dict[str, object] = {"headers": {**headers, _RAW: "stream"}}
         module, limits = library(request), request.extensions.get("timeout")
         if limits is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
@@ -23,6 +24,8 @@ from chatstack.providers.wrapping.wires import Reading, Wire
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
+_TAIL_SECONDS = 1.0
+
 Send = Callable[[HttpRequest], Awaitable[HttpResponse]]
 Post = Callable[[HttpRequest, WireObject, bool], Awaitable[HttpResponse]]
 """Sends a body in the place of the request's own; True if the SDK is to retry by itself."""
@@ -30,11 +33,27 @@ Post = Callable[[HttpRequest, WireObject, bool], Awaitable[HttpResponse]]
 
 @dataclass(slots=True, eq=False)
 class Reply:
-    """One response of the server's. ``pending`` are events that no update stands for yet, ``events`` those to come."""
+    """One response of the server's. ``pending`` are events that no update stands for yet, ``events`` those to come,
+    ``cause`` the error that came instead."""
 
     response: HttpResponse
     pending: list[bytes] = field(default_factory=list[bytes])
     events: AsyncGenerator[bytes, None] | None = None
+    cause: Exception | None = None
+
+    async def aclose(self) -> None:
+        """Close it."""
+        if self.events is not None:
+            await self.events.aclose()
+        await self.response.aclose()
+
+    async def finish(self) -> None:
+        """Read what may come behind the end, so that the connection can be used again, and close it."""
+        with suppress(Exception):
+            async with asyncio.timeout(_TAIL_SECONDS):
+                while self.events is not None and await anext(self.events, None) is not None:
+                    pass
+        await self.aclose()
 
 
 class Piece(NamedTuple):
@@ -45,7 +64,7 @@ class Piece(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A failed exchange: our error, and what the SDK is told instead, a reply or an exception."""
+    """A failed exchange: our error, and what the SDK gets instead, a reply, else the exception."""
 
     error: BaseException
     reply: Reply | None
@@ -63,7 +82,7 @@ def current_turn() -> Turn | None:
 class Turn:
     """One call of the SDK's."""
 
-    __slots__ = ("_has_answer", "_post", "_sdk", "_send", "asked", "body", "failures", "request", "wire")
+    __slots__ = ("_ended", "_post", "_sdk", "_send", "asked", "body", "failures", "has_answer", "request", "wire")
 
     def __init__(
         self, request: HttpRequest, wire: Wire, body: Mapping[str, object], sdk: Sdk[Any], send: Send, post: Post
@@ -77,7 +96,8 @@ class Turn:
         self._sdk = sdk
         self._send = send
         self._post = post
-        self._has_answer = False
+        self.has_answer = False
+        self._ended: list[Reply] = []
 
     @contextmanager
     def entered(self) -> Generator[None]:
@@ -94,6 +114,8 @@ class Turn:
 
     async def updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         """Send a request, and yield the updates of its answer."""
+        while self._ended:  # rounds before: of the last one, the SDK reads the end
+            await self._ended.pop().finish()
         with self._noting(None):
             response = await self._sent(request)
             if response.status_code >= 400:
@@ -108,7 +130,7 @@ class Turn:
                 yield update
         finally:
             await parts.aclose()
-        self._has_answer = True
+        self.has_answer = True
 
     async def _sent(self, request: ChatRequest) -> HttpResponse:
         if request == self.asked:
@@ -118,7 +140,7 @@ class Turn:
         after = sendable(request, lambda: self.wire.write(request, name))
         body = patched(self.body, self.wire.write(self.asked, name), after)
         # The SDK retries the call as a whole, until something has been answered, and tools may have run.
-        return await self._post(self.request, body, self._has_answer)
+        return await self._post(self.request, body, self.has_answer)
 
     def _refuse(self, response: HttpResponse) -> None:
         if response.status_code >= 400:
@@ -126,9 +148,8 @@ class Turn:
             raise failure(self.wire.provider, status=response.status_code, body=body, headers=headers)
 
     async def _whole(self, reply: Reply, reading: Reading) -> AsyncGenerator[ChatUpdate, None]:
-        with self._noting(None):
-            await reply.response.aread()
         with self._noting(reply):
+            await reply.response.aread()
             try:
                 answer = json.loads(reply.response.content)
             except ValueError as error:
@@ -145,7 +166,7 @@ class Turn:
         read: list[tuple[bytes, WireObject | None]] = []
         try:
             while True:
-                with self._noting(None, streaming=True):
+                with self._noting(reply, streaming=True):
                     event = await anext(reply.events, None)
                 if event is None:
                     break
@@ -159,28 +180,28 @@ class Turn:
                     read, reply.pending = [], []
                 for update in updates:
                     yield update
+                if reading.is_end(event, found):
+                    break
             with self._noting(reply, streaming=True):
                 *updates, last = reading.end()
         except BaseException as error:
             failed = self.failed(error)
             if failed is None or failed.reply is None:  # else the SDK may read on
-                await self._close(reply)
+                await reply.aclose()
             raise
-        await self._close(reply)
+        self._ended.append(reply)
         for update in updates:
             yield update
         yield replace(last, raw=Piece(reply, read))
 
-    async def close_failed(self, kept: Reply | None) -> None:
-        """Close the replies that nobody read on."""
+    async def close_others(self, kept: Reply | None) -> None:
+        """Close the replies that nobody reads on."""
         for each in self.failures:
             if each.reply is not None and each.reply is not kept:
-                await self._close(each.reply)
-
-    async def _close(self, reply: Reply) -> None:
-        if reply.events is not None:
-            await reply.events.aclose()
-        await reply.response.aclose()
+                await each.reply.aclose()
+        for reply in self._ended:
+            if reply is not kept:
+                await reply.aclose()
 
     @contextmanager
     def _noting(self, reply: Reply | None, *, streaming: bool = False) -> Generator[None]:
@@ -197,10 +218,13 @@ class Turn:
                 ours = BrokenStreamError(
                     f"{self.wire.provider}: the answer cannot be read", provider=self.wire.provider
                 )
-            if ours is None:
+            if ours is None:  # not of the transport's making: the SDK gets it as it is
+                self.failures.append(Failure(error, None, error))
                 raise
             told = reply or (Reply(cast("HttpResponse", answered)) if answered is not None else None)
-            self.failures.append(Failure(ours, told, None if told is not None else error))
+            if reply is not None:
+                reply.cause = error
+            self.failures.append(Failure(ours, told, error))
             raise ours from error
 
 

@@ -31,6 +31,7 @@ class Reading(ABC):
     """An answer that is being read: ``updates`` of each object, then those of the ``end``."""
 
     provider: ClassVar[str]
+    ends: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *, streaming: bool) -> None:
         self.streaming = streaming
@@ -44,6 +45,10 @@ class Reading(ABC):
         """Return the last updates. Raises ``BrokenStreamError`` if the answer is not complete."""
         with misshapen(self.provider, streaming=self.streaming):
             return list(self._end())
+
+    def is_end(self, raw: bytes, event: WireObject | None) -> bool:
+        """Return True for the event behind which nothing comes: the server may take its time to close."""
+        return event is not None and event.get("type") in self.ends
 
     @abstractmethod
     def _updates(self, event: WireObject) -> Iterable[ChatUpdate]: ...
@@ -68,12 +73,21 @@ class OpenAIReading(Reading):
 
 
 class ChatReading(OpenAIReading):
+    """A chat completion."""
+
     def __init__(self, *, streaming: bool) -> None:
         OpenAIReading.__init__(self, streaming=streaming)
         self.answer = ChatAnswer()
 
+    def is_end(self, raw: bytes, event: WireObject | None) -> bool:
+        return event is None and b"[DONE]" in raw
+
 
 class ResponsesReading(OpenAIReading):
+    """A response of Responses."""
+
+    ends = ("response.completed", "response.incomplete", "response.failed")
+
     def __init__(self, *, streaming: bool) -> None:
         OpenAIReading.__init__(self, streaming=streaming)
         self.answer = ResponsesAnswer()
@@ -82,7 +96,7 @@ class ResponsesReading(OpenAIReading):
 class MessagesReading(Reading):
     """An answer of Anthropic's."""
 
-    provider = ANTHROPIC
+    provider, ends = ANTHROPIC, ("message_stop",)
 
     def __init__(self, *, streaming: bool) -> None:
         Reading.__init__(self, streaming=streaming)
