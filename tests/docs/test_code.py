@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import importlib.util
 import io
 import re
 import shlex
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -72,7 +74,11 @@ def test_code_of_ours_runs_as_printed(program: list[Block], monkeypatch: pytest.
     needed = {"fastapi": "fastapi"}
     for name in imported(program[0].code) & needed.keys():
         pytest.importorskip(name)
+    threads = threading.active_count()
     run(program, monkeypatch)
+    vars(sys.modules["__main__"]).clear()
+    if threading.active_count() > threads:
+        gc.collect()  # what a program leaves open ends with it, or tests that follow would find its threads
 
 
 def imported(code: str) -> set[str]:
