@@ -101,7 +101,8 @@ class LangChainClient(ChatFronts):
 
 def info_of(model: BaseChatModel) -> ProviderInfo:
     """Return what a model of LangChain's says of itself, as telemetry and counters know it."""
-    told = cast("dict[str, Any]", model._get_ls_params())
+    # There is no public one.
+    told = cast("dict[str, Any]", model._get_ls_params())  # pyright: ignore[reportPrivateUsage]
     name = str(told.get("ls_provider") or "langchain")
     window: object = cast("dict[str, Any]", getattr(model, "profile", None) or {}).get("max_input_tokens")
     reserved: object = told.get("ls_max_tokens")
