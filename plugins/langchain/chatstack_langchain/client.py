@@ -8,6 +8,7 @@ from typing import Any, cast
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from chatstack import ChatRequest, ChatStream, ChatUpdate, ProviderInfo, WiringError
 from chatstack.client.answers import updates_of
@@ -92,6 +93,7 @@ class LangChainClient(ChatFronts):
             return self.model.bind(**kwargs)
         if options.output_schema is not None and _is_openai(self.model):
             kwargs.setdefault("strict", True)  # langchain-openai parses the answer, and OpenAI wants both strict then
+            tools = [convert_to_openai_tool(tool.get("function", tool), strict=True) for tool in tools]
         choice = "any" if options.tool_choice == "required" else options.tool_choice
         return self.model.bind_tools(tools, tool_choice=choice, **kwargs)
 
@@ -101,7 +103,8 @@ class LangChainClient(ChatFronts):
 
 def info_of(model: BaseChatModel) -> ProviderInfo:
     """Return what a model of LangChain's says of itself, as telemetry and counters know it."""
-    told = cast("dict[str, Any]", model._get_ls_params())
+    # There is no public one.
+    told = cast("dict[str, Any]", model._get_ls_params())  # pyright: ignore[reportPrivateUsage]
     name = str(told.get("ls_provider") or "langchain")
     window: object = cast("dict[str, Any]", getattr(model, "profile", None) or {}).get("max_input_tokens")
     reserved: object = told.get("ls_max_tokens")

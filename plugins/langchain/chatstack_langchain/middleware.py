@@ -31,8 +31,10 @@ from chatstack.telemetry.agent_turns import count_round
 from chatstack.values.requests import DeclaredTool
 from chatstack_langchain.blocking import run_blocking
 from chatstack_langchain.client import answer_of, info_of
+from chatstack_langchain.known import KnownMessages
 from chatstack_langchain.options import declared
-from chatstack_langgraph import from_langchain, to_langchain
+from chatstack_langchain.turns import plainly
+from chatstack_langgraph import to_langchain
 
 Request: TypeAlias = ModelRequest[Any]
 Response: TypeAlias = ModelResponse[Any]
@@ -66,6 +68,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             )
         self._info = provider_info(stack.provider) or ProviderInfo(name="langchain")
         self._client = replace(stack, provider=_AgentModel(self._info, stack.provider)).build(resolve)
+        self._known = KnownMessages(plainly)
         self._declared: tuple[list[Any], tuple[DeclaredTool, ...]] = ([], ())
         for name, layer in zip(self._client.names, self._client.layers, strict=True):
             reason = _UNFIT.get(layer_kind(layer))
@@ -104,7 +107,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _asked(self, request: Request) -> ChatRequest:
         """Return the request as the layers see it."""
         head = [] if request.system_message is None else [request.system_message]
-        messages = tuple(from_langchain([each], keep_rest=False)[0] for each in [*head, *request.messages])
+        messages = tuple(self._known.of(each)[0] for each in [*head, *request.messages])
         thread = ensure_config().get("configurable", {}).get("thread_id")
         options = ChatOptions(model=self._other_model(request.model), tools=self._tools(request.tools))
         return ChatRequest(messages, options, str(thread) if thread not in (None, "") else None)

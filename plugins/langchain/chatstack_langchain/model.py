@@ -26,6 +26,7 @@ from chatstack.telemetry.agent_turns import count_round
 from chatstack.tools.execution import graph_signals
 from chatstack_langchain.blocking import iterate_blocking, run_blocking
 from chatstack_langchain.client import LangChainClient
+from chatstack_langchain.known import KnownMessages
 from chatstack_langchain.options import options_from
 from chatstack_langchain.turns import TurnWriter, from_agent
 
@@ -177,12 +178,16 @@ class _Pausing:
         return None
 
 
+_known = KnownMessages(from_agent)
+
+
 def _request(
     messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any], *, stream: bool
 ) -> ChatRequest:
     thread = ensure_config().get("configurable", {}).get("thread_id")
     conversation_id = str(thread) if thread not in (None, "") else None
-    return ChatRequest(from_agent(messages), options_from(kwargs, stop), conversation_id, stream)
+    ours = tuple(each for message in messages for each in _known.of(message))
+    return ChatRequest(ours, options_from(kwargs, stop), conversation_id, stream)
 
 
 def _writer_for(request: ChatRequest) -> TurnWriter:

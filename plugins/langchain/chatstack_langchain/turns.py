@@ -7,7 +7,7 @@ the stack's own tools, a provider's signature, the arguments of a call as they w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
@@ -52,7 +52,7 @@ class TurnWriter:
         if update.message_done is not None:
             self._kind, self._begun = "", {}
         if chunk is not None:
-            self._chunks.append(chunk)
+            self._chunks.append(_copied(chunk))
         return chunk
 
     def closing(self, response: ChatResponse) -> AIMessageChunk:
@@ -63,7 +63,7 @@ class TurnWriter:
         self._chunks.append(AIMessageChunk(content="", tool_call_chunks=late))
         said = self.whole(response)
         kept = {}
-        if _plain(said) != response.messages:
+        if plainly(said) != response.messages:
             turn = [msgspec.to_builtins(message) for message in response.messages]
             kept = {KEPT: {"turn": turn, "of": _digest(said)}}
         self._chunks[-1] = AIMessageChunk(
@@ -79,7 +79,7 @@ class TurnWriter:
     def whole(self, response: ChatResponse) -> AIMessage:
         """Return the sum of the chunks. A call with arguments that are no JSON object is invalid, which in a sum of
         chunks LangChain takes for one that was cut off, and mends."""
-        message = cast("AIMessage", message_chunk_to_message(add_ai_message_chunks(*self._chunks)))
+        message = cast("AIMessage", message_chunk_to_message(add_ai_message_chunks(*map(_copied, self._chunks))))
         broken = [call for call in _open_calls(response) if arguments_object(call.arguments) is None]
         if broken:
             ids = {call.id for call in broken}
@@ -100,9 +100,14 @@ class TurnWriter:
         return AIMessageChunk(content=[{"type": kind, kind: text, "index": self._block}])
 
 
-def from_agent(messages: Sequence[BaseMessage]) -> tuple[Message, ...]:
-    """Return the messages of an agent as the stack's: turns as they were, unless somebody has changed the message."""
-    return tuple(each for message in messages for each in _turn_in(message) or _plain(message))
+def from_agent(message: BaseMessage) -> tuple[Message, ...]:
+    """Return a message of an agent as the stack's: a turn as it was, unless somebody has changed the message."""
+    return _turn_in(message) or plainly(message)
+
+
+def plainly(message: BaseMessage) -> tuple[Message, ...]:
+    """Return the message as ours, without what only LangChain has a field for."""
+    return tuple(from_langchain([message], keep_rest=False))
 
 
 def _turn_in(message: BaseMessage) -> tuple[Message, ...]:
@@ -123,15 +128,17 @@ def _open_calls(response: ChatResponse) -> list[ToolCall]:
     return [call for message in response.messages for call in message.calls if call.id not in run]
 
 
-def _plain(message: BaseMessage) -> tuple[Message, ...]:
-    return tuple(from_langchain([message], keep_rest=False))
-
-
 def _digest(message: AIMessage) -> str:
     """Return a digest of what is said in it."""
     content: object = message.content  # pyright: ignore[reportUnknownMemberType]
     calls = [*message.tool_calls, *message.invalid_tool_calls]
     return digest([content, [[call["id"], call["name"], call["args"]] for call in calls]])
+
+
+def _copied(chunk: AIMessageChunk) -> AIMessageChunk:
+    """Return the chunk with a list of its own: adding up changes the one in the first chunk."""
+    content: object = chunk.content  # pyright: ignore[reportUnknownMemberType]
+    return chunk.model_copy(update={"content": [*content]}) if isinstance(content, list) else chunk
 
 
 def _call(name: str | None, arguments: str, id: str | None, index: int | None) -> AIMessageChunk:

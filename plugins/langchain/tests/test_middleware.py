@@ -30,6 +30,8 @@ from chatstack import (
 )
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack_langchain import LangChainClient, StackMiddleware
+from chatstack_langchain.known import KnownMessages
+from chatstack_langchain.turns import plainly
 from tests.models import ScriptedModel, called
 
 LONG = "word " * 400
@@ -306,3 +308,17 @@ def test_layers_that_cannot_work_there_are_refused_with_the_reason() -> None:
             StackMiddleware(unfit)
     with pytest.raises(WiringError, match="pass a ChatStack"):
         StackMiddleware(stack.build())  # type: ignore[arg-type]
+
+
+def test_a_message_is_converted_once_and_again_when_somebody_changes_it() -> None:
+    converted: list[Any] = []
+    known = KnownMessages(lambda message: (converted.append(message), plainly(message))[1])
+    message = called(("c1", "look", {"place": "a"}), text="I look")
+    first = known.of(message)
+    assert known.of(message) is first
+    message.tool_calls[0]["args"]["place"] = "b"
+    assert known.of(message)[0].calls[0].arguments == '{"place": "b"}'
+    message.content = "I looked"
+    assert known.of(message)[0].text == "I looked"
+    assert len(converted) == 3
+    assert known.of(message.model_copy()) is not known.of(message)
