@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from chatstack.stack.recipe import BuiltClient as BuiltClient
     from chatstack.stack.recipe import ChatStack as ChatStack
     from chatstack.stack.recipe import LayerOrderWarning as LayerOrderWarning
+    from chatstack.telemetry.agent_turns import agent_turn as agent_turn
     from chatstack.telemetry.emission import Telemetry as Telemetry
     from chatstack.telemetry.events import ProgressEvent as ProgressEvent
     from chatstack.telemetry.feed import ProgressEvents as ProgressEvents
@@ -256,6 +257,7 @@ _HOMES = {
         "to_openai_responses",
     ),
     "chatstack.providers.wrapping.sdk_clients": ("wrap",),
+    "chatstack.telemetry.agent_turns": ("agent_turn",),
     "chatstack.telemetry.emission": ("Telemetry",),
     "chatstack.telemetry.events": ("ProgressEvent",),
     "chatstack.telemetry.feed": ("ProgressEvents", "ProgressFeed"),

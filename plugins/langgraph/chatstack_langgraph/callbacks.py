@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManager, AsyncCallbackManagerForLLMRun
-from langchain_core.messages import AIMessageChunk, BaseMessage, ToolCallChunk
-from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
 
-from chatstack import ChatRequest, ChatUpdate, ToolCall
+from chatstack import ChatRequest, ChatUpdate
 from chatstack_langgraph.messages import to_langchain
+from chatstack_langgraph.updates import ChunkWriter
 
 
 class CallbackListener:
@@ -24,7 +24,7 @@ class CallbackListener:
         self._model = model
         self._run: AsyncCallbackManagerForLLMRun | None = None
         self._message = 0
-        self._wrote_calls = False
+        self._writer = ChunkWriter()
 
     def id_of(self, place: int) -> str | None:
         """The id of the n-th message of the turn."""
@@ -38,13 +38,13 @@ class CallbackListener:
             self._run = runs[0]
 
     async def heard(self, update: ChatUpdate) -> None:
-        chunk = self._chunk_of(update)
+        chunk = self._writer.chunk_of(update, self.id_of(self._message))
         if chunk is not None and self._run is not None:
             token = update.text
             await self._run.on_llm_new_token(token, chunk=ChatGenerationChunk(message=chunk))
         if update.message_done is not None:
             self._message += len(to_langchain([update.message_done]))
-            self._wrote_calls = False
+            self._writer = ChunkWriter()
 
     async def ended(self, messages: list[BaseMessage]) -> None:
         """The turn is over, and has added these."""
@@ -56,25 +56,3 @@ class CallbackListener:
         """The turn has ended with that error."""
         if self._run is not None:
             await self._run.on_llm_error(error)
-
-    def _chunk_of(self, update: ChatUpdate) -> AIMessageChunk | None:
-        id = self.id_of(self._message)
-        if update.text:
-            return AIMessageChunk(content=update.text, id=id)
-        if update.reasoning:
-            return AIMessageChunk(content=[{"type": "reasoning", "reasoning": update.reasoning}], id=id)
-        calls = self._calls_in(update)
-        return AIMessageChunk(content="", id=id, tool_call_chunks=calls) if calls else None
-
-    def _calls_in(self, update: ChatUpdate) -> list[ToolCallChunk]:
-        """Pieces of calls; a call as a whole where it was not written in pieces."""
-        delta, part = update.call_delta, update.part
-        if delta is not None:
-            self._wrote_calls = True
-            piece = tool_call_chunk(
-                name=delta.name or None, args=delta.arguments, id=delta.id or None, index=delta.index
-            )
-            return [piece]
-        if isinstance(part, ToolCall) and not self._wrote_calls:
-            return [tool_call_chunk(name=part.name, args=part.arguments, id=part.id, index=None)]
-        return []

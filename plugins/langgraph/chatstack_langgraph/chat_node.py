@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, cast
 
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import get_async_callback_manager_for_config
 from langgraph.errors import GraphBubbleUp
@@ -18,6 +17,7 @@ from chatstack.nodes.graph_node import GraphNode
 from chatstack.nodes.overheard import listener_now
 from chatstack_langgraph.callbacks import CallbackListener
 from chatstack_langgraph.messages import from_langchain, to_langchain
+from chatstack_langgraph.updates import to_usage_metadata
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,18 +93,8 @@ def _with_usage(messages: list[BaseMessage], response: ChatResponse) -> list[Bas
     """The tokens of the whole turn, at its last answer: sums over a history come out right."""
     answers = [each for each in messages if isinstance(each, AIMessage)]
     if answers:
-        last, usage = answers[-1], response.usage
-        if usage.total_tokens:
-            last.usage_metadata = UsageMetadata(
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                total_tokens=usage.total_tokens,
-                input_token_details={
-                    "cache_read": usage.cache_read_tokens,
-                    "cache_creation": usage.cache_write_tokens,
-                },
-                output_token_details={"reasoning": usage.reasoning_tokens},
-            )
+        last = answers[-1]
+        last.usage_metadata = to_usage_metadata(response.usage) or last.usage_metadata
         told = {"model_name": response.model, "finish_reason": response.finish_reason, "id": response.id}
         last.response_metadata = {name: value for name, value in told.items() if value}
     return messages
