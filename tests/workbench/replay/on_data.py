@@ -37,7 +37,9 @@ from chatstack.workbench.replay.reading.recordings import Recording
 from chatstack.workbench.replay.recorder import EditLog, Recorder
 from tests.workbench.replay.conversations import data_file, recordings_in
 
-ALL_DATA = os.environ.get("CHATSTACK_ALL_DATA") == "1"
+_ASKED = os.environ.get("CHATSTACK_ALL_DATA", "")
+EVERYTHING = _ASKED == "full"
+ALL_DATA = EVERYTHING or _ASKED == "1"
 WINDOWS = (2_000, 4_000, 8_000, 16_000)
 TRIGGERS = (2_000, 8_000)
 """Where nothing forces an edit, so that no window matters."""
