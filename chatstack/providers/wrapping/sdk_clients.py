@@ -80,7 +80,7 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
         raise WiringError(f"wrap: stack is a {type(stack).__name__}; pass a ChatStack", parameter="stack")
     given = cast("_SdkClient", client)
     http = given._client  # pyright: ignore[reportPrivateUsage]
-    bare = cast("_SdkClient", given.with_options(**kind.bare) if kind.bare else given)
+    bare = cast("_SdkClient", given.with_options(**kind.bare))
     provider = WrappedClient(bare, kind.sdk)
     built = replace(stack, provider=provider).build(resolve)
     has_loop = any(layer_kind(each) == "tool_loop" for each in chain(built))
