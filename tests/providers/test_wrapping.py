@@ -485,6 +485,18 @@ def test_tools_of_the_callers_own_come_back_to_the_caller() -> None:
     asyncio.run(run())
 
 
+def test_calls_of_tools_that_nobody_declared_come_back_too() -> None:
+    """The API may hold their declarations, as with a stored prompt."""
+
+    async def run() -> None:
+        stored = {**CALL, "function": {"name": "stored", "arguments": "{}"}}
+        async with serving(completion(None, stored)) as served:
+            answer = await wrap(served.openai, LOOP).chat.completions.create(model="m", messages=ASKED)
+        assert answer.choices[0].message.tool_calls[0].function.name == "stored"
+
+    asyncio.run(run())
+
+
 def test_a_failed_later_round_is_retried_below_and_its_tools_run_once() -> None:
     async def run() -> None:
         busy = ServerReply.json({"error": {"message": "busy"}}, status=503, headers={"retry-after-ms": "1"})

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+from msgspec import structs
+
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo, chain, layer_kind
 from chatstack.client.stream import ChatStream
@@ -103,7 +105,7 @@ class WrappedClient(ChatFronts):
     def __init__(self, bare: _SdkClient, sdk: Sdk[Any]) -> None:
         self._bare = bare
         self._sdk = sdk
-        self.info: ProviderInfo = sdk.info(bare, "", None)
+        self.info: ProviderInfo = structs.replace(sdk.info(bare, "", None), returns_unknown_calls=True)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
