@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from chatstack import semconv
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import PositiveFloat, PositiveInt, check_options
-from chatstack.client.protocol import ChatClient, LayerKind
+from chatstack.client.protocol import ChatClient, LayerKind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver, wraps_a_client
 from chatstack.errors import ToolLoopError
@@ -70,6 +70,7 @@ class FunctionInvoker(ChatFronts):
     _declared: tuple[ToolDeclaration, ...] = field(init=False, repr=False)
     _options: ChatOptions = field(init=False, repr=False)
     _limits: tuple[LimitsToolCalls, ...] = field(init=False, repr=False)
+    _returns_unknown: bool = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "tool_loop"
 
@@ -90,12 +91,14 @@ class FunctionInvoker(ChatFronts):
         object.__setattr__(self, "_declared", tuple(each.declaration() for each in tools))
         object.__setattr__(self, "_options", NO_OPTIONS.but(tools=self._declared))
         object.__setattr__(self, "_limits", limits_in(self.inner))
+        info = provider_info(self.inner)
+        object.__setattr__(self, "_returns_unknown", info is not None and info.returns_unknown_calls)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         options = request.options
         options = self._options if options is NO_OPTIONS else options.but(tools=self._tools_of(options))
         request = request.but(options=options)
-        turn = ToolTurn(request, self.max_tool_calls_per_turn, self._limits)
+        turn = ToolTurn(request, self.max_tool_calls_per_turn, self._limits, returns_unknown=self._returns_unknown)
         _count(turn, request)
         stream = await self.inner.send(request)
         return ChatStream(self._rounds(turn, stream), owns=stream, whole=_WholeTurn(self, turn, stream))

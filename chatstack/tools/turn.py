@@ -55,15 +55,25 @@ class ToolTurn:
         "pauses",
         "refused_for",
         "request",
+        "returns_unknown",
         "round",
         "seen",
     )
 
-    def __init__(self, request: ChatRequest, limit: int, limits: Sequence[LimitsToolCalls] = ()) -> None:
-        """Start a turn with a limit of calls. Layers further in may have limits, too; the smallest one counts."""
+    def __init__(
+        self,
+        request: ChatRequest,
+        limit: int,
+        limits: Sequence[LimitsToolCalls] = (),
+        *,
+        returns_unknown: bool = False,
+    ) -> None:
+        """Start a turn with a limit of calls. Layers further in may have limits, too; the smallest one counts.
+        ``returns_unknown``: calls of tools that nobody declared are the caller's."""
         self.request = request
         self.limit = limit
         self.limits = limits
+        self.returns_unknown = returns_unknown
         self.inner_left = limit
         self.round = 0
         self.pauses = 0
@@ -132,9 +142,9 @@ class ToolTurn:
         return [refused(call, why) for call in self.open_calls if why == CUT_OFF or not self.is_callers(call, own)]
 
     def is_callers(self, call: ToolCall, own: Container[str]) -> bool:
-        """Return True if the caller declared the tool of this call, and will run it."""
+        """Return True if the caller declared the tool of this call, or gets unknown ones, and will run it."""
         declared = (each.name for each in self.request.options.tools if isinstance(each, ToolDeclaration))
-        return call.name not in own and call.name in declared
+        return call.name not in own and (self.returns_unknown or call.name in declared)
 
     def is_over(self, own: Container[str]) -> bool:
         """Return True if this round was the last: an answer, or a call that only the caller can run."""

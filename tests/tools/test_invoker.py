@@ -19,6 +19,7 @@ from chatstack import (
     Injected,
     Message,
     ProgressReporter,
+    ProviderInfo,
     ServerError,
     Tool,
     ToolCall,
@@ -613,3 +614,12 @@ def test_each_model_call_and_tool_is_inside_the_turn_with_its_round() -> None:
         ("invoke_agent chat", [("chat script", []), ("execute_tool add", []), ("chat script", [])])
     ]
     assert [span.attributes["chatstack.iteration"] for span in loop.capture.spans_named("chat script")] == [0, 1]
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_calls_of_tools_that_nobody_declared_are_the_callers_where_the_provider_says_so(returns: bool) -> None:
+    info = ProviderInfo(name="scripted", model="script", returns_unknown_calls=returns)
+    model = ScriptedClient([Message.assistant(ToolCall("1", "stored", "{}")), "no such tool, then"], info=info)
+    answer = asyncio.run(ChatStack(model).use(FunctionInvoker, tools=[]).build().get_response("hello"))
+    assert answer.rounds == (1 if returns else 2)
+    assert [call.name for message in answer.messages for call in message.calls] == ["stored"]

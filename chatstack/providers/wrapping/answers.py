@@ -46,8 +46,13 @@ class Answering:
                     await body.aclose()
                     raise
         except Exception as error:  # noqa: BLE001 - it is raised again, as the SDK passes it on
-            failed = self.raised(turn, error)
-            return self._refused(turn, failed, unread=unread)
+            try:
+                reply = self.raised(turn, error)
+            except Exception:
+                await turn.close_others(None)
+                raise
+            await turn.close_others(reply)
+            return self._refused(turn, reply, unread=unread)
 
     def raised(self, turn: Turn, error: Exception) -> Reply:
         """Return the reply that the SDK is to judge by itself; raise the error if there is none."""

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+from msgspec import structs
+
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo, chain, layer_kind
 from chatstack.client.stream import ChatStream
@@ -80,7 +82,7 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
         raise WiringError(f"wrap: stack is a {type(stack).__name__}; pass a ChatStack", parameter="stack")
     given = cast("_SdkClient", client)
     http = given._client  # pyright: ignore[reportPrivateUsage]
-    bare = cast("_SdkClient", given.with_options(**kind.bare) if kind.bare else given)
+    bare = cast("_SdkClient", given.with_options(**kind.bare))
     provider = WrappedClient(bare, kind.sdk)
     built = replace(stack, provider=provider).build(resolve)
     has_loop = any(layer_kind(each) == "tool_loop" for each in chain(built))
@@ -103,7 +105,7 @@ class WrappedClient(ChatFronts):
     def __init__(self, bare: _SdkClient, sdk: Sdk[Any]) -> None:
         self._bare = bare
         self._sdk = sdk
-        self.info: ProviderInfo = sdk.info(bare, "", None)
+        self.info: ProviderInfo = structs.replace(sdk.info(bare, "", None), returns_unknown_calls=True)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()

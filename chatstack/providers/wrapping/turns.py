@@ -148,8 +148,9 @@ class Turn:
             raise failure(self.wire.provider, status=response.status_code, body=body, headers=headers)
 
     async def _whole(self, reply: Reply, reading: Reading) -> AsyncGenerator[ChatUpdate, None]:
-        with self._noting(reply):
+        with self._noting(reply, reading=True):
             await reply.response.aread()
+        with self._noting(reply):
             try:
                 answer = json.loads(reply.response.content)
             except ValueError as error:
@@ -166,7 +167,7 @@ class Turn:
         read: list[tuple[bytes, WireObject | None]] = []
         try:
             while True:
-                with self._noting(reply, streaming=True):
+                with self._noting(reply, streaming=True, reading=True):
                     event = await anext(reply.events, None)
                 if event is None:
                     break
@@ -204,8 +205,9 @@ class Turn:
                 await reply.aclose()
 
     @contextmanager
-    def _noting(self, reply: Reply | None, *, streaming: bool = False) -> Generator[None]:
-        """Turn what is raised into our error, and note what the SDK is to be told of it."""
+    def _noting(self, reply: Reply | None, *, streaming: bool = False, reading: bool = False) -> Generator[None]:
+        """Turn what is raised into our error, and note what the SDK is to be told of it: of what came, the bytes; of
+        what could not be read, the exception behind them."""
         try:
             yield
         except ChatStackError as error:
@@ -222,7 +224,7 @@ class Turn:
                 self.failures.append(Failure(error, None, error))
                 raise
             told = reply or (Reply(cast("HttpResponse", answered)) if answered is not None else None)
-            if reply is not None:
+            if reply is not None and reading:
                 reply.cause = error
             self.failures.append(Failure(ours, told, error))
             raise ours from error
