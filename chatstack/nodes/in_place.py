@@ -38,12 +38,17 @@ class InPlace:
         if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(f"{owner}: stack is a {type(stack).__name__}; pass a ChatStack, not built", layer=owner)
         self._owner = owner
-        info = provider_info(stack.provider) or ProviderInfo(name="agent")
-        self._client = replace(stack, provider=_AgentModel(info, stack.provider)).build(resolve)
+        self._info = provider_info(stack.provider) or ProviderInfo(name="agent")
+        self._client = replace(stack, provider=_AgentModel(self._info, stack.provider)).build(resolve)
         for name, layer in zip(self._client.names, self._client.layers, strict=True):
             reason = _UNFIT.get(layer_kind(layer))
             if reason is not None:
                 raise WiringError(f"{owner}: layer {name!r}: {reason}", layer=name, parameter="stack")
+
+    @property
+    def model(self) -> str:
+        """The name of the model that the recipe's provider asks."""
+        return self._info.model
 
     async def send(self, request: ChatRequest, call: ModelCall) -> ChatStream:
         """Send a request through the layers. ``call`` gets what they leave of it, and asks the model; more than once

@@ -18,9 +18,10 @@ from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import failure
 from chatstack.providers.sdk import Sdk
 from chatstack.providers.sending import sendable
+from chatstack.providers.wires import AnswerReader
 from chatstack.providers.wrapping.bodies import events_in, object_in, patched
 from chatstack.providers.wrapping.http import HttpRequest, HttpResponse
-from chatstack.providers.wrapping.wires import Reading, Wire
+from chatstack.providers.wrapping.wires import Wire
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
 
@@ -123,7 +124,7 @@ class Turn:
         reply = Reply(response)
         with self._noting(reply):
             self._refuse(response)
-        reading = self.wire.reading(streaming=request.stream)
+        reading = self.wire.reader(streaming=request.stream)
         parts = self._streamed(reply, reading) if request.stream else self._whole(reply, reading)
         try:
             async for update in parts:
@@ -147,22 +148,24 @@ class Turn:
             body, headers = response.content.decode(errors="replace"), dict(response.headers.items())
             raise failure(self.wire.provider, status=response.status_code, body=body, headers=headers)
 
-    async def _whole(self, reply: Reply, reading: Reading) -> AsyncGenerator[ChatUpdate, None]:
+    async def _whole(self, reply: Reply, reading: AnswerReader) -> AsyncGenerator[ChatUpdate, None]:
         with self._noting(reply, reading=True):
             await reply.response.aread()
         with self._noting(reply):
             try:
                 answer = json.loads(reply.response.content)
             except ValueError as error:
-                raise ServerError(f"{self.wire.provider}: the answer is not JSON", provider=reading.provider) from error
+                raise ServerError(
+                    f"{self.wire.provider}: the answer is not JSON", provider=self.wire.provider
+                ) from error
             if not isinstance(answer, dict):
-                raise ServerError(f"{self.wire.provider}: the answer is no object", provider=reading.provider)
-            *updates, last = [*reading.updates(cast("WireObject", answer)), *reading.end()]
+                raise ServerError(f"{self.wire.provider}: the answer is no object", provider=self.wire.provider)
+            *updates, last = [*reading.add(cast("WireObject", answer)), *reading.finish()]
         for update in updates:
             yield update
         yield replace(last, raw=Piece(reply, []))
 
-    async def _streamed(self, reply: Reply, reading: Reading) -> AsyncGenerator[ChatUpdate, None]:
+    async def _streamed(self, reply: Reply, reading: AnswerReader) -> AsyncGenerator[ChatUpdate, None]:
         reply.events = events_in(reply.response.aiter_bytes())
         read: list[tuple[bytes, WireObject | None]] = []
         try:
@@ -174,17 +177,17 @@ class Turn:
                 reply.pending.append(event)
                 with self._noting(reply, streaming=True):
                     found = object_in(event)
-                    updates = [] if found is None else reading.updates(found)
+                    updates = [] if found is None else reading.add(found)
                 read.append((event, found))
                 if updates:
                     updates[0] = replace(updates[0], raw=Piece(reply, read))
                     read, reply.pending = [], []
                 for update in updates:
                     yield update
-                if reading.is_end(event, found):
+                if self.wire.is_end(event, found):
                     break
             with self._noting(reply, streaming=True):
-                *updates, last = reading.end()
+                *updates, last = reading.finish()
         except BaseException as error:
             failed = self.failed(error)
             if failed is None or failed.reply is None:  # else the SDK may read on

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextvars import ContextVar
-from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain_core.exceptions import ContextOverflowError as TheirOverflowError
@@ -22,12 +20,9 @@ from chatstack import (
     ChatUpdate,
     ContextOverflowError,
     Message,
-    WiringError,
 )
-from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, layer_kind, provider_info
 from chatstack.client.wiring import Resolver
-from chatstack.providers.foreign import foreign_failure
-from chatstack.telemetry.agent_turns import count_round
+from chatstack.nodes.in_place import InPlace
 from chatstack.values.requests import DeclaredTool
 from chatstack_langchain.blocking import run_blocking
 from chatstack_langchain.client import answer_of, info_of
@@ -38,13 +33,6 @@ from chatstack_langgraph import to_langchain
 
 Request: TypeAlias = ModelRequest[Any]
 Response: TypeAlias = ModelResponse[Any]
-
-_UNFIT: dict[str, str] = {
-    "tool_loop": "the agent runs the tools; leave this layer out",
-    "reporter": "an agent's turn is several model calls; open it with agent_turn(...) around the agent",
-    "fallback": "the agent's own model answers; use ChatStackModel over the whole stack",
-    "stack": "it is built already; pass the recipe",
-}
 
 
 class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
@@ -62,18 +50,9 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def __init__(self, stack: ChatStack, *, resolve: Resolver | None = None) -> None:
         super().__init__()
-        if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WiringError(
-                f"StackMiddleware: stack is a {type(stack).__name__}; pass a ChatStack, not built", parameter="stack"
-            )
-        self._info = provider_info(stack.provider) or ProviderInfo(name="langchain")
-        self._client = replace(stack, provider=_AgentModel(self._info, stack.provider)).build(resolve)
+        self._layers = InPlace(stack, owner="StackMiddleware", resolve=resolve)
         self._known = KnownMessages(plainly)
         self._declared: tuple[list[Any], tuple[DeclaredTool, ...]] = ([], ())
-        for name, layer in zip(self._client.names, self._client.layers, strict=True):
-            reason = _UNFIT.get(layer_kind(layer))
-            if reason is not None:
-                raise WiringError(f"StackMiddleware: layer {name!r}: {reason}", layer=name, parameter="stack")
 
     def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
         """Answer a call of ``agent.invoke``."""
@@ -81,7 +60,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         try:
             return run_blocking(lambda ask: self._answer(call, ask), handler)
         except ChatStackError as error:
-            theirs = call.surfacing(error)
+            theirs = _surfacing(error)
         raise theirs
 
     async def awrap_model_call(self, request: Request, handler: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -90,18 +69,12 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         try:
             return await self._answer(call, handler)
         except ChatStackError as error:
-            theirs = call.surfacing(error)
+            theirs = _surfacing(error)
         raise theirs
 
     async def _answer(self, call: _Call, ask: Callable[[Request], Awaitable[Response]]) -> Response:
-        call.ask = ask
-        count_round(self, call.asked)
-        token = _call_now.set(call)
-        try:
-            async with await self._client.send(call.asked) as stream:
-                answer = await stream.response()
-        finally:
-            _call_now.reset(token)
+        async with await self._layers.send(call.asked, lambda sent: call.answer(sent, ask)) as stream:
+            answer = await stream.response()
         return call.response or ModelResponse(result=to_langchain(answer.messages))
 
     def _asked(self, request: Request) -> ChatRequest:
@@ -123,7 +96,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _other_model(self, model: object) -> str | None:
         """Return the name of a model that is not the stack's own: what is learnt is learnt about it."""
         name = info_of(model).model if isinstance(model, BaseChatModel) else ""
-        return name if name and name != self._info.model else None
+        return name if name and name != self._layers.model else None
 
 
 class _Call:
@@ -134,40 +107,15 @@ class _Call:
         self._request = request
         self._came = dict(zip(map(id, asked.messages), [*head, *request.messages], strict=True))
         self.asked = asked
-        self.ask: Callable[[Request], Awaitable[Response]] | None = None
         self.response: Response | None = None
-        self.raised: Exception | None = None
 
-    async def answer(self, sent: ChatRequest) -> Response:
+    async def answer(self, sent: ChatRequest, ask: Callable[[Request], Awaitable[Response]]) -> ChatStream:
         """Ask the agent's model what the layers leave of the request."""
-        if self.ask is None:  # pragma: no cover - set before the layers are asked
-            raise AssertionError
-        try:
-            self.response = await self.ask(self._theirs(sent))
-        except Exception as error:
-            self.raised = error
-            raise
-        return self.response
-
-    def surfacing(self, error: ChatStackError) -> Exception:
-        """Return the exception for the agent: what its model raised, where that is the cause; LangChain's overflow."""
-        cause: BaseException | None = error
-        while cause is not None:
-            if cause is self.raised and isinstance(cause, Exception):
-                return cause
-            cause = cause.__cause__
-        if not isinstance(error, ContextOverflowError):
-            return error
-        theirs = TheirOverflowError(str(error))
-        theirs.__cause__ = error
-        return theirs
+        self.response = await ask(self._theirs(sent))
+        said = [each for each in self.response.result if isinstance(each, AIMessage)]
+        return await ChatStream.primed(_updates(said[-1] if said else AIMessage("")))
 
     def _theirs(self, sent: ChatRequest) -> Request:
-        if sent.options != self.asked.options:
-            raise WiringError(
-                "StackMiddleware: a layer changes the options of the call, which are the agent's here; leave it out "
-                "(native edits need the provider itself: ChatStackModel over the whole stack)"
-            )
         if sent.messages is self.asked.messages:
             return self._request
         messages = [each for message in sent.messages for each in self._as_theirs(message)]
@@ -192,30 +140,13 @@ class _Call:
         return [before.model_copy(update={**changed, "additional_kwargs": rest})]
 
 
-_call_now: ContextVar[_Call] = ContextVar("chatstack_langchain_call")
-
-
-class _AgentModel:
-    """The end of the stack: the agent's own model. ``inner`` is asked for summaries, and what else layers need."""
-
-    kind: ClassVar[LayerKind] = "context"  # so that summaries are asked for below it
-
-    def __init__(self, info: ProviderInfo, inner: ChatClient) -> None:
-        self.info = info
-        self.inner = inner
-
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        try:
-            response = await _call_now.get().answer(request)
-        except Exception as error:
-            known = foreign_failure(self.info.name, error)
-            if known is None or known is error:
-                raise
-            raise known from error
-        said = [each for each in response.result if isinstance(each, AIMessage)]
-        stream = await ChatStream.primed(_updates(said[-1] if said else AIMessage("")))
-        stream.sent = request
-        return stream
+def _surfacing(error: ChatStackError) -> Exception:
+    """Return the exception for the agent: LangChain's own for an overflow."""
+    if not isinstance(error, ContextOverflowError):
+        return error
+    theirs = TheirOverflowError(str(error))
+    theirs.__cause__ = error
+    return theirs
 
 
 async def _updates(message: AIMessage) -> AsyncGenerator[ChatUpdate, None]:
