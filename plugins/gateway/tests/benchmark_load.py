@@ -4,9 +4,9 @@
 
 All run in processes of their own, over real HTTP on loopback, one after the other: the API alone, a plain ASGI proxy
 of aiohttp on uvicorn, the gateway watching (``--observe``), the gateway with a pipeline whose limits nothing reaches,
-and, with ``--litellm COMMAND``, another proxy. Each stream has content of its own, which is checked; each chunk holds the time
-when it was sent, so its way is measured by one clock. What is told are medians and 95th percentiles in milliseconds, and
-what is added to the API alone, as a ratio to what the bare proxy adds.
+and, with ``--litellm COMMAND``, another proxy. Each stream has content of its own, which is checked; each chunk holds
+the time when it was sent, so its way is measured by one clock. What is told are medians and 95th percentiles in
+milliseconds, and what is added to the API alone, as a ratio to what the bare proxy adds.
 """
 
 from __future__ import annotations
