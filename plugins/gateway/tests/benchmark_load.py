@@ -225,7 +225,8 @@ def process(command: list[str], port: int, **environment: str) -> Iterator[subpr
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 break
             except OSError:
-                assert running.poll() is None and time.monotonic() < until, f"{command[:4]} does not listen"
+                assert running.poll() is None, f"{command[:4]} has ended"
+                assert time.monotonic() < until, f"{command[:4]} does not listen"
                 time.sleep(0.1)
         yield running
     finally:
