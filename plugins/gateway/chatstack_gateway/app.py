@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
@@ -36,7 +36,7 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
     gateway = Gateway.of(settings, recipe_around)
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         telling = asyncio.create_task(_telling(gateway))
         try:
             yield

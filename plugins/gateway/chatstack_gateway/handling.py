@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -214,7 +214,7 @@ async def _told(send: Send, span: ServerSpan, refusal: Refusal, form: Form) -> N
 
 
 @asynccontextmanager
-async def _while_there(receive: Receive, send: Send) -> AsyncIterator[Send]:
+async def _while_there(receive: Receive, send: Send) -> AsyncGenerator[Send]:
     """Run the block until its answer has been sent; if the caller goes away before, it is cancelled: ``GoneError``."""
     task = asyncio.current_task()
     is_gone = False

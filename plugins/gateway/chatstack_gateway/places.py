@@ -46,7 +46,8 @@ def _rows(items: Sequence[object]) -> list[Place]:
     found: list[Place] = []
     was_output = False
     for at, item in enumerate(items):
-        if isinstance(item, dict) and cast("dict[str, object]", item).get("type") == "item_reference":
+        fields = _fields(item)
+        if fields.get("type") == "item_reference":
             raise UneditableError("it refers to items that only the server has")
         is_output = read_messages("responses", [item])[0].role == "assistant"
         if is_output and was_output:
@@ -77,6 +78,10 @@ def _blocks(items: Sequence[object], messages: Sequence[Message]) -> list[Place]
     return [Place(SYSTEM, SYSTEM + 1), *found] if system else found
 
 
+def _fields(item: object) -> dict[str, object]:
+    return cast("dict[str, object]", item) if isinstance(item, dict) else {}
+
+
 def _length(item: object) -> int:
-    content = cast("dict[str, object]", item).get("content") if isinstance(item, dict) else None
+    content = _fields(item).get("content")
     return len(cast("list[object]", content)) if isinstance(content, list) else 1

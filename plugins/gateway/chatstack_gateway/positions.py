@@ -72,7 +72,7 @@ def elements(text: str, spot: Spot) -> list[Spot]:
     return found
 
 
-def patched(text: str, spot: Spot, before: object, after: object) -> str:
+def patched(text: str, spot: Spot, before: object, after: object, /) -> str:
     """Return the text of the value at that place with the change from ``before`` to ``after`` made in it.
 
     ``before`` may spell the value in another way than the text does; what did not change keeps its text.
@@ -80,9 +80,9 @@ def patched(text: str, spot: Spot, before: object, after: object) -> str:
     if alike(before, after):
         return text[spot.start : spot.end]
     value = spot.value
-    if isinstance(value, dict) and isinstance(before, dict) and isinstance(after, dict):
+    if all(isinstance(each, dict) for each in (value, before, after)):
         return _patched_object(text, spot, cast("Mapping[str, object]", before), cast("Mapping[str, object]", after))
-    if isinstance(value, list) and isinstance(before, list) and isinstance(after, list):
+    if all(isinstance(each, list) for each in (value, before, after)):
         old, new = cast("list[object]", before), cast("list[object]", after)
         if len(cast("list[object]", value)) == len(old) == len(new):
             spots = elements(text, spot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import cast
 
 import aiohttp
 
@@ -167,23 +168,23 @@ def _error_in(data: bytes) -> object:
     """Return the object in an event's data if it tells an error, else None."""
     if b"error" not in data and b"failed" not in data:
         return None
-    try:
-        event = decoded(data)
-    except ValueError:
-        return None
-    if not isinstance(event, dict):
-        return None
+    event = _object_in(data)
     response = event.get("response")
     if event.get("type") == "response.failed" and isinstance(response, dict):
-        return {"error": response.get("error") or {}}
+        return {"error": cast("dict[str, object]", response).get("error") or {}}
     if event.get("type") == "error" or (event.get("error") and "choices" not in event and "type" not in event):
         return event
     return None
 
 
 def _kind_of(data: bytes) -> object:
+    return _object_in(data).get("type")
+
+
+def _object_in(data: bytes) -> dict[str, object]:
+    """Return the object in an event's data; an empty one if it holds none."""
     try:
         event = decoded(data)
     except ValueError:
-        return None
-    return event.get("type") if isinstance(event, dict) else None
+        return {}
+    return cast("dict[str, object]", event) if isinstance(event, dict) else {}

@@ -65,7 +65,7 @@ class Shadow:
     def of(cls, pipeline: str, sizes: Sizes, recipe_around: RecipeAround | None = None) -> Shadow:
         """Build it from a recipe in code or a pipeline file, or, without one, as we recommend it. Raises
         ``WiringError``."""
-        providers = {form: _Stage(form) for form in PROVIDERS}
+        providers: dict[Form, _Stage] = {form: _Stage(form) for form in PROVIDERS}
         stack = _recipe(pipeline, providers["chat"]) if recipe_around is None else recipe_around(providers["chat"])
         telemetry = _Edits()
         writer = _Writer(sizes)
@@ -77,7 +77,9 @@ class Shadow:
                 return writer
             raise LookupError(kind)
 
-        clients = {form: replace(stack, provider=provider).build(resolve) for form, provider in providers.items()}
+        clients: dict[Form, BuiltClient] = {
+            form: replace(stack, provider=provider).build(resolve) for form, provider in providers.items()
+        }
         for client in clients.values():
             check_layers(client)
         return cls(clients, sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class ServerSpan:
 
 
 @contextmanager
-def server_span(method: str, path: str, route: str, headers: Headers) -> Iterator[ServerSpan]:
+def server_span(method: str, path: str, route: str, headers: Headers) -> Generator[ServerSpan]:
     """Open the span of a request, as a child of the caller's, and make it current. Attributes are those of HTTP servers
     in OpenTelemetry's conventions; no header but the trace's is read."""
     tracer = trace.get_tracer(SCOPE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from typing import cast
 
 from chatstack import ChatRequest, InputError, Message
 from chatstack.providers.wires import Form, read_request, write_messages, write_request
@@ -108,7 +109,7 @@ class _Items:
         rest = deque(self._system_checked(edited.messages))
         first = wanted.get(ITEMS[self._form])
         if self._form == "messages" and rest and rest[0].role == "assistant" and isinstance(first, list):
-            pieces.append(_Piece(written(first[0])))  # the API wants the user's word first
+            pieces.append(_Piece(written(cast("list[object]", first)[0])))  # the API wants the user's word first
         while rest:
             message = rest.popleft()
             position = self._position(message)
@@ -225,4 +226,4 @@ def _content(form: Form, message: Message) -> list[object]:
     content = items[0]["content"] if len(items) == 1 else None
     if not isinstance(content, list):
         raise UneditableError("a message has become several")
-    return list(content)
+    return list(cast("list[object]", content))

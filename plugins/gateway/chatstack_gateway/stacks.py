@@ -73,7 +73,9 @@ def built(
     window_tokens: int | None = None,
 ) -> Stacks:
     """Build the stacks. Raises ``WiringError`` for a pipeline that cannot stand in front of somebody else's app."""
-    providers = {form: WireProvider(form, settings, connections, window_tokens=window_tokens) for form in FORMS}
+    providers: dict[Form, WireProvider] = {
+        form: WireProvider(form, settings, connections, window_tokens=window_tokens) for form in FORMS
+    }
     first = providers[FORMS[0]]
     if recipe_around is not None:
         stack = recipe_around(first)
@@ -81,11 +83,13 @@ def built(
         stack = from_config(settings.pipeline, first) if settings.pipeline else ChatStack(first)
     recipe = _reported(stack)
     bare = replace(recipe, layers=tuple(each for each in recipe.layers if each.source is ProgressReporter))
-    return Stacks(
-        {form: check_layers(replace(recipe, provider=provider).build()) for form, provider in providers.items()},
-        {form: replace(bare, provider=provider).build() for form, provider in providers.items()},
-        recipe,
-    )
+    bares: dict[Form, BuiltClient] = {
+        form: replace(bare, provider=provider).build() for form, provider in providers.items()
+    }
+    edited: dict[Form, BuiltClient] = {
+        form: check_layers(replace(recipe, provider=provider).build()) for form, provider in providers.items()
+    }
+    return Stacks(edited, bares, recipe)
 
 
 def _reported(stack: ChatStack) -> ChatStack:
