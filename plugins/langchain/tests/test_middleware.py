@@ -322,3 +322,46 @@ def test_a_message_is_converted_once_and_again_when_somebody_changes_it() -> Non
     assert known.of(message)[0].text == "I looked"
     assert len(converted) == 3
     assert known.of(message.model_copy()) is not known.of(message)
+
+
+def test_a_cancelled_run_cancels_the_model_and_ends_its_spans() -> None:
+    capture, cancelled, begun = TelemetryCapture(), list[bool](), asyncio.Event()
+
+    class Hanging(ScriptedModel):
+        async def _agenerate(self, *given: Any, **named: Any) -> Any:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.append(True)
+
+    model = Hanging(answers=["x"])
+    agent = create_agent(model, [look], middleware=[clearing(model, capture)])
+
+    async def run() -> None:
+        task = asyncio.create_task(agent.ainvoke({"messages": [HumanMessage("look")]}))
+        await begun.wait()
+        assert capture.open_spans
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert cancelled == [True]
+    assert not capture.open_spans
+    assert capture.spans[-1].attributes["error.type"] == "cancelled"
+
+
+def test_what_is_no_exception_cancels_a_synchronous_run_and_surfaces() -> None:
+    capture = TelemetryCapture()
+
+    class Interrupted(ScriptedModel):
+        def _generate(self, *given: Any, **named: Any) -> Any:
+            raise KeyboardInterrupt
+
+    model = Interrupted(answers=["x"])
+    layer = clearing(model, capture)
+    agent = create_agent(model, [look], middleware=[layer])
+    with pytest.raises(KeyboardInterrupt):
+        agent.invoke({"messages": [HumanMessage("look")]})
+    assert not capture.open_spans

@@ -1,0 +1,210 @@
+"""Messages of Pydantic AI as ours, and what a stack leaves of them as theirs again.
+
+Each part of a ``ModelRequest`` is a message of ours, and each ``ModelResponse`` is one. What no layer has edited goes
+back as the object that it is, with all its fields.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    CachePoint,
+    DocumentUrl,
+    FileUrl,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextContent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from chatstack import File, Image, Message, Part, ProviderItem, Reasoning, Text, ToolCall
+
+WIRE = "chatstack"
+Source: TypeAlias = "tuple[ModelMessage, ModelRequestPart | None]"
+"""Where a message of ours comes from: their message, and the part of a request."""
+
+
+class Converted:
+    """A history of Pydantic AI's as ours, which remembers what each message of ours stands for."""
+
+    def __init__(self, history: Sequence[ModelMessage]) -> None:
+        self._sources: dict[int, Source] = {}
+        found: list[Message] = []
+        for message in history:
+            if isinstance(message, ModelResponse):
+                found.append(self._noted(from_response(message), message, None))
+            else:
+                found += [self._noted(from_part(part), message, part) for part in message.parts]
+        self.messages = tuple(found)
+
+    def theirs(self, messages: Sequence[Message]) -> list[ModelMessage]:
+        """Return Pydantic AI's messages for what layers left of this history."""
+        found: list[ModelMessage] = []
+        group: list[ModelRequestPart] = []
+        whose: ModelRequest | None = None
+        for message in messages:
+            source, part = self._sources.get(id(message.original), (None, None))
+            if message.role == "assistant":
+                found += _closed(whose, group)
+                whose, group = None, []
+                found.append(_edited_response(cast("ModelResponse | None", source), message))
+                continue
+            request = source if isinstance(source, ModelRequest) else None
+            if request is not whose and request is not None:
+                found += _closed(whose, group)
+                whose, group = request, []
+            group += _request_parts(part, message)
+        return [*found, *_closed(whose, group)]
+
+    def _noted(self, ours: Message, message: ModelMessage, part: ModelRequestPart | None) -> Message:
+        self._sources[id(ours)] = (message, part)
+        return ours
+
+
+def to_theirs(messages: Sequence[Message]) -> list[ModelMessage]:
+    """Return Pydantic AI's messages for ours."""
+    return Converted([]).theirs(messages)
+
+
+def from_part(part: ModelRequestPart) -> Message:
+    """Return our message for a part of a request."""
+    if isinstance(part, UserPromptPart):
+        return Message("user", tuple(_user_parts(part.content)))
+    if isinstance(part, ToolReturnPart):
+        failed = getattr(part, "outcome", "success") not in ("success", None)
+        return Message.tool(part.tool_call_id, part.model_response_str(), name=part.tool_name, is_error=failed)
+    if part.part_kind in ("retry-prompt", "retry-feedback"):  # the first one is deprecated, and still in histories
+        retried = cast("Any", part)
+        if getattr(retried, "tool_name", None) is None:
+            return Message.user(retried.model_response())
+        return Message.tool(retried.tool_call_id, retried.model_response(), name=retried.tool_name, is_error=True)
+    if isinstance(part, SystemPromptPart):
+        return Message.system(part.content)
+    return Message.system(str(getattr(part, "content", "")), pinned=True)  # the framework's own notes
+
+
+def from_response(response: ModelResponse) -> Message:
+    """Return our message for a response."""
+    return Message("assistant", tuple(map(_response_part, response.parts)))
+
+
+def to_response_parts(message: Message) -> list[ModelResponsePart]:
+    """Return the parts of a response for a message of the model's."""
+    parts: list[ModelResponsePart] = []
+    for part in message.parts:
+        if isinstance(part, Text):
+            parts.append(TextPart(part.text))
+        elif isinstance(part, Reasoning):
+            parts.append(_thinking(part))
+        elif isinstance(part, ToolCall):
+            parts.append(ToolCallPart(part.name, part.arguments, part.id))
+    return parts
+
+
+def _thinking(part: Reasoning) -> ThinkingPart:
+    if not part.item_json:
+        return ThinkingPart(part.text)
+    # Under a name of ours, so that no model of theirs takes it for its own.
+    return ThinkingPart(part.text, provider_name=WIRE, provider_details={WIRE: [part.item_json, part.provider]})
+
+
+def _response_part(part: ModelResponsePart) -> Part:
+    if isinstance(part, TextPart):
+        return Text(part.content)
+    if isinstance(part, ToolCallPart):
+        return ToolCall(part.tool_call_id, part.tool_name, part.args_as_json_str())
+    if isinstance(part, ThinkingPart):
+        kept = (part.provider_details or {}).get(WIRE)
+        return Reasoning(part.content, *kept) if kept else Reasoning(part.content)
+    content: object = getattr(part, "content", None)
+    return ProviderItem("pydantic-ai", json.dumps({"type": part.part_kind, "content": content}, default=str))
+
+
+def _user_parts(content: str | Sequence[Any]) -> Iterator[Part]:
+    for each in [content] if isinstance(content, str) else content:
+        if isinstance(each, str):
+            yield Text(each)
+        elif isinstance(each, TextContent):
+            yield Text(each.content)
+        elif isinstance(each, BinaryContent):
+            kind = Image if each.is_image else File
+            yield kind(data=each.base64, media_type=each.media_type)
+        elif isinstance(each, ImageUrl):
+            yield Image(url=each.url)
+        elif isinstance(each, FileUrl):
+            yield File(url=each.url)
+        elif not isinstance(each, CachePoint):
+            yield ProviderItem("pydantic-ai", json.dumps({"type": type(each).__name__}))
+
+
+def _closed(whose: ModelRequest | None, parts: list[ModelRequestPart]) -> list[ModelMessage]:
+    if not parts:
+        return []
+    if whose is None:
+        return [ModelRequest(parts)]
+    same = len(parts) == len(whose.parts) and all(a is b for a, b in zip(parts, whose.parts, strict=True))
+    return [whose if same else replace(whose, parts=parts)]
+
+
+def _request_parts(part: ModelRequestPart | None, message: Message) -> list[ModelRequestPart]:
+    """Return the part that it came from, with what an edit changed; new ones for a message of a layer's."""
+    if part is not None:
+        if message is message.original:
+            return [part]
+        text = message.results[0].text if message.results else message.text
+        return [cast("ModelRequestPart", replace(cast("Any", part), content=text))]
+    if message.role == "system":
+        return [SystemPromptPart(message.text)]
+    results = [ToolReturnPart(each.name, each.text, each.call_id) for each in message.results]
+    said = [each for each in message.parts if isinstance(each, Text | Image | File)]
+    return [*results, UserPromptPart(_their_content(said))] if said else [*results]
+
+
+def _their_content(parts: Sequence[Text | Image | File]) -> str | list[Any]:
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return parts[0].text
+    content: list[Any] = []
+    for part in parts:
+        if isinstance(part, Text):
+            content.append(part.text)
+        elif part.data:
+            content.append(BinaryContent.from_data_uri(f"data:{part.media_type};base64,{part.data}"))
+        elif isinstance(part, File) and part.text:
+            content.append(part.text)
+        elif part.url:
+            content.append(ImageUrl(part.url) if isinstance(part, Image) else _document(part.url))
+    return content
+
+
+def _document(url: str) -> FileUrl:
+    return DocumentUrl(url)
+
+
+def _edited_response(response: ModelResponse | None, message: Message) -> ModelResponse:
+    if response is None:
+        return ModelResponse(to_response_parts(message))
+    if message is message.original:
+        return response
+    arguments = {call.id: call.arguments for call in message.calls}
+    parts = [
+        replace(part, args=arguments[part.tool_call_id]) if isinstance(part, ToolCallPart) else part
+        for part in response.parts
+        if not isinstance(part, ToolCallPart) or part.tool_call_id in arguments
+    ]
+    if message.text != from_response(response).text:
+        parts = [TextPart(message.text), *(part for part in parts if not isinstance(part, TextPart))]
+    return replace(response, parts=parts)

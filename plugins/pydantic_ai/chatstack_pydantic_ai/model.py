@@ -1,0 +1,177 @@
+"""A stack as a model of Pydantic AI's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ModelResponseStreamEvent, ThinkingPart
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.settings import ModelSettings
+
+from chatstack import ChatClient, ChatRequest, ChatResponse, ChatStream, Message, ToolCall, WiringError
+from chatstack.client.protocol import chain, is_client, layer_kind, provider_info
+from chatstack.telemetry.agent_turns import count_round
+from chatstack_pydantic_ai.answers import to_finish_reason, to_usage
+from chatstack_pydantic_ai.messages import Converted, to_response_parts
+from chatstack_pydantic_ai.options import options_from
+
+
+class ChatStackModel(Model):
+    """A model over a whole stack: ``Agent(ChatStackModel(stack.build()), ...)``.
+
+    The stack's layers see each call of the model; the agent's history keeps every message. The agent runs its tools: a
+    stack with a tool loop is refused with a ``WiringError``, as a response has no place for the results of its tools.
+    Structured output works by tools and, with a provider that has it, natively. ``client`` is any chat client: a built
+    stack, a provider. Errors are chatstack's.
+    """
+
+    def __init__(
+        self, client: ChatClient, *, settings: ModelSettings | None = None, profile: ModelProfile | None = None
+    ) -> None:
+        if not is_client(client):
+            told = f"client is a {type(client).__name__}, which has no send(); pass a chat client, e.g. stack.build()"
+            raise WiringError(f"ChatStackModel: {told}", parameter="client")
+        if any(layer_kind(each) == "tool_loop" for each in chain(client)):
+            told = "the stack runs tools of its own, whose results have no place in a response; give them to the agent"
+            raise WiringError(f"ChatStackModel: {told}", parameter="client")
+        native = ModelProfile(supports_json_schema_output=True)
+        super().__init__(settings=settings, profile=native if profile is None else profile)
+        self.client = client
+        self._info = provider_info(client)
+
+    @property
+    def model_name(self) -> str:
+        return self._info.model if self._info is not None and self._info.model else "chatstack"
+
+    @property
+    def system(self) -> str:
+        return self._info.name if self._info is not None else "chatstack"
+
+    @property
+    def context_window(self) -> int | None:
+        return self._info.window_tokens if self._info is not None else None
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        async with await self._sent(messages, model_settings, model_request_parameters, stream=False) as stream:
+            return self._response(await stream.response())
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        async with await self._sent(messages, model_settings, model_request_parameters, stream=True) as stream:
+            yield _Streamed(model_request_parameters, stream, self.model_name, self.system)
+
+    async def _sent(
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+        *,
+        stream: bool,
+    ) -> ChatStream:
+        settings, parameters = self.prepare_request(settings, parameters)
+        last = next((each for each in reversed(messages) if isinstance(each, ModelRequest)), None)
+        options = options_from(settings, parameters, last.instructions if last is not None else None)
+        conversation_id: str | None = getattr(last, "conversation_id", None)
+        request = ChatRequest(Converted(messages).messages, options, conversation_id, stream)
+        count_round(self, request)
+        return await self.client.send(request)
+
+    def _response(self, answer: ChatResponse) -> ModelResponse:
+        return ModelResponse(
+            to_response_parts(answer.messages[-1]),
+            usage=to_usage(answer.usage),
+            model_name=answer.model or self.model_name,
+            provider_name=self.system,
+            provider_response_id=answer.id or None,
+            finish_reason=to_finish_reason(answer.finish_reason),
+        )
+
+
+@dataclass
+class _Streamed(StreamedResponse):
+    """An answer of a stack on its way to an agent."""
+
+    _stream: ChatStream
+    _model: str
+    _system: str
+    _began: datetime = field(default_factory=lambda: datetime.now(tz=UTC))
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        manager = self._parts_manager
+        begun: set[str] = set()
+        async for update in self._stream:
+            delta, part = update.call_delta, update.part
+            if update.text:
+                for event in manager.handle_text_delta(vendor_part_id="text", content=update.text):
+                    yield event
+            elif update.reasoning:
+                for event in manager.handle_thinking_delta(vendor_part_id="reasoning", content=update.reasoning):
+                    yield event
+            elif delta is not None:
+                begun.add(delta.id)
+                found = manager.handle_tool_call_delta(
+                    vendor_part_id=delta.index,
+                    tool_name=delta.name or None,
+                    args=delta.arguments or None,
+                    tool_call_id=delta.id or None,
+                )
+                if found is not None:
+                    yield found
+            elif isinstance(part, ToolCall) and part.id not in begun:
+                yield manager.handle_tool_call_part(
+                    vendor_part_id=part.id, tool_name=part.name, args=part.arguments, tool_call_id=part.id
+                )
+            if update.message_done is not None:
+                for event in self._signed(update.message_done):
+                    yield event
+        answer = await self._stream.response()
+        self._usage = to_usage(answer.usage)
+        self.provider_response_id = answer.id or None
+        self.finish_reason = to_finish_reason(answer.finish_reason)
+
+    def _signed(self, message: Message) -> Iterator[ModelResponseStreamEvent]:
+        """Yield what only the whole message tells of its reasoning: the provider's own item."""
+        for part in to_response_parts(message):
+            if isinstance(part, ThinkingPart) and part.provider_details:
+                yield from self._parts_manager.handle_thinking_delta(
+                    vendor_part_id="reasoning",
+                    content="",
+                    provider_name=part.provider_name,
+                    provider_details=part.provider_details,
+                )
+
+    async def close_stream(self) -> None:
+        await self._stream.aclose()
+
+    @property
+    def model_name(self) -> str:
+        return self._model
+
+    @property
+    def provider_name(self) -> str:
+        return self._system
+
+    @property
+    def provider_url(self) -> None:
+        return None
+
+    @property
+    def timestamp(self) -> datetime:
+        return self._began

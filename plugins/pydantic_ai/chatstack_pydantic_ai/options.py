@@ -1,0 +1,93 @@
+"""Options of a call: Pydantic AI's settings and parameters as ours, and ours as theirs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from chatstack import ChatOptions, InputError, OutputSchema, ToolDeclaration
+
+_SAME = ("temperature", "top_p", "seed", "max_tokens", "parallel_tool_calls")
+"""Names that are the same on both sides."""
+
+
+def declared(parameters: ModelRequestParameters) -> tuple[ToolDeclaration, ...]:
+    """Return our declarations of the tools of a call, those for its output included."""
+    return tuple(
+        ToolDeclaration(tool.name, tool.description or "", json.dumps(tool.parameters_json_schema), tool.strict)
+        for tool in (*parameters.function_tools, *parameters.output_tools)
+    )
+
+
+def options_from(
+    settings: ModelSettings | None, parameters: ModelRequestParameters, instructions: str | None
+) -> ChatOptions:
+    """Return our options for those of a call. Raises ``InputError`` for a tool that runs at their provider."""
+    if parameters.native_tools:
+        kinds = ", ".join(type(tool).__name__ for tool in parameters.native_tools)
+        raise InputError(
+            f"ChatStackModel: {kinds}: tools that run at a provider are declared in the stack's own options"
+        )
+    given = cast("dict[str, Any]", settings or {})
+    known = {name: given[name] for name in _SAME if given.get(name) is not None}
+    choice = given.get("tool_choice")
+    if choice is None and declared(parameters) and not parameters.allow_text_output:
+        choice = "required"
+    schema = parameters.output_object if parameters.output_mode == "native" else None
+    return ChatOptions(
+        **known,
+        instructions=instructions or "",
+        tools=declared(parameters),
+        tool_choice=choice if isinstance(choice, str) else None,
+        stop=tuple(given.get("stop_sequences") or ()),
+        output_schema=None if schema is None else _schema(schema),
+        extra=cast("dict[str, Any]", given.get("extra_body") or {}),
+    )
+
+
+def settings_of(options: ChatOptions) -> ModelSettings:
+    """Return Pydantic AI's settings for our options."""
+    settings: dict[str, Any] = {name: getattr(options, name) for name in _SAME}
+    settings["stop_sequences"] = list(options.stop) or None
+    settings["tool_choice"] = _choice(options)
+    settings["extra_body"] = dict(options.extra) or None
+    return cast("ModelSettings", {name: value for name, value in settings.items() if value is not None})
+
+
+def parameters_of(options: ChatOptions) -> ModelRequestParameters:
+    """Return the parameters of a request to a model of theirs. Raises ``InputError`` for a provider's own tool."""
+    tools: list[ToolDefinition] = []
+    for tool in options.tools:
+        if not isinstance(tool, ToolDeclaration):
+            raise InputError(f"PydanticAIClient: {tool.provider}: a tool of a provider's own cannot be declared there")
+        schema = json.loads(tool.parameters or '{"type": "object", "properties": {}}')
+        described = tool.description or None
+        tools.append(
+            ToolDefinition(name=tool.name, parameters_json_schema=schema, description=described, strict=tool.strict)
+        )
+    shape = options.output_schema
+    if shape is None:
+        return ModelRequestParameters(function_tools=tools)
+    wanted = OutputObjectDefinition(
+        json_schema=json.loads(shape.schema),
+        name=shape.name,
+        description=shape.description or None,
+        strict=shape.strict,
+    )
+    return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=wanted)
+
+
+def _choice(options: ChatOptions) -> str | list[str] | None:
+    choice = options.tool_choice
+    return choice if choice in (None, "auto", "none", "required") else [choice]
+
+
+def _schema(wanted: OutputObjectDefinition) -> OutputSchema:
+    return OutputSchema(
+        wanted.name or "output", json.dumps(wanted.json_schema), wanted.strict, wanted.description or ""
+    )

@@ -1,0 +1,159 @@
+"""A stack as a model of Pydantic AI's, and their models as providers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, BinaryContent, NativeOutput
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelResponse, ToolReturnPart
+
+from chatstack import (
+    ChatStack,
+    FunctionInvoker,
+    Image,
+    Message,
+    ProviderInfo,
+    RateLimitError,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResultClearer,
+    WiringError,
+)
+from chatstack.testing import ScriptedClient
+from chatstack_pydantic_ai import ChatStackModel, PydanticAIClient
+from tests.test_wrapper import LONG, Script, called, look
+
+
+def over(answers: list[Any]) -> tuple[ChatStackModel, ScriptedClient]:
+    provider = ScriptedClient(answers, info=ProviderInfo(name="openai", model="m", window_tokens=9_000))
+    stack = ChatStack(provider).use(ToolResultClearer, trigger={"tokens": 1_000}, keep={"messages": 1})
+    return ChatStackModel(stack.build()), provider
+
+
+def calls(rounds: int) -> list[Any]:
+    return [*(Message.assistant(ToolCall(f"c{at}", "look", f'{{"place":"p{at}"}}')) for at in range(rounds)), "done"]
+
+
+def test_an_agent_runs_its_tools_and_the_stack_sees_each_call() -> None:
+    model, provider = over(calls(4))
+    result = Agent(model, tools=[look], instructions="Be brief.").run_sync("look")
+    assert result.output == "done"
+    last = [each.results[0].text for each in provider.requests[-1].messages if each.results]
+    assert len(last) == 4
+    assert LONG in last[-1]
+    assert not any(LONG in each for each in last[:-1])
+    returned = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert all(LONG in str(part.content) for part in returned)
+    assert provider.requests[0].options.instructions == "Be brief."
+    assert provider.requests[0].options.tools[0].name == "look"  # type: ignore[union-attr]
+    assert result.usage.input_tokens > 0
+    assert (model.model_name, model.system, model.context_window) == ("m", "openai", 9_000)
+
+
+def test_streamed_and_not_are_the_same_response() -> None:
+    signed = Reasoning("hm", '{"type":"thinking","thinking":"hm","signature":"s"}', "anthropic")
+    answer = Message("assistant", (signed, Text("all is well")))
+
+    async def run() -> tuple[ModelResponse, ModelResponse]:
+        agent = Agent(over([answer])[0])
+        whole = (await agent.run("hi")).all_messages()[-1]
+        async with agent.run_stream("hi") as result:
+            assert "".join([each async for each in result.stream_text(delta=True, debounce_by=None)]) == "all is well"
+        streamed = result.all_messages()[-1]
+        assert isinstance(whole, ModelResponse)
+        assert isinstance(streamed, ModelResponse)
+        return whole, streamed
+
+    whole, streamed = asyncio.run(run())
+    assert whole.parts == streamed.parts
+    assert (whole.usage, whole.finish_reason, whole.model_name) == (streamed.usage, streamed.finish_reason, "m")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_arguments_and_signatures_come_back_as_they_were_received(stream: bool) -> None:
+    signed = Reasoning("hm", '{"type":"thinking","thinking":"hm","signature":"s"}', "anthropic")
+    answer = Message("assistant", (signed, Text("I look"), ToolCall("c1", "look", '{"place":"a"}')))
+    model, provider = over([answer, "done"])
+    agent = Agent(model, tools=[look])
+
+    async def run() -> None:
+        if not stream:
+            await agent.run("look")
+            return
+        async with agent.iter("look") as run:
+            async for node in run:
+                if Agent.is_model_request_node(node):
+                    async with node.stream(run.ctx) as events:
+                        async for _ in events:
+                            pass
+
+    asyncio.run(run())
+    assert provider.requests[-1].messages[1] == answer
+
+
+def test_structured_output_by_a_tool_and_natively() -> None:
+    class Place(BaseModel):
+        """Where it is."""
+
+        name: str
+
+    model, provider = over([Message.assistant(ToolCall("c1", "final_result", '{"name":"here"}'))])
+    assert Agent(model, output_type=Place).run_sync("?").output == Place(name="here")
+    assert provider.requests[-1].options.tool_choice == "required"
+    model, provider = over(['{"name": "there"}'])
+    assert Agent(model, output_type=NativeOutput(Place)).run_sync("?").output == Place(name="there")
+    schema = provider.requests[-1].options.output_schema
+    assert schema is not None
+    assert "name" in schema.schema
+
+
+def test_pictures_and_settings_reach_the_provider() -> None:
+    model, provider = over(["fine"])
+    picture = BinaryContent(b"png", media_type="image/png")
+    Agent(model, model_settings={"temperature": 0.5, "max_tokens": 7, "stop_sequences": ["x"]}).run_sync(
+        ["what?", picture]
+    )
+    options = provider.requests[-1].options
+    assert (options.temperature, options.max_tokens, options.stop) == (0.5, 7, ("x",))
+    assert provider.requests[-1].messages[0].parts == (Text("what?"), Image(data="cG5n", media_type="image/png"))
+
+
+def test_a_stack_with_tools_of_its_own_and_what_is_no_client_are_refused() -> None:
+    with pytest.raises(WiringError, match="give them to the agent"):
+        ChatStackModel(ChatStack(ScriptedClient()).use(FunctionInvoker, tools=[look]).build())
+    with pytest.raises(WiringError, match="pass a chat client"):
+        ChatStackModel(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_any_model_of_theirs_is_a_provider(stream: bool) -> None:
+    script = Script([called(("c1", "look", {"place": "a"}), ("c2", "look", {"place": "b"})), "all is well"])
+    client = ChatStack(PydanticAIClient(script.model)).use(FunctionInvoker, tools=[look]).build()
+
+    async def run() -> None:
+        if stream:
+            async with client.get_streaming_response("look") as updates:
+                text = "".join([update.text async for update in updates])
+                response = await updates.response()
+        else:
+            response = await client.get_response("look")
+            text = response.text
+        assert text.strip() == "all is well"
+        assert [each.role for each in response.messages] == ["assistant", "tool", "tool", "assistant"]
+        assert response.messages[0].calls[0].arguments == '{"place":"a"}'
+
+    asyncio.run(run())
+    assert len(script.received) == 2
+
+
+def test_their_errors_are_ours_with_theirs_as_the_cause() -> None:
+    error = ModelHTTPError(429, "script", "slow down")
+    client = ChatStack(PydanticAIClient(Script([error]).model)).build()
+    with pytest.raises(RateLimitError) as raised:
+        asyncio.run(client.get_response("hi"))
+    assert raised.value.__cause__ is error
