@@ -127,6 +127,14 @@ async def their_updates(stream: ChatStream, own_tools: Collection[str]) -> Async
                 said, parts = said + 1, []
 
 
+def whole_of(stream: ChatStream, seen: Sequence[TheirUpdate], response_format: Any) -> TheirResponse[Any]:
+    """Return the whole answer of a stream that was read as theirs: of one model call, that of their client."""
+    answer = stream.so_far
+    if isinstance(answer.raw, TheirResponse) and answer.rounds == 1:
+        return answer.raw
+    return TheirResponse.from_updates(seen, output_format_type=response_format)
+
+
 def _deltas(update: ChatUpdate) -> Iterator[Content]:
     if update.reasoning:
         yield Content.from_text_reasoning(text=update.reasoning)
@@ -163,7 +171,11 @@ def _contents_of(parts: Sequence[Part], own_tools: Collection[str]) -> list[Cont
 
 
 def their_response(response: ChatResponse, own_tools: Collection[str], response_format: Any) -> TheirResponse[Any]:
-    """Return a whole answer as theirs. Its ``raw_representation`` is ours."""
+    """Return a whole answer as theirs: the very one, where a client of theirs gave it, else with ours as its
+    ``raw_representation``."""
+    raw = response.raw
+    if isinstance(raw, TheirResponse) and tuple(map(from_theirs, raw.messages)) == response.messages:
+        return raw
     return TheirResponse(
         messages=[_their_message(message, own_tools) for message in response.messages],
         response_id=response.id or None,

@@ -10,7 +10,7 @@ from agent_framework.observability import ChatTelemetryLayer
 from chatstack import ChatRequest, ChatStream, ProviderInfo, WiringError
 from chatstack.client.fronts import ChatFronts
 from chatstack_agent_framework.answers import TheirAnswer, stream_of
-from chatstack_agent_framework.contents import to_theirs
+from chatstack_agent_framework.contents import counterparts_now, to_theirs
 from chatstack_agent_framework.options import to_their_options
 
 
@@ -36,7 +36,7 @@ class AgentFrameworkClient(ChatFronts):
         self.info = info or info_of(client)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        messages = [to_theirs(message, {}) for message in request.messages]
+        messages = [to_theirs(message, counterparts_now.get()) for message in request.messages]
         options = to_their_options(request.options)
 
         async def ask() -> TheirAnswer:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,6 +24,9 @@ _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "assistant
 
 Counterparts: TypeAlias = Mapping[int, Any]
 """Messages and contents of theirs, by the ids of the messages and parts that were made from them."""
+
+counterparts_now: ContextVar[Counterparts] = ContextVar("chatstack_counterparts", default=MappingProxyType({}))
+"""The counterparts of the request under way, where a client of theirs is at the bottom of a stack."""
 
 
 def from_theirs(message: TheirMessage, counterparts: dict[int, Any] | None = None) -> Message:

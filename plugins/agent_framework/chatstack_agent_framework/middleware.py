@@ -17,7 +17,7 @@ from chatstack.client.wiring import Resolver
 from chatstack.lru import Lru
 from chatstack.nodes.in_place import InPlace, raised_by_call
 from chatstack.stack.recipe import NO_PROVIDER
-from chatstack_agent_framework.answers import TheirAnswer, stream_of, their_response, their_updates
+from chatstack_agent_framework.answers import TheirAnswer, stream_of, their_response, their_updates, whole_of
 from chatstack_agent_framework.client import AgentFrameworkClient, info_of
 from chatstack_agent_framework.contents import from_theirs, to_theirs
 from chatstack_agent_framework.options import from_their_options
@@ -78,13 +78,13 @@ class StackMiddleware(ChatMiddleware):
             return await stream_of(info_of(context.client).name, ask)
 
         stream = await self._layers(context.client).send(request, call)
+        response_format = (context.options or {}).get("response_format")
         if context.stream:
-            context.result = _theirs(stream)
+            context.result = _theirs(stream, response_format)
             return
         async with stream:
             answer = await stream.response()
-        if not isinstance(answer.raw, TheirResponse):
-            context.result = their_response(answer, (), (context.options or {}).get("response_format"))
+        context.result = their_response(answer, (), response_format)
 
     def _layers(self, client: Any) -> InPlace:
         traced = not (observability.OBSERVABILITY_SETTINGS.ENABLED and isinstance(client, ChatTelemetryLayer))
@@ -99,8 +99,8 @@ class StackMiddleware(ChatMiddleware):
         return made[1]
 
 
-def _theirs(stream: ChatStream) -> ResponseStream[ChatResponseUpdate, TheirResponse[Any]]:
-    """Return the stream as theirs; its whole response is the client's own."""
+def _theirs(stream: ChatStream, response_format: Any) -> ResponseStream[ChatResponseUpdate, TheirResponse[Any]]:
+    """Return the stream as theirs."""
 
     async def updates() -> AsyncIterator[ChatResponseUpdate]:
         try:
@@ -113,8 +113,4 @@ def _theirs(stream: ChatStream) -> ResponseStream[ChatResponseUpdate, TheirRespo
             return
         raise surfacing
 
-    def whole(seen: Sequence[ChatResponseUpdate]) -> TheirResponse[Any]:
-        raw = stream.so_far.raw
-        return raw if isinstance(raw, TheirResponse) else TheirResponse.from_updates(seen)
-
-    return ResponseStream(updates(), finalizer=whole)
+    return ResponseStream(updates(), finalizer=lambda seen: whole_of(stream, seen, response_format))

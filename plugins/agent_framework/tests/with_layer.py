@@ -1,7 +1,8 @@
 """A pytest plugin for Agent Framework's own tests: puts a stack around every model call of every chat client.
 
 ``CHATSTACK_IN_PLACE=middleware`` appends a ``StackMiddleware`` to each client's middleware; ``client`` puts a
-``ChatStackClient`` over the client that an agent is made with. All triggers are far away, so nothing may change. Every
+``ChatStackClient`` over the client that an agent is made with; ``nothing`` appends a middleware that does nothing, to
+tell what having any changes. All triggers are far away, so nothing may change. Every
 request is counted, so that a run in which the layer was not asked shows.
 """
 
@@ -11,7 +12,7 @@ import os
 from typing import Any
 
 import pytest
-from agent_framework import BaseChatClient, ChatMiddlewareLayer, FunctionInvocationLayer, RawAgent
+from agent_framework import BaseChatClient, ChatMiddlewareLayer, FunctionInvocationLayer, RawAgent, chat_middleware
 
 from chatstack import ChatStack, ContextWindowGuard, Summarizer, ToolResultClearer
 from chatstack.stack.recipe import NO_PROVIDER
@@ -58,6 +59,19 @@ def with_middleware() -> None:
     ChatMiddlewareLayer._get_chat_middleware_pipeline = pipeline  # type: ignore[method-assign]
 
 
+def with_nothing() -> None:
+    original = ChatMiddlewareLayer._get_chat_middleware_pipeline
+
+    @chat_middleware
+    async def nothing(context: Any, call_next: Any) -> None:
+        await call_next()
+
+    def pipeline(self: Any, middleware: Any) -> Any:
+        return original(self, [*middleware, nothing])
+
+    ChatMiddlewareLayer._get_chat_middleware_pipeline = pipeline  # type: ignore[method-assign]
+
+
 def with_client() -> None:
     original = RawAgent.__init__
 
@@ -75,7 +89,7 @@ def with_client() -> None:
 
 
 if PLACE:
-    {"middleware": with_middleware, "client": with_client}[PLACE]()
+    {"middleware": with_middleware, "client": with_client, "nothing": with_nothing}[PLACE]()
 
 
 @pytest.hookimpl(wrapper=True)
