@@ -130,8 +130,9 @@ async def their_updates(stream: ChatStream, own_tools: Collection[str]) -> Async
 def whole_of(stream: ChatStream, seen: Sequence[TheirUpdate], response_format: Any) -> TheirResponse[Any]:
     """Return the whole answer of a stream that was read as theirs: of one model call, that of their client."""
     answer = stream.so_far
-    if isinstance(answer.raw, TheirResponse) and answer.rounds == 1:
-        return answer.raw
+    raw = _raw_of(answer)
+    if raw is not None and answer.rounds == 1:
+        return raw
     return TheirResponse.from_updates(seen, output_format_type=response_format)
 
 
@@ -173,8 +174,8 @@ def _contents_of(parts: Sequence[Part], own_tools: Collection[str]) -> list[Cont
 def their_response(response: ChatResponse, own_tools: Collection[str], response_format: Any) -> TheirResponse[Any]:
     """Return a whole answer as theirs: the very one, where a client of theirs gave it, else with ours as its
     ``raw_representation``."""
-    raw = response.raw
-    if isinstance(raw, TheirResponse) and tuple(map(from_theirs, raw.messages)) == response.messages:
+    raw = _raw_of(response)
+    if raw is not None and tuple(map(from_theirs, raw.messages)) == response.messages:
         return raw
     return TheirResponse(
         messages=[_their_message(message, own_tools) for message in response.messages],
@@ -185,6 +186,12 @@ def their_response(response: ChatResponse, own_tools: Collection[str], response_
         response_format=response_format,
         raw_representation=response,
     )
+
+
+def _raw_of(answer: ChatResponse) -> TheirResponse[Any] | None:
+    raw: Any = answer.raw
+    known: TheirResponse[Any] | None = raw if isinstance(answer.raw, TheirResponse) else None
+    return known
 
 
 def _their_message(message: Message, own_tools: Collection[str]) -> TheirMessage:

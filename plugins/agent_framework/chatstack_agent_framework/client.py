@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from agent_framework import ChatMiddlewareLayer, FunctionInvocationLayer, ResponseStream, SupportsChatGetResponse
@@ -62,11 +63,11 @@ def info_of(client: object) -> ProviderInfo:
 
 def _beneath_the_tool_loop(client: Any) -> Any:
     """Return the client as what stands beneath its layers for tools and spans: they are bases of its class."""
-    if isinstance(client, ChatTelemetryLayer) and not getattr(client, "chat_middleware", None):
-        order = type(client).__mro__
-        first = [order.index(each) for each in (FunctionInvocationLayer, ChatMiddlewareLayer) if each in order]
-        if all(place < order.index(ChatTelemetryLayer) for place in first):
-            return super(ChatTelemetryLayer, cast("Any", client))
+    order: Sequence[type] = type(client).__mro__
+    if ChatTelemetryLayer in order and not getattr(client, "chat_middleware", None):
+        above = [each for each in (FunctionInvocationLayer, ChatMiddlewareLayer) if each in order]
+        if all(order.index(each) < order.index(ChatTelemetryLayer) for each in above):
+            return super(ChatTelemetryLayer, client)
     if isinstance(client, FunctionInvocationLayer):
         return super(FunctionInvocationLayer, cast("Any", client))
     return client

@@ -87,7 +87,8 @@ class StackMiddleware(ChatMiddleware):
         context.result = their_response(answer, (), response_format)
 
     def _layers(self, client: Any) -> InPlace:
-        traced = not (observability.OBSERVABILITY_SETTINGS.ENABLED and isinstance(client, ChatTelemetryLayer))
+        tracing: tuple[type, ...] = (ChatTelemetryLayer,) if observability.OBSERVABILITY_SETTINGS.ENABLED else ()
+        traced = not isinstance(client, tracing)
         made = self._made.get((id(client), traced))
         if made is None:
             stack = self._stack

@@ -64,13 +64,14 @@ def to_their_options(options: ChatOptions) -> dict[str, Any]:
 
 def declared(tools: Any) -> tuple[DeclaredTool, ...]:
     """Return the declarations of tools: functions, and what a provider knows."""
-    return tuple(_declaration(tool) for tool in normalize_tools(tools) if isinstance(tool, (FunctionTool, Mapping)))
+    known: list[Any] = normalize_tools(tools)
+    return tuple(_declaration(tool) for tool in known if isinstance(tool, (FunctionTool, Mapping)))
 
 
-def _declaration(tool: FunctionTool | Mapping[str, Any]) -> DeclaredTool:
+def _declaration(tool: Any) -> DeclaredTool:
     if isinstance(tool, FunctionTool):
         return ToolDeclaration(tool.name, tool.description or "", json.dumps(tool.parameters()))
-    function = cast("Mapping[str, Any]", tool.get("function") or {})
+    function: Mapping[str, Any] = tool.get("function") or {}
     if "name" not in function:
         return ProviderItem("agent-framework", json.dumps(dict(tool), default=str))
     parameters = json.dumps(function.get("parameters") or {})
