@@ -1,0 +1,119 @@
+"""A stack as a chat client of Agent Framework's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import aclosing
+from contextvars import Token
+from typing import Any, ClassVar
+
+from agent_framework import (
+    BaseChatClient,
+    ChatMiddlewareLayer,
+    ChatResponseUpdate,
+    FunctionInvocationLayer,
+    ResponseStream,
+)
+from agent_framework import ChatResponse as TheirResponse
+from agent_framework import Message as TheirMessage
+
+from chatstack import ChatRequest, ChatStream, ToolDeclaration, WiringError, find
+from chatstack.client.protocol import ChatClient, is_client, provider_info
+from chatstack.telemetry.agent_turns import count_round
+from chatstack_agent_framework.answers import TheirStream, their_response, their_updates, whole_of
+from chatstack_agent_framework.client import AgentFrameworkClient
+from chatstack_agent_framework.contents import Counterparts, counterparts_now, from_theirs
+from chatstack_agent_framework.options import from_their_options
+
+_CONVERSATION = "chatstack_conversation_id"
+
+
+class ChatStackClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
+    """A chat client of Agent Framework's over a whole stack: ``Agent(client=ChatStackClient(stack.build()), ...)``.
+
+    Goes wherever Agent Framework takes a chat client: agents, workflows. The stack's layers see each call of the model;
+    the agent's session keeps every message. The agent's tools are carried out by Agent Framework; those of the stack's
+    own tool loop run inside, and are in the response for information. The span of a model call is the stack's. The
+    conversation's id is that of the agent's session. Errors are chatstack's. Raises ``WiringError`` for what is no
+    client.
+    """
+
+    OTEL_PROVIDER_NAME: ClassVar[str] = "chatstack"
+    DEFAULT_EXCLUDE: ClassVar[set[str]] = {*BaseChatClient.DEFAULT_EXCLUDE, "client"}
+
+    def __init__(self, client: ChatClient, **options: Any) -> None:
+        if not is_client(client):
+            told = f"client is a {type(client).__name__}, which has no send(); pass a chat client, e.g. stack.build()"
+            raise WiringError(f"ChatStackClient: {told}", parameter="client")
+        self.client = client
+        info = provider_info(client)
+        self.model = info.model if info is not None else ""
+        below = find(client, AgentFrameworkClient)
+        if below is not None:  # an agent asks who keeps the history
+            vars(self)["STORES_BY_DEFAULT"] = getattr(below.client, "STORES_BY_DEFAULT", False)
+        super().__init__(**options)
+
+    def get_response(self, messages: Any, **given: Any) -> Any:
+        """Answer as every chat client of theirs does."""
+        kwargs: dict[str, Any] = dict(given.get("client_kwargs") or {})
+        session: object = getattr(kwargs.get("session"), "session_id", None)
+        if isinstance(session, str):
+            given["client_kwargs"] = {**kwargs, _CONVERSATION: session}
+        return super().get_response(messages, **given)
+
+    def _inner_get_response(
+        self, *, messages: Sequence[TheirMessage], stream: bool, options: Mapping[str, Any], **kwargs: Any
+    ) -> Awaitable[TheirResponse[Any]] | TheirStream:
+        conversation_id: str | None = kwargs.get(_CONVERSATION)
+        known: dict[int, Any] = {}
+        ours = tuple(from_theirs(message, known) for message in messages)
+        request = ChatRequest(ours, from_their_options(options), conversation_id, stream=stream)
+        response_format = options.get("response_format")
+        if not stream:
+            return self._whole(request, known, response_format)
+        return self._streamed(request, known, response_format)
+
+    async def _whole(self, request: ChatRequest, known: Counterparts, response_format: Any) -> TheirResponse[Any]:
+        async with await self._sent(request, known) as stream:
+            return their_response(await stream.response(), _names(request), response_format)
+
+    def _streamed(self, request: ChatRequest, known: Counterparts, response_format: Any) -> TheirStream:
+        opened: list[ChatStream] = []
+
+        async def updates() -> AsyncIterator[ChatResponseUpdate]:
+            opened.append(await self._sent(request, known))
+            async with aclosing(their_updates(opened[0], _names(request))) as told:
+                async for update in told:
+                    yield update
+
+        return ResponseStream(updates(), finalizer=lambda seen: whole_of(opened[0], seen, response_format))
+
+    async def _sent(self, request: ChatRequest, known: Counterparts) -> ChatStream:
+        count_round(self, request)
+        watch = _Knowing(known)
+        token = watch.enter()
+        try:
+            stream: ChatStream = await self.client.send(request)
+        finally:
+            watch.leave(token)
+        return ChatStream.watched(stream, watch)
+
+
+class _Knowing:
+    """Tells a client of theirs below what the messages were made from, while the stream is opened or read."""
+
+    def __init__(self, known: Counterparts) -> None:
+        self._known = known
+
+    def enter(self) -> Token[Counterparts]:
+        return counterparts_now.set(self._known)
+
+    def leave(self, token: Any, /) -> None:
+        counterparts_now.reset(token)
+
+    def ended(self, answer: object, error: BaseException | None, /) -> None:
+        return None
+
+
+def _names(request: ChatRequest) -> set[str]:
+    return {tool.name for tool in request.options.tools if isinstance(tool, ToolDeclaration)}
