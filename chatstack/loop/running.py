@@ -260,7 +260,7 @@ class IterativeRun(Closing):
     def _warn_of_limit(self) -> None:
         self._loop.telemetry.warn(
             "iteration_limit_reached",
-            f"{self._loop.max_iterations} iterations, and not complete",
+            f"{_iterations(len(self._context.records))}, and not complete",
             {semconv.ITERATION: self._context.iteration},
             span_name="iterative_loop",
         )

@@ -147,6 +147,18 @@ def test_each_limit_that_ended_it_is_the_end_again(path: Path, limit: Options) -
     assert (again, asked(loop)) == (first, [])
 
 
+def test_a_higher_limit_does_not_reopen_a_run_and_the_warning_counts_what_was_run(path: Path) -> None:
+    answers: list[Answer] = [[call("note", text=str(number))] for number in range(9)]
+    capture = TelemetryCapture()
+    given: Options = {"mode": "single_call", "telemetry": capture.telemetry}
+    first, _ = journalled(path, answers, fresh(run_id="r"), **given, max_iterations=2)
+    again, loop = journalled(path, ["never"], fresh(run_id="r"), **given, max_iterations=20)
+
+    assert (again, asked(loop)) == (first, [])
+    told = [span.attributes["chatstack.warning.message"] for span in capture.spans_named("iterative_loop")]
+    assert told == ["2 iterations, and not complete"] * 2
+
+
 def test_an_iteration_that_has_used_up_the_budget_is_brought_to_its_end(path: Path) -> None:
     failed, _ = journalled(path, [[call("look", what="a")]], fresh(run_id="r"), max_tokens=1, on_tool_call=failing_hook)
     assert (failed.reason, failed.tool_calls) == ("error", 0)
