@@ -150,9 +150,10 @@ def test_each_limit_that_ended_it_is_the_end_again(path: Path, limit: Options) -
 def test_a_higher_limit_does_not_reopen_a_run_and_the_warning_counts_what_was_run(path: Path) -> None:
     answers: list[Answer] = [[call("note", text=str(number))] for number in range(9)]
     capture = TelemetryCapture()
-    given: Options = {"mode": "single_call", "telemetry": capture.telemetry}
-    first, _ = journalled(path, answers, fresh(run_id="r"), **given, max_iterations=2)
-    again, loop = journalled(path, ["never"], fresh(run_id="r"), **given, max_iterations=20)
+    given: Options = {"mode": "single_call", "telemetry": capture.telemetry, "max_iterations": 2}
+    first, _ = journalled(path, answers, fresh(run_id="r"), **given)
+    given["max_iterations"] = 20
+    again, loop = journalled(path, ["never"], fresh(run_id="r"), **given)
 
     assert (again, asked(loop)) == (first, [])
     told = [span.attributes["chatstack.warning.message"] for span in capture.spans_named("iterative_loop")]
