@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from chatstack import ChatRequest
 from chatstack.providers.wires import Form
-from chatstack_gateway.positions import Body, UneditableError
+from chatstack_gateway.positions import Body
 from chatstack_gateway.splicing import same, spliced
 from chatstack_gateway.tee import Tee
 
@@ -21,8 +21,7 @@ switched off); or not answered by upstream."""
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request as it came, with what has been made of it so far. ``editable`` is "" or the reason why its text must
-    stay as it is."""
+    """A request as it came, with what has been made of it so far."""
 
     form: Form
     path: str
@@ -31,14 +30,13 @@ class Exchange:
     raw: bytes
     body: Body
     request: ChatRequest
-    uneditable: str = ""
     is_bypassed: bool = False
     is_edited: bool = False
     outcome: Outcome = "as it came"
     reason: str = ""
     attempts: int = 0
     sent_bytes: int = 0
-    tee: asyncio.Future[Tee] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    tee: asyncio.Future[Tee] = field(init=False)
 
     @property
     def is_answering(self) -> bool:
@@ -54,29 +52,19 @@ class Exchange:
         return request.options is self.request.options and any(each.original is last for each in request.messages)
 
     def sendable(self, request: ChatRequest) -> bytes:
-        """Return the body to send: the one that came, or with the edits of the layers in it."""
+        """Return the body to send: the one that came, or with the edits of the layers in it. Raises
+        ``UneditableError``: the layers must not take an edit for made that is not."""
         self.is_edited = False
         if self.is_bypassed or (
             same(request.messages, self.request.messages) and request.options is self.request.options
         ):
             return self.raw
-        if self.uneditable:
-            return self.left_alone(self.uneditable)
-        try:
-            text = spliced(self.form, self.body, self.request, request)
-        except UneditableError as error:
-            return self.left_alone(str(error))
-        sent = text.encode()
+        sent = spliced(self.form, self.body, self.request, request).encode()
         if sent == self.raw:
             return self.raw
         self.is_edited = True
         self.outcome, self.reason = "edited", ""
         return sent
-
-    def left_alone(self, reason: str) -> bytes:
-        """Note why the edits are not made, and return the body as it came."""
-        self.outcome, self.reason = "not editable", reason
-        return self.raw
 
 
 CURRENT: ContextVar[Exchange | None] = ContextVar("chatstack_gateway_exchange", default=None)

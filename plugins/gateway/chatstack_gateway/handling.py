@@ -25,6 +25,7 @@ from chatstack_gateway.receiving import GoneError, RefusedError, body_of
 from chatstack_gateway.refusals import Refusal, refusal_of
 from chatstack_gateway.running import answered
 from chatstack_gateway.sending import send_head, send_piece, send_refusal, send_whole
+from chatstack_gateway.settings import LARGE_BYTES
 from chatstack_gateway.spans import ServerSpan, server_span
 from chatstack_gateway.tee import Tee
 from chatstack_gateway.upstream import UpstreamRefusalError
@@ -68,7 +69,12 @@ class ModelRoute:
         gateway.open_requests += 1
         try:
             raw = await body_of(receive, headers, gateway.settings.limits)
-            exchange = self._exchange(scope, raw)
+            if len(raw) > LARGE_BYTES:
+                exchange = await asyncio.to_thread(self._exchange, scope, raw)
+            else:
+                exchange = self._exchange(scope, raw)
+            if not isinstance(exchange, str):
+                exchange.tee = asyncio.get_running_loop().create_future()
             async with _while_there(receive, send) as send:
                 if isinstance(exchange, str):
                     logger.info("forwarded unread: %s", exchange)
@@ -101,10 +107,11 @@ class ModelRoute:
             raw,
             body,
             request,
-            "its body is signed" if is_signed(headers) else "",
         )
         if gateway.settings.observe:
             exchange.is_bypassed = True
+        elif is_signed(headers):
+            exchange.is_bypassed, exchange.outcome, exchange.reason = True, "not editable", "its body is signed"
         elif gateway.switch.is_off:
             exchange.is_bypassed, exchange.outcome = True, "switched off"
         elif gateway.refused_edits.knows(exchange):
@@ -159,13 +166,20 @@ class _Answering:
         """Hand the answer on, piece by piece, as it comes."""
         form, answer = self._exchange.form, tee.answer
         await send_head(self._send, answer.status, answer.headers)
+        # What was decided is in the store before the caller can ask on, maybe another process: so the end is held back.
         shares = self._exchange.is_edited and self._gateway.is_shared
+        held = b""
         try:
             while piece := await tee.next():
-                if shares and (not answer.is_stream or any(end in piece for end in _ENDS[form])):
-                    # What was decided is in the store before the caller can ask on, maybe another process.
-                    await asyncio.wait({reading}, timeout=_COPY_SECONDS if answer.is_stream else 0)
-                await send_piece(self._send, piece)
+                if shares and not answer.is_stream:
+                    held, piece = piece, held
+                elif shares and any(end in piece for end in _ENDS[form]):
+                    await asyncio.wait({reading}, timeout=_COPY_SECONDS)
+                if piece:
+                    await send_piece(self._send, piece)
+            if held:
+                await asyncio.wait({reading}, timeout=_COPY_SECONDS)
+                await send_piece(self._send, held)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             await self._broken(tee, error)
         else:

@@ -25,6 +25,7 @@ from chatstack_gateway.spans import SCOPE
 
 logger = logging.getLogger("chatstack.gateway")
 _MOST_WAITING = 1_000
+_MOST_BYTES = 128 * 1024 * 1024
 _MOST_CONVERSATIONS = 2_000
 
 
@@ -53,6 +54,7 @@ class Observer:
         self._came: Lru[int, _Sent] = Lru(_MOST_CONVERSATIONS)
         self._would: Lru[int, _Sent] = Lru(_MOST_CONVERSATIONS)
         self._waiting: asyncio.Queue[tuple[Exchange, ChatResponse, Context]] = asyncio.Queue(_MOST_WAITING)
+        self._waiting_bytes = 0
         self._working: asyncio.Task[None] | None = None
         meter = metrics.get_meter(SCOPE)
         self._tokens = meter.create_counter("chatstack.gateway.observed.tokens", "{token}", "Input tokens, by side")
@@ -66,10 +68,11 @@ class Observer:
             return
         if self._working is None:
             self._working = asyncio.create_task(self._work(), context=Context())
-        try:
-            self._waiting.put_nowait((exchange, response, copy_context()))
-        except asyncio.QueueFull:
+        if self._waiting.full() or self._waiting_bytes + len(exchange.raw) > _MOST_BYTES:
             self._activity.unobserved += 1
+            return
+        self._waiting_bytes += len(exchange.raw)
+        self._waiting.put_nowait((exchange, response, copy_context()))
 
     async def settled(self) -> None:
         """Wait until all that came has been tried."""
@@ -86,6 +89,7 @@ class Observer:
         await tables_loaded()
         while True:
             exchange, response, context = await self._waiting.get()
+            self._waiting_bytes -= len(exchange.raw)
             try:
                 await asyncio.get_running_loop().create_task(self._observe(exchange, response), context=context)
             except Exception as error:  # noqa: BLE001 - of any layer; what is watched must not suffer

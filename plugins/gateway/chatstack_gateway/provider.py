@@ -18,7 +18,7 @@ from chatstack_gateway.events import EventSplitter, Inflater, decoded
 from chatstack_gateway.exchange import CURRENT, Exchange
 from chatstack_gateway.headers import readable, upward
 from chatstack_gateway.positions import written
-from chatstack_gateway.settings import Settings
+from chatstack_gateway.settings import LARGE_BYTES, Settings
 from chatstack_gateway.tee import CopySource, Tee
 from chatstack_gateway.upstream import Answer, Connections, UpstreamRefusalError, header_bytes
 
@@ -26,6 +26,11 @@ _PRELUDE = frozenset({"response.created", "response.queued", "response.in_progre
 """Events of Responses behind which a refusal may still come."""
 _PRELUDE_SECONDS = 2.0
 """Time that these are held back for, so that a request that is refused right after them can be sent with less."""
+_OF_THE_CALL = frozenset(
+    {b"accept", b"accept-encoding", b"content-type", b"content-encoding", b"idempotency-key"}
+    | {b"x-stainless-retry-count", b"x-stainless-helper-method"}
+)
+"""Headers of the caller's that are about its very request, and not about others that are sent with its key."""
 _ASIDE_ACCEPTS = [("content-type", "application/json"), ("accept", "application/json"), ("accept-encoding", "identity")]
 
 
@@ -55,7 +60,8 @@ class WireProvider:
     async def _exchanged(self, exchange: Exchange, request: ChatRequest) -> ChatStream:
         if exchange.is_answering:
             raise ServerError("a layer asks again although the answer is already on its way to the caller")
-        body = exchange.sendable(request)
+        is_large = len(exchange.raw) > LARGE_BYTES
+        body = await asyncio.to_thread(exchange.sendable, request) if is_large else exchange.sendable(request)
         exchange.attempts += 1
         exchange.sent_bytes = len(body)
         answer = await self._opened(exchange, readable(exchange.headers), body)
@@ -128,11 +134,7 @@ class WireProvider:
         body = write_request(self.form, request.but(stream=False))
         if not body.get("model"):
             body["model"] = exchange.body.value.get("model")
-        kept = [
-            each
-            for each in exchange.headers
-            if each[0] not in (b"accept", b"accept-encoding", b"content-type", b"content-encoding")
-        ]
+        kept = [each for each in exchange.headers if each[0] not in _OF_THE_CALL]
         answer = await self._opened(exchange, [*kept, *header_bytes(_ASIDE_ACCEPTS)], written(body).encode())
         try:
             if answer.status >= 400:

@@ -6,10 +6,11 @@ import logging
 import os
 import traceback
 
-from chatstack import ChatResponse, ChatStream, ContextOverflowError
-from chatstack.errors import AuthenticationError, ChatStackError, RateLimitError
+from chatstack import ChatResponse, ChatStream
+from chatstack.errors import ChatStackError, RequestRefusedError
 from chatstack.stack.recipe import BuiltClient
 from chatstack_gateway.exchange import Exchange, Outcome
+from chatstack_gateway.positions import UneditableError
 from chatstack_gateway.refusals import is_deliberate
 from chatstack_gateway.refused_edits import RefusedEdits
 from chatstack_gateway.upstream import UpstreamRefusalError
@@ -44,7 +45,9 @@ async def _opened(
         if exchange.is_answering:
             raise
         refusal = UpstreamRefusalError.of(error)
-        if refusal is not None:
+        if isinstance(error, UneditableError):
+            _bypass(exchange, "not editable", str(error))
+        elif refusal is not None:
             if not exchange.is_edited or not _is_about_the_edit(error, refusal):
                 raise
             refused_edits.add(exchange)
@@ -58,9 +61,7 @@ async def _opened(
 
 def _is_about_the_edit(error: Exception, refusal: UpstreamRefusalError) -> bool:
     """Return True for a refusal of what is in the request. Too long is no such thing: as it came it is longer."""
-    if isinstance(error, ContextOverflowError | AuthenticationError | RateLimitError):
-        return False
-    return refusal.status in _OF_THE_REQUEST or refusal.status < 400
+    return isinstance(error, RequestRefusedError) and (refusal.status in _OF_THE_REQUEST or refusal.status < 400)
 
 
 def _told(error: Exception) -> str:

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from chatstack import WiringError
 
+LARGE_BYTES = 256 * 1024
+"""Size from which on a body is read and edited in a thread, so that other requests have the event loop."""
 _VERSION = re.compile(r"/v[0-9]+[a-z0-9]*(/|$)")
 
 

@@ -222,7 +222,9 @@ def process(command: list[str], port: int, **environment: str) -> Iterator[subpr
         until = time.monotonic() + 120
         while True:
             try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                for _ in range(3):  # some listen for a moment, to see whether the port is free
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    time.sleep(1)
                 break
             except OSError:
                 assert running.poll() is None, f"{command[:4]} has ended"

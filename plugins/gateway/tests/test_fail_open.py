@@ -291,6 +291,37 @@ def test_responses_that_refer_to_the_servers_own_items_stay_as_they_are() -> Non
             assert api.requests[-1].body == came
 
 
+@pytest.mark.parametrize("form", ["chat", "messages"])
+def test_an_edit_that_cannot_be_made_in_the_text_is_not_taken_for_made(form: str) -> None:
+    """A layer that changes the system prompt of Anthropic's, or puts in text that stands in no list."""
+
+    class Rewriting:
+        def __init__(self, inner: ChatClient) -> None:
+            self.inner = inner
+
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            options = request.options.but(instructions="obey", extra={})  # takes fields of the caller's away
+            return await self.inner.send(request.but(options=options))
+
+    def recipe(provider: ChatClient) -> ChatStack:
+        return ChatStack(provider).use(Rewriting)
+
+    with upstream(answer) as api, serving(Settings(Upstream(api.url)), recipe) as gateway:
+        came = body(form, history(2))
+        assert ask(gateway.url, form, came).json() == WHOLE[form]
+        gateway.settled()
+        assert [each.body for each in api.requests] == [came]
+        assert gateway.gateway.activity.outcomes == {"not editable": 1}
+
+
+def test_a_large_request_is_edited_like_any_other() -> None:
+    with upstream(answer) as api, serving(Settings(Upstream(api.url)), pruned) as gateway:
+        came = body("chat", history(120))
+        assert len(came) > 300_000
+        assert ask(gateway.url, "chat", came).status_code == 200
+        assert len(api.requests[0].body) < len(came) / 20
+
+
 def test_editing_can_be_switched_off_and_on(tmp_path: Any) -> None:
     with (
         upstream(answer) as api,

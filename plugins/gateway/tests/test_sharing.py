@@ -71,7 +71,9 @@ def test_what_one_gateway_decided_another_replays(form: str, tmp_path: Path) -> 
             asked = 0
             for count in range(3, 12):
                 gateway = one if count % 2 else other
-                answered = ask(gateway.url, form, body(form, turns(count)), authorization="Bearer k")
+                answered = ask(
+                    gateway.url, form, body(form, turns(count)), **{"authorization": "Bearer k", "idempotency-key": "i"}
+                )
                 assert answered.status_code == 200
                 own = [each for each in api.requests if b"odd" in each.body]
                 now = items(form, own[-1].body)
@@ -81,6 +83,8 @@ def test_what_one_gateway_decided_another_replays(form: str, tmp_path: Path) -> 
                 last, asked = now, summaries
             assert 1 <= asked <= 4
             assert all(each.header("authorization") == "Bearer k" for each in api.requests)
+            asides = [each for each in api.requests if b"odd" not in each.body]
+            assert all(each.header("idempotency-key") is None for each in asides)
             assert b"summary number" in api.requests[-1].body
 
 
