@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain_core.exceptions import ContextOverflowError as TheirOverflowError
@@ -39,6 +39,8 @@ from chatstack_langgraph import to_langchain
 Request: TypeAlias = ModelRequest[Any]
 Response: TypeAlias = ModelResponse[Any]
 
+_MOST_KEPT = 20_000
+"""Maximum number of edited messages that are kept; then all are made again."""
 _UNFIT: dict[str, str] = {
     "tool_loop": "the agent runs the tools; leave this layer out",
     "reporter": "an agent's turn is several model calls; open it with agent_turn(...) around the agent",
@@ -69,6 +71,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._info = provider_info(stack.provider) or ProviderInfo(name="langchain")
         self._client = replace(stack, provider=_AgentModel(self._info, stack.provider)).build(resolve)
         self._known = KnownMessages(plainly)
+        self._edited: dict[int, _Edited] = {}
         self._declared: tuple[list[Any], tuple[DeclaredTool, ...]] = ([], ())
         for name, layer in zip(self._client.names, self._client.layers, strict=True):
             reason = _UNFIT.get(layer_kind(layer))
@@ -77,7 +80,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
         """Answer a call of ``agent.invoke``."""
-        call = _Call(request, self._asked(request))
+        call = _Call(request, self._asked(request), self._edited)
         try:
             return run_blocking(lambda ask: self._answer(call, ask), handler)
         except ChatStackError as error:
@@ -86,7 +89,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     async def awrap_model_call(self, request: Request, handler: Callable[[Request], Awaitable[Response]]) -> Response:
         """Answer a call of ``agent.ainvoke``."""
-        call = _Call(request, self._asked(request))
+        call = _Call(request, self._asked(request), self._edited)
         try:
             return await self._answer(call, handler)
         except ChatStackError as error:
@@ -126,13 +129,23 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return name if name and name != self._info.model else None
 
 
-class _Call:
-    """One model call of an agent: LangChain's request, and ours; then what came of it."""
+class _Edited(NamedTuple):
+    """An edited message of ours, the message that it stands for, and its edited form."""
 
-    def __init__(self, request: Request, asked: ChatRequest) -> None:
+    message: Message
+    before: BaseMessage | None
+    theirs: list[BaseMessage]
+
+
+class _Call:
+    """One model call of an agent: LangChain's request, and ours; then what came of it. ``edited`` is kept from call to
+    call, as layers send the same edited messages until their next edit."""
+
+    def __init__(self, request: Request, asked: ChatRequest, edited: dict[int, _Edited]) -> None:
         head = [] if request.system_message is None else [request.system_message]
         self._request = request
         self._came = dict(zip(map(id, asked.messages), [*head, *request.messages], strict=True))
+        self._edited = edited
         self.asked = asked
         self.ask: Callable[[Request], Awaitable[Response]] | None = None
         self.response: Response | None = None
@@ -179,7 +192,19 @@ class _Call:
         came = self._came.get(id(message))
         if came is not None:
             return [came]
-        plain, before = to_langchain([message]), self._came.get(id(message.original))
+        before = self._came.get(id(message.original))
+        known = self._edited.get(id(message))
+        if known is not None and known.message is message and known.before is before:
+            return known.theirs
+        theirs = self._copied(message, before)
+        if len(self._edited) >= _MOST_KEPT:
+            self._edited.clear()
+        self._edited[id(message)] = _Edited(message, before, theirs)
+        return theirs
+
+    def _copied(self, message: Message, before: BaseMessage | None) -> list[BaseMessage]:
+        """Return the message that was edited, with what the edit changed; a new one for a message of a layer's."""
+        plain = to_langchain([message])
         if before is None or len(plain) != 1:
             return plain
         changed = {
