@@ -17,7 +17,7 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from chatstack.errors import InputError
@@ -62,15 +62,19 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
 def messages_from_wire(items: Sequence[object]) -> tuple[Message, ...]:
     """Return our messages for input items; the model's items in a row are one message. ``InputError`` names the
     place."""
-    found: list[Message] = []
+    return tuple(message for message, _ in messages_in_place(items))
+
+
+def messages_in_place(items: Sequence[object]) -> Iterator[tuple[Message, slice]]:
+    """Yield our messages for input items, each with the place of its items."""
     names: dict[str, str] = {}
     output: list[Mapping[str, object]] = []
 
-    def close() -> None:
+    def closed(end: int) -> Iterator[tuple[Message, slice]]:
         if output:
             message = message_from_wire(output)
             names.update((call.id, call.name) for call in message.calls)
-            found.append(message)
+            yield message, slice(end - len(output), end)
             output.clear()
 
     for position, each in enumerate(items):
@@ -79,19 +83,19 @@ def messages_from_wire(items: Sequence[object]) -> tuple[Message, ...]:
         kind, role = item.get("type", "message"), item.get("role", "assistant")
         if kind == "message" and not isinstance(role, str):
             raise InputError(f"{where}.role: expected text, got {type(role).__name__}")
+        here = slice(position, position + 1)
         if kind == "message" and role in _ROLES:
-            close()
-            found.append(_input_message(item, where))
+            yield from closed(position)
+            yield _input_message(item, where), here
         elif kind in _RESULTS:
-            close()
-            found.append(Message("tool", (_result_from_item(item, names, where),)))
+            yield from closed(position)
+            yield Message("tool", (_result_from_item(item, names, where),)), here
         elif isinstance(kind, str) and kind.endswith(("_output", "_response")):
-            close()
-            found.append(Message("tool", (ProviderItem(PROVIDER, encoded(dict(item))),)))
+            yield from closed(position)
+            yield Message("tool", (ProviderItem(PROVIDER, encoded(dict(item))),)), here
         else:
             output.append(item)
-    close()
-    return tuple(found)
+    yield from closed(len(items))
 
 
 def message_from_wire(output: Iterable[object]) -> Message:
