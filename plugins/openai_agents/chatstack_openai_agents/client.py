@@ -14,6 +14,7 @@ from chatstack import ChatRequest, ChatStream, ChatUpdate, ProviderInfo, Usage, 
 from chatstack.client.answers import updates_of
 from chatstack.client.fronts import ChatFronts
 from chatstack.errors import ChatStackError
+from chatstack.providers.failures import failure
 from chatstack.providers.foreign import foreign_failure
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_wire import message_from_wire
@@ -95,6 +96,8 @@ def _updates(answer: ResponsesAnswer, event: TResponseStreamEvent) -> Iterator[C
     raw: Any = event
     try:
         found = list(answer.add(plain(event), streaming=True))
+        if str(event.type) == "response.error":  # of servers that have a name of their own for it
+            raise failure("openai", body=dict(plain(event)), streaming=True)
     except ChatStackError as error:
         raise error from FailedEvent(event)
     if event.type in _ENDS:

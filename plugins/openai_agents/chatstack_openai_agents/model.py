@@ -113,6 +113,10 @@ class StackModel(Model):
         """Return the advice of the model below."""
         return None if self._below is None else self._below.get_retry_advice(request)
 
+    async def _cleanup_on_run_end(self, owner: object) -> None:
+        if self._below is not None:
+            await self._below._cleanup_on_run_end(owner)
+
     async def close(self) -> None:
         """End the layers' background work, and close the model below."""
         close = getattr(self.client, "aclose", None)
