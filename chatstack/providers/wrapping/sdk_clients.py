@@ -105,7 +105,7 @@ class WrappedClient(ChatFronts):
     def __init__(self, bare: _SdkClient, sdk: Sdk[Any]) -> None:
         self._bare = bare
         self._sdk = sdk
-        self.info: ProviderInfo = structs.replace(sdk.info(bare, "", None), returns_unknown_calls=True)
+        self.info: ProviderInfo = structs.replace(sdk.info(bare, "", None), returns_unfinished=True)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
