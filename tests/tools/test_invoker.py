@@ -618,8 +618,16 @@ def test_each_model_call_and_tool_is_inside_the_turn_with_its_round() -> None:
 
 @pytest.mark.parametrize("returns", [False, True])
 def test_calls_of_tools_that_nobody_declared_are_the_callers_where_the_provider_says_so(returns: bool) -> None:
-    info = ProviderInfo(name="scripted", model="script", returns_unknown_calls=returns)
+    info = ProviderInfo(name="scripted", model="script", returns_unfinished=returns)
     model = ScriptedClient([Message.assistant(ToolCall("1", "stored", "{}")), "no such tool, then"], info=info)
     answer = asyncio.run(ChatStack(model).use(FunctionInvoker, tools=[]).build().get_response("hello"))
     assert answer.rounds == (1 if returns else 2)
     assert [call.name for message in answer.messages for call in message.calls] == ["stored"]
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_paused_answer_is_the_callers_where_the_provider_says_so(returns: bool) -> None:
+    info = ProviderInfo(name="scripted", model="script", returns_unfinished=returns)
+    model = ScriptedClient([["so far", "paused"], "the rest"], info=info)
+    answer = asyncio.run(ChatStack(model).use(FunctionInvoker, tools=[]).build().get_response("hello"))
+    assert (answer.rounds, answer.finish_reason) == ((1, "paused") if returns else (2, "stop"))
