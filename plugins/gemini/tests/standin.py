@@ -1,4 +1,5 @@
-"""Replies of a server with Gemini's API. Each is read with the SDK's own types before it is sent."""
+"""A server with Gemini's API: its replies are read with the SDK's own types before they are sent, and requests to it
+are held to the SDK's types and to the order that the API demands."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from google.genai import types
+from pydantic import TypeAdapter
 
 from chatstack.testing.provider_contract import ModelAnswer, ServerRefusal, ServerReply
+from chatstack.testing.provider_server import ReceivedRequest
 from chatstack.values.responses import FinishReason
 
 Fields = dict[str, Any]
@@ -82,3 +85,46 @@ def error_reply(said: ServerRefusal) -> ServerReply:
             )
     error = {"code": code, "message": text, "status": status, **({"details": details} if details else {})}
     return ServerReply.json({"error": error}, status=code)
+
+
+def check_request(request: ReceivedRequest) -> Fields:
+    """Return the body of a request, checked."""
+    return check_body(json.loads(request.body))
+
+
+def check_body(body: Fields) -> Fields:
+    """Return a body. Raises unless the SDK's strict types take each of its fields, and the contents are in an order
+    that the API takes. Fields that begin with ``mark_`` are a test's own."""
+    asked = body.get("generateContentRequest", body)
+    known: dict[str, Any] = {
+        "contents": list[types.Content],
+        "systemInstruction": types.Content,
+        "tools": list[types.Tool],
+        "toolConfig": types.ToolConfig,
+        "generationConfig": types.GenerationConfig,
+        "cachedContent": str,
+        "safetySettings": list[types.SafetySetting],
+        "continuationToken": str,
+        "model": str,
+    }
+    for name, value in asked.items():
+        if not name.startswith("mark_"):
+            # JSON, so that bytes are read as base64.
+            TypeAdapter(known[name]).validate_json(json.dumps(value))
+    check_order(asked["contents"])
+    return body
+
+
+def check_order(contents: Sequence[Fields]) -> None:
+    """Raise unless roles alternate from the user on, and responses follow their calls, one for each, in order."""
+    assert contents, "no contents"
+    calls: list[Fields] = []
+    for position, content in enumerate(contents):
+        assert content["role"] == ("user", "model")[position % 2], f"contents[{position}] is out of turn"
+        assert content["parts"], f"contents[{position}] has no parts"
+        found = [part["functionResponse"] for part in content["parts"] if "functionResponse" in part]
+        assert [(each.get("id"), each["name"]) for each in found] == [(each.get("id"), each["name"]) for each in calls]
+        for part in content["parts"]:
+            kinds = part.keys() & {"text", "functionCall", "functionResponse", "inlineData", "fileData"}
+            assert len(kinds) <= 1, f"contents[{position}] has a part of two kinds"
+        calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]

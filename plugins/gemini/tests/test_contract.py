@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-from standin import answer_reply, error_reply
+from standin import answer_reply, check_request, error_reply
 
 from chatstack import ChatClient
 from chatstack.testing import ProviderContract
 from chatstack.testing.provider_contract import ModelAnswer, ProviderSettings, ServerRefusal, ServerReply, event_bytes
+from chatstack.testing.provider_server import Delivery, ReceivedRequest, ScriptedServer
 from chatstack_gemini import GeminiChatClient
-
-
-@pytest.fixture(autouse=True)
-def no_certificates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Plain HTTP needs none, and loading them is nearly all of the time that a client is made in."""
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
 
 
 class TestGeminiChatClient(ProviderContract):
@@ -31,6 +25,16 @@ class TestGeminiChatClient(ProviderContract):
             window_tokens=settings.window_tokens,
             max_retries=0,
         )
+
+    @asynccontextmanager
+    async def serving(
+        self, script: Delivery | Callable[[ReceivedRequest], Delivery], *, timeout_seconds: float = 20.0
+    ) -> AsyncGenerator[tuple[ChatClient, ScriptedServer], None]:
+        """Hold every request of every check to the SDK's types."""
+        async with super().serving(script, timeout_seconds=timeout_seconds) as (client, server):
+            yield client, server
+            for request in server.requests:
+                check_request(request)
 
     def answer(self, said: ModelAnswer, *, stream: bool) -> ServerReply:
         parts: list[dict[str, Any]] = [{"text": said.text}] if said.text else []
