@@ -12,7 +12,7 @@ from chatstack.values.parts import Part, Reasoning, Text
 from chatstack.values.responses import ChatUpdate, FinishReason, Usage
 from chatstack_gemini.parts import MADE_ID, PROVIDER, part_from_wire
 
-_FINISHES: Mapping[str, FinishReason] = {
+FINISHES: Mapping[str, FinishReason] = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
     **dict.fromkeys(
@@ -26,14 +26,14 @@ _FINISHES: Mapping[str, FinishReason] = {
 
 
 class AnswerFold:
-    """Folds the chunks of one answer into updates; ``answer`` is the whole answer as one chunk.
+    """Folds the chunks of one answer into updates; ``whole`` is the answer as one chunk.
 
     Text continues the part before it only where neither has other fields: a signature belongs to its own part, which
     has to go back apart.
     """
 
     def __init__(self) -> None:
-        self.answer: WireObject = {}
+        self._fields: WireObject = {}
         self._candidate: WireObject = {}
         self._parts: list[WireObject] = []
         self._pieces: list[str] = []
@@ -43,13 +43,19 @@ class AnswerFold:
         """True once the model has ended its answer, or the prompt was blocked."""
         return bool(self._candidate.get("finishReason") or self._blocked)
 
+    def whole(self) -> WireObject:
+        """Return the answer, as far as it has come, as one chunk."""
+        self._join()
+        content = {"role": "model", "parts": self._parts}
+        return {**self._fields, "candidates": [{**self._candidate, "content": content}]}
+
     def updates(self, chunk: Mapping[str, object]) -> Iterator[ChatUpdate]:
         """Yield what the chunk shows."""
         for name, value in chunk.items():
             if name == "usageMetadata":
-                value = {**_object(self.answer.get(name)), **as_object(value, name)}
+                value = {**_object(self._fields.get(name)), **as_object(value, name)}
             if name != "candidates":
-                self.answer[name] = value
+                self._fields[name] = value
         for each in as_list(chunk.get("candidates") or (), "candidates"):
             candidate = as_object(each, "candidates[]")
             if candidate.get("index") not in (None, 0):
@@ -64,25 +70,23 @@ class AnswerFold:
         if not self.is_complete:
             raise stream_ended(PROVIDER, "a finishReason")
         self._join()
-        content = {"role": "model", "parts": self._parts}
-        self.answer["candidates"] = [{**self._candidate, "content": content}]
-        response_id = str(self.answer.get("responseId") or "")
+        response_id = str(self._fields.get("responseId") or "")
         message = Message("assistant", tuple(self._part(position, response_id) for position in range(len(self._parts))))
         for part in message.parts:
             if not isinstance(part, (Text, Reasoning)):
                 yield ChatUpdate(part=part)
         yield ChatUpdate(
             message_done=message,
-            usage=usage_from_wire(_object(self.answer.get("usageMetadata"))),
+            usage=usage_from_wire(_object(self._fields.get("usageMetadata"))),
             finish_reason=self._finish_reason(message),
             response_id=response_id,
-            model=str(self.answer.get("modelVersion") or ""),
+            model=str(self._fields.get("modelVersion") or ""),
             raw=raw,
         )
 
     @property
     def _blocked(self) -> object:
-        return _object(self.answer.get("promptFeedback")).get("blockReason")
+        return _object(self._fields.get("promptFeedback")).get("blockReason")
 
     def _add(self, part: WireObject) -> Iterator[ChatUpdate]:
         kind, text = _plain_kind(part), part.get("text")
@@ -109,7 +113,7 @@ class AnswerFold:
         reason = str(self._candidate.get("finishReason") or "")
         if not reason:
             return "refused"
-        return "tool_calls" if reason == "STOP" and message.calls else _FINISHES.get(reason, "other")
+        return "tool_calls" if reason == "STOP" and message.calls else FINISHES.get(reason, "other")
 
 
 def usage_from_wire(usage: Mapping[str, object]) -> Usage:

@@ -100,6 +100,6 @@ class GeminiChatClient(SdkProvider[Connection]):
                 for update in shown:
                     yield update
         with misshapen(PROVIDER, streaming=stream):
-            last = list(fold.ended(raw))
+            last = list(fold.ended(GEMINI.whole_answer(fold.whole()) if stream else raw))
         for update in last:
             yield update

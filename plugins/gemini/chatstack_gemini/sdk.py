@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ChatStackError, ServerError, WiringError
 from chatstack.providers.asking import counted, translating
-from chatstack.providers.extras import WireObject
+from chatstack.providers.extras import WireObject, encoded
 from chatstack.providers.failures import misshapen
 from chatstack.providers.received import readable
 from chatstack.providers.sdk import Sdk
@@ -97,6 +97,12 @@ class GeminiSdk(Sdk[Connection]):
             dumped = cast("GenerateContentResponse", event).model_dump(by_alias=True, exclude_none=True, warnings=False)
             dumped.pop("sdkHttpResponse", None)
             return readable(cast("WireObject", _plain(dumped)))
+
+    def whole_answer(self, fields: WireObject) -> GenerateContentResponse:
+        """Return a streamed answer as the SDK's object for the same answer unstreamed."""
+        from google.genai.types import GenerateContentResponse
+
+        return GenerateContentResponse.model_validate_json(encoded(fields))
 
     def translated(self, error: Exception, *, streaming: bool = False) -> ChatStackError | None:
         """Return our error for an exception of the SDK."""
