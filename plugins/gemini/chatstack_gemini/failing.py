@@ -13,6 +13,8 @@ from chatstack.providers.overflow import Overflow
 from chatstack_gemini.parts import PROVIDER
 
 _KEY_REASONS = frozenset({"API_KEY_INVALID", "API_KEY_EXPIRED", "API_KEY_SERVICE_BLOCKED"})
+_STATUS = re.compile(r"[A-Z_]{2,40}")
+"""Google's own statuses: for a page of a proxy's the SDK has the words of its HTTP status there."""
 _SECONDS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
 _OVERFLOWS = (
     re.compile(r"input token count is (?P<actual>[0-9]{1,15}) but model only supports up to (?P<limit>[0-9]{1,15})"),
@@ -60,7 +62,7 @@ def translated(error: Exception, *, streaming: bool = False) -> ChatStackError |
 def _refusal(error: _ApiError, *, streaming: bool) -> ProviderError:
     details = _details_of(error.details)
     status, text = error.code or 0, error.message or ""
-    code = error.status or ""
+    code = error.status if error.status and _STATUS.fullmatch(error.status) else ""
     reasons = {str(each.get("reason")) for each in details}
     if reasons & _KEY_REASONS or text.startswith("API key not valid"):
         reason = min(reasons & _KEY_REASONS, default=code)
