@@ -129,9 +129,9 @@ def usage_from_wire(usage: Mapping[str, object]) -> Usage:
 
 def _plain_kind(part: Mapping[str, object]) -> str | None:
     """Return the kind of a part that is nothing but text, or a thought; None for any other."""
-    if part.keys() == {"text"}:
+    if set(part) == {"text"}:
         return "text"
-    return "thought" if part.keys() == {"text", "thought"} and part["thought"] is True else None
+    return "thought" if set(part) == {"text", "thought"} and part["thought"] is True else None
 
 
 def _object(value: object) -> Mapping[str, object]:

@@ -118,7 +118,7 @@ def _picture(fields: Mapping[str, object]) -> Image | None:
         return None
     inline = cast("Mapping[str, object]", blob)
     kind = _string(inline, "mimeType")
-    if inline.keys() != {"data", "mimeType"} or not kind.startswith("image/"):
+    if set(inline) != {"data", "mimeType"} or not kind.startswith("image/"):
         return None
     return Image(data=_string(inline, "data"), media_type=kind, extra_json=_extra(fields, "inlineData"))
 

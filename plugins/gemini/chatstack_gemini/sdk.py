@@ -12,7 +12,7 @@ import enum
 import math
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import urlsplit
 
 from chatstack.client.protocol import ProviderInfo
@@ -30,8 +30,15 @@ from chatstack_gemini.parts import PROVIDER
 if TYPE_CHECKING:
     from google.genai import Client
     from google.genai.client import AsyncClient
-    from google.genai.models import AsyncModels
-    from google.genai.types import GenerateContentResponse, HttpOptions
+    from google.genai.types import (
+        CountTokensConfig,
+        CountTokensResponse,
+        GenerateContentConfig,
+        GenerateContentResponse,
+        GetModelConfig,
+        HttpOptions,
+        Model,
+    )
 
 DEFAULT_URL = "https://generativelanguage.googleapis.com/"
 _LEAST_SERVER_SECONDS = 10
@@ -40,24 +47,38 @@ _NO_CONTENTS = "."
 """Contents that the SDK demands; those of the body replace them."""
 
 
+class _Models(Protocol):
+    """The SDK's methods for models, so far as they are used here: its own hints name types that may be missing."""
+
+    async def generate_content(
+        self, *, model: str, contents: str, config: GenerateContentConfig
+    ) -> GenerateContentResponse: ...
+
+    async def generate_content_stream(
+        self, *, model: str, contents: str, config: GenerateContentConfig
+    ) -> AsyncIterator[GenerateContentResponse]: ...
+
+    async def count_tokens(self, *, model: str, contents: str, config: CountTokensConfig) -> CountTokensResponse: ...
+
+    async def get(self, *, model: str, config: GetModelConfig) -> Model: ...
+
+
 class Connection:
     """The SDK's client, and what is known of it: the address of its server, and whether that is Google Cloud's."""
 
-    def __init__(self, client: Client | AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, owner: Client | None = None) -> None:
         self._client = client
-        self._aio = client.aio if hasattr(client, "aio") else client
-        api = getattr(self._aio, "_api_client", None)  # the SDK has no public name for the address
+        self._owner = owner
+        self.models = cast("_Models", client.models)
+        api = getattr(client, "_api_client", None)  # the SDK has no public name for the address
         self.base_url = str(getattr(getattr(api, "_http_options", None), "base_url", None) or DEFAULT_URL)
         self.is_cloud = bool(getattr(api, "vertexai", False))
 
-    @property
-    def models(self) -> AsyncModels:
-        return self._aio.models
-
     async def close(self) -> None:
-        await self._aio.aclose()
-        if self._client is not self._aio:
-            cast("Client", self._client).close()
+        """Close the SDK's client, and that for synchronous calls, which it always has."""
+        await self._client.aclose()
+        if self._owner is not None:
+            self._owner.close()
 
 
 class GeminiSdk(Sdk[Connection]):
@@ -71,14 +92,15 @@ class GeminiSdk(Sdk[Connection]):
         from google.genai.client import AsyncClient
 
         if client is None:
-            return Connection(_made(owner, asked))
+            made = _made(owner, asked)
+            return Connection(made.aio, made)
         given = [name for name, value in asked.items() if value is not None]
         if given:
             raise WiringError(f"{owner}: pass client, or {', '.join(given)}, not both", parameter="client")
         if not isinstance(client, (Client, AsyncClient)):
             told = f"client must be a google.genai.Client(...), not {type(client).__name__}"
             raise WiringError(f"{owner}: {told}", parameter="client")
-        return Connection(client)
+        return Connection(client.aio, client) if isinstance(client, Client) else Connection(client)
 
     def info(self, client: Connection, model: str, window_tokens: int | None) -> ProviderInfo:
         """Return the provider's info."""

@@ -18,6 +18,7 @@ from chatstack.errors import (
     AuthenticationError,
     BrokenStreamError,
     ContextOverflowError,
+    InputError,
     ProviderError,
     ProviderTimeoutError,
     RateLimitError,
@@ -27,6 +28,7 @@ from chatstack.errors import (
 )
 from chatstack.testing.provider_server import Delivery, ReceivedRequest, ScriptedServer, ServerReply
 from chatstack.values.messages import Message
+from chatstack.values.parts import Text
 from chatstack.values.requests import ChatOptions, ChatRequest, ToolDeclaration
 from chatstack_gemini import GeminiChatClient
 
@@ -138,6 +140,12 @@ def test_an_event_that_is_none_breaks_the_stream(event: object) -> None:
     error = error_of(ServerReply.events(chunk([{"text": "half"}]), event), stream=True)
     assert isinstance(error, BrokenStreamError)
     assert isinstance(error_of(ServerReply.events(event), stream=True), ProviderError)
+
+
+def test_half_a_character_is_told_with_its_place() -> None:
+    half = Message("assistant", (Text("secret \ud83d"),))
+    with pytest.raises(InputError, match=r"^messages\[1\]: holds half a character"):
+        served(asking(HI.but(messages=(*HI.messages, half))), FINE)
 
 
 def test_failed_calls_are_tried_again() -> None:
