@@ -104,6 +104,8 @@ def call_args(arguments: str) -> WireObject:
 
 
 def _call_from_wire(fields: Mapping[str, object], call: Mapping[str, object], made_id: str) -> ToolCall:
+    if call.get("partialArgs") or call.get("willContinue"):
+        raise InputError("functionCall: comes in pieces; leave out streamFunctionCallArguments")
     args = json.dumps(call.get("args") or {}, ensure_ascii=False)
     rest = {name: value for name, value in fields.items() if name != "functionCall"}
     more = {name: value for name, value in call.items() if name not in ("id", "name", "args")}

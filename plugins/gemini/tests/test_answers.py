@@ -10,6 +10,7 @@ import pytest
 from google.genai import types
 from standin import check_request, chunk
 
+from chatstack.errors import BrokenStreamError
 from chatstack.testing.provider_server import Delivery, ReceivedRequest, ScriptedServer, ServerReply
 from chatstack.values.messages import Message
 from chatstack.values.parts import Image, ProviderItem, Reasoning, Text, ToolCall
@@ -40,11 +41,13 @@ def answered(
         async with ScriptedServer(script) as server:
             client = GeminiChatClient("gemini-3.8-flash", api_key="k", base_url=server.base_url, max_retries=0)
             asked = Message.user("hi")
-            answer = await (await client.send(ChatRequest((asked,), stream=stream))).response()
-            if then is not None:
-                history = (asked, *answer.messages, *then)
-                await (await client.send(ChatRequest(history, stream=stream))).response()
-            await client.aclose()
+            try:
+                answer = await (await client.send(ChatRequest((asked,), stream=stream))).response()
+                if then is not None:
+                    history = (asked, *answer.messages, *then)
+                    await (await client.send(ChatRequest(history, stream=stream))).response()
+            finally:
+                await client.aclose()
             return answer, [check_request(each) for each in server.requests]
 
     return asyncio.run(work())
@@ -180,6 +183,12 @@ def test_an_answer_in_several_calls_is_continued_by_the_sdk(stream: bool) -> Non
     assert (answer.text, answer.finish_reason) == ("one two", "stop")
     assert [each.get("continuationToken") for each in bodies] == [None, "dG9rZW4="]
     assert bodies[0]["contents"] == bodies[1]["contents"]
+
+
+def test_a_call_in_pieces_is_an_error_and_not_a_call_without_arguments() -> None:
+    piece = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "$.x", "stringValue": "y"}]}}
+    with pytest.raises(BrokenStreamError, match="streamFunctionCallArguments"):
+        answered(reply_of(chunk([piece], **END), stream=True), stream=True)
 
 
 def test_only_the_first_candidate_is_read() -> None:
