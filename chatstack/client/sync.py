@@ -201,7 +201,13 @@ class SyncStream:
         portal = self._begun()
         if self._is_over and portal.is_over:  # there is nothing more to read: any loop will do
             portal = self._hold.portal()
-        answer = portal.call(self._stream.response)
+        try:
+            answer = portal.call(self._stream.response)
+        except StreamBusyError:
+            raise
+        except BaseException:
+            self.close()
+            raise
         self._release()
         return answer
 
