@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from chatstack import ChatRequest, ChatStack, ChatStream, ChatUpdate
+from chatstack import ChatRequest, ChatStack, ChatStream, ChatUpdate, ServerError
 from chatstack.cli import main
+from chatstack.testing import ScriptedClient
 from chatstack.workbench.demo.stand_in import StandIn
 from scripts.pictures import FOLDER as PICTURES
 from scripts.pictures import pictures
@@ -98,8 +99,8 @@ def test_a_browser_that_goes_away_stops_the_model_and_saves_nothing(monkeypatch:
     model = Slow()
 
     async def browse() -> None:
-        endpoint.app.state.chat = state = endpoint.State(ChatStack(model))
-        response = await endpoint.chat("c-42", "What should I wear?")
+        endpoint.app.state.chat = state = endpoint.State(ChatStack(model).build())
+        response = await endpoint.chat("c-42", endpoint.Question(text="What should I wear?"))
         first = asyncio.get_running_loop().create_future()
 
         async def served() -> None:
@@ -107,7 +108,7 @@ def test_a_browser_that_goes_away_stops_the_model_and_saves_nothing(monkeypatch:
                 first.set_result(event)
 
         serving = asyncio.create_task(served())
-        assert await first == "data: Take \n\n"
+        assert await first == 'data: "Take "\n\n'
         serving.cancel()  # as Starlette does where the client disconnects
         with pytest.raises(asyncio.CancelledError):
             await serving
@@ -115,6 +116,23 @@ def test_a_browser_that_goes_away_stops_the_model_and_saves_nothing(monkeypatch:
 
     asyncio.run(browse())
     assert model.is_closed
+
+
+def test_a_provider_that_refuses_is_an_error_event_and_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastapi")
+    page: list[Block] = program("docs/how-to/fastapi.md", "StreamingResponse")[:1]
+    run(page, monkeypatch)
+    endpoint: Any = sys.modules["__main__"]
+
+    async def browse() -> list[str]:
+        client = ChatStack(ScriptedClient([ServerError("overloaded")])).build()
+        endpoint.app.state.chat = state = endpoint.State(client)
+        response = await endpoint.chat("c-42", endpoint.Question(text="What should I wear?"))
+        events = [event async for event in response.body_iterator]
+        assert state.histories == {}
+        return events
+
+    assert asyncio.run(browse()) == ['event: error\ndata: "ServerError"\n\n']
 
 
 @pytest.mark.slow
