@@ -135,7 +135,7 @@ def test_a_provider_that_refuses_is_an_error_event_and_saves_nothing(monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["write-a-layer", "write-a-store"])
+@pytest.mark.parametrize("page", ["test-your-app", "write-a-layer", "write-a-store"])
 def test_the_examples_keep_their_contracts(page: str, tmp_path: Path) -> None:
     (example,) = programs(DOCS / "how-to" / f"{page}.md")
     (tmp_path / "test_example.py").write_text("\n".join(block.code for block in example), encoding="utf-8")
