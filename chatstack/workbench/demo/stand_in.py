@@ -29,8 +29,9 @@ _LARGEST_BODY = 8 * 2**20
 
 
 class StandIn:
-    """Serves on a free port of 127.0.0.1 in a ``with`` block, or from ``start`` to ``close``; ``base_url`` is the address
-    for an OpenAI client.
+    """Serves on a free port of 127.0.0.1 in a ``with`` block, or from ``start`` to ``close``.
+
+    ``base_url`` is the address for an OpenAI client.
 
     ``window_tokens`` is the longest request it accepts, by its own count. ``seconds_per_word`` is its pace when it
     streams. ``requests_served`` counts the answers.
@@ -62,7 +63,7 @@ class StandIn:
             yield OpenAIChatClient(MODEL, base_url=self.base_url, api_key="none", http_client=direct)
 
     def start(self) -> Self:
-        """Start to serve, in a thread, and return the server itself."""
+        """Serve from now on, in a thread, and return the server itself."""
         self._server = _Server(self)
         # Seconds between two checks whether the server should stop, so the longest time that closing can take.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="stand-in", daemon=True)
@@ -70,7 +71,7 @@ class StandIn:
         return self
 
     def close(self) -> None:
-        """Stop to serve. May be called again."""
+        """Stop serving. May be called again."""
         if self._server is None or self._thread is None:
             return
         self._server.shutdown()
