@@ -77,6 +77,8 @@ class OutputShape:
 
 def shape_of(kind: object) -> OutputShape:
     """Return the shape for that type. Raises ``InputError`` for one that has no JSON schema."""
+    if isinstance(kind, str):  # a forward reference, which nothing would resolve
+        raise InputError(f"output_type: expected a class, got text {kind!r}")
     try:
         return _shape_of(kind)
     except (TypeError, NameError) as error:  # an undefined name in a type hint
@@ -86,8 +88,6 @@ def shape_of(kind: object) -> OutputShape:
 
 @functools.lru_cache(maxsize=256)
 def _shape_of(kind: Any) -> OutputShape:
-    if isinstance(kind, str):  # a forward reference, which nothing would resolve
-        raise TypeError("a text is no type; pass the class itself")
     if inspect.isroutine(kind):  # pydantic would call it
         raise TypeError("a function is no type")
     name = _NAME.sub("_", getattr(kind, "__name__", ""))[:64] or "answer"
