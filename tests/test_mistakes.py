@@ -48,11 +48,11 @@ STACK = ChatStack(ScriptedClient())
         (lambda: ModelTracer(), ".use(ModelTracer)"),  # type: ignore[call-arg]
         (
             lambda: STACK.use(FunctionInvoker(ScriptedClient())),  # type: ignore[call-overload]
-            "use: a FunctionInvoker that is made already .* .use(FunctionInvoker, ...)",
+            "use: pass the class, not an instance: .use(FunctionInvoker, ...)",
         ),
         (
             lambda: STACK.use(ProgressReporter).override("ProgressReporter", ProgressReporter(ScriptedClient())),  # type: ignore[arg-type]
-            "override: a ProgressReporter that is made already",
+            "override: pass the class, not an instance: .override(name, ProgressReporter, ...)",
         ),
         (lambda: STACK.use("ProgressReporter"), "'ProgressReporter' is not a layer: pass its class"),  # type: ignore[call-overload]
         (
@@ -135,7 +135,7 @@ def test_what_a_front_does_not_take_is_told_where_it_belongs(front: str, option:
     ("options", "says"),
     [
         ({"options": {"temperature": 0}}, "options: expected ChatOptions, got dict; write ChatOptions(...)"),
-        ({"output_type": "Packing"}, "a text is no type; pass the class itself"),
+        ({"output_type": "Packing"}, "output_type: expected a class, got text 'Packing'"),
     ],
 )
 def test_what_has_the_wrong_type_is_refused_before_a_model_is_asked(options: dict[str, Any], says: str) -> None:
