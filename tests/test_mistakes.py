@@ -14,6 +14,7 @@ import pytest
 import chatstack
 from chatstack import (
     CharCounter,
+    ChatOptions,
     ChatRequest,
     ChatStack,
     ChatStream,
@@ -229,6 +230,17 @@ def test_an_answer_that_is_not_awaited_is_named_by_python_itself() -> None:
 def test_a_message_that_is_made_wrongly_is_told_how(make: Callable[[], object], says: str) -> None:
     with pytest.raises(InputError, match=says):
         make()
+
+
+@pytest.mark.parametrize("make", [ChatOptions, ChatOptions().but])
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [("temprature", "did you mean 'temperature'?"), ("zzz", "what only the provider knows belongs in extra={...}")],
+)
+def test_an_unknown_option_of_a_request_is_told_the_nearest_name(make: Any, option: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make(**{option: 3})
+    assert str(caught.value) == f"ChatOptions: unknown option {option!r}; {says}"
 
 
 def test_a_scripted_client_is_given_a_list() -> None:
