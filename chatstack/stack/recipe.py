@@ -335,7 +335,7 @@ def _misplaced(names: list[str], kinds: list[str]) -> Iterator[str]:
     loop = kinds.index("tool_loop")
     there = names[loop]
     for position, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        side, move = ("outside", "behind") if position < loop else ("inside", "before")
+        side, move = ("outside", "after") if position < loop else ("inside", "before")
         why = _WRONG_PLACES.get((kind, side))
         if why:
-            yield f"layer {name!r} is {side} the tool loop {there!r}: {why}; move it {move} {there!r}"
+            yield f"layer {name!r} is {side} the tool loop {there!r}: {why}; add it {move} {there!r}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -556,6 +558,18 @@ def test_a_strategy_that_cannot_be_told_from_another_is_refused() -> None:
 
     with pytest.raises(WiringError, match=r"Nameless: .* make the strategy a dataclass"):
         ChatStack(ScriptedClient()).use(Nameless()).build()
+
+
+@pytest.mark.parametrize(("logging", "shown"), [("", 1), ("import logging; logging.basicConfig()", 2)])
+def test_a_wrong_order_is_printed_once_unless_a_log_is_configured(logging: str, shown: int) -> None:
+    code = (
+        f"{logging}\nfrom chatstack import ChatStack, ContextWindowGuard, FunctionInvoker\n"
+        "from chatstack.testing import ScriptedClient\n"
+        "stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=9)\n"
+        "stack.use(FunctionInvoker, tools=[]).build()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert ran.stderr.count("add it after 'FunctionInvoker'") == shown
 
 
 def test_two_model_tracers_are_one_too_many() -> None:
