@@ -178,9 +178,9 @@ class FunctionInvoker(ChatFronts):
         if refusal != OVER_LIMIT or any(turn.is_callers(call, self._runner.tools) for call in turn.open_calls):
             return
         raise ToolLoopError(
-            f"{turn.calls_run} tool call{'s' * (turn.calls_run != 1)} ran in this turn "
-            f"(max_tool_calls_per_turn={self.max_tool_calls_per_turn}), and the model still calls tools instead of "
-            "answering; raise the limit, or continue from error.messages",
+            f"{turn.calls_run} tool call{'s' * (turn.calls_run != 1)} ran in this turn, all that "
+            "max_tool_calls_per_turn allows, and the model still calls tools instead of answering; raise the limit, or "
+            "continue from error.messages",
             messages=tuple(turn.added),
             usage=turn.usage,
             overhead_usage=turn.overhead_usage,
