@@ -180,8 +180,9 @@ class FunctionInvoker(ChatFronts):
         if refusal != OVER_LIMIT or any(turn.is_callers(call, self._runner.tools) for call in turn.open_calls):
             return
         raise ToolLoopError(
-            f"the limit of tool calls in a turn is reached ({turn.calls_run} were run), and the model calls on instead "
-            "of answering: raise max_tool_calls_per_turn, or go on from the error's messages",
+            f"{turn.calls_run} tool call{'s' * (turn.calls_run != 1)} ran in this turn, all that "
+            "max_tool_calls_per_turn allows, and the model still calls tools instead of answering; raise the limit, or "
+            "continue from error.messages",
             messages=tuple(turn.added),
             usage=turn.usage,
             overhead_usage=turn.overhead_usage,

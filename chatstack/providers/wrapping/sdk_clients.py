@@ -94,7 +94,7 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
     """
     kind = _kind_of(client)
     if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise WiringError(f"wrap: stack is a {type(stack).__name__}; pass a ChatStack", parameter="stack")
+        raise WiringError(f"wrap: stack: expected a ChatStack, got {type(stack).__name__}", parameter="stack")
     given = cast("_SdkClient", client)
     http = given._client  # pyright: ignore[reportPrivateUsage]
     bare = cast("_SdkClient", given.with_options(**kind.bare))
@@ -153,7 +153,7 @@ def _kind_of(client: object) -> _Kind:
         if module is not None and isinstance(client, getattr(module, kind.client)):
             return kind
     wanted = " or ".join(f"{kind.module}.{kind.client}(...)" for kind in _KINDS)
-    raise WiringError(f"wrap: client is a {type(client).__name__}; pass {wanted}", parameter="client")
+    raise WiringError(f"wrap: client: expected {wanted}, got {type(client).__name__}", parameter="client")
 
 
 def _turn_of(request: HttpRequest, sdk: Sdk[Any], send: Any, post: Any) -> Turn | None:
