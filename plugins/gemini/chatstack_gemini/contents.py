@@ -38,7 +38,7 @@ def contents_of(messages: Sequence[Message], *, is_signed: bool) -> list[WireObj
             while end < len(messages) and messages[end].role == "assistant":
                 end += 1
             said = [part for message in messages[at:end] for part in message.parts]
-            _add(contents, "model", _signed(_written(said), said) if is_signed else _written(said))
+            _add(contents, "model", _signed(_written(said)) if is_signed else _written(said))
             calls = [part for part in said if isinstance(part, ToolCall)]
             if calls:
                 _add(contents, "user", responses.to(calls, end))
@@ -106,7 +106,7 @@ def _written(parts: Sequence[Part]) -> list[WireObject]:
     return [written for part in parts if (written := part_to_wire(part)) is not None]
 
 
-def _signed(written: list[WireObject], said: Sequence[Part]) -> list[WireObject]:
+def _signed(written: list[WireObject]) -> list[WireObject]:
     """Return the parts of one answer, its first call with a signature: that is the one that the API looks at."""
     for position, part in enumerate(written):
         if "functionCall" in part:
