@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
+from chatstack.errors import InputError
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen
 from chatstack.providers.sdk_provider import SdkProvider
@@ -17,6 +19,9 @@ from chatstack_gemini.answers import AnswerFold
 from chatstack_gemini.parts import PROVIDER
 from chatstack_gemini.sdk import GEMINI, Connection, created, input_tokens, window_told
 from chatstack_gemini.wire import request_to_wire
+
+_NOT_IN_A_PATH = re.compile(r"[?&#%{}\s]|\.\.")
+"""The name is a part of the address; the SDK refuses some of these, and does not say where they are."""
 
 
 class GeminiChatClient(SdkProvider[Connection]):
@@ -79,7 +84,10 @@ class GeminiChatClient(SdkProvider[Connection]):
         return await input_tokens(self._client, self._model(request), self._body(request))
 
     def _model(self, request: ChatRequest) -> str:
-        return request.options.model or self.model
+        model = request.options.model or self.model
+        if _NOT_IN_A_PATH.search(model):
+            raise InputError("options.model: holds characters that no model's name has")
+        return model
 
     def _body(self, request: ChatRequest) -> WireObject:
         return sendable(request, lambda: request_to_wire(request, self._model(request)))

@@ -8,7 +8,8 @@ result without a call before it is an ``InputError``: there is no place for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from chatstack.errors import InputError
@@ -37,7 +38,7 @@ def contents_of(messages: Sequence[Message], *, is_signed: bool) -> list[WireObj
             while end < len(messages) and messages[end].role == "assistant":
                 end += 1
             said = [part for message in messages[at:end] for part in message.parts]
-            _add(contents, "model", _signed(_written(said), said) if is_signed else _written(said))
+            _add(contents, "model", _signed(_written(said)) if is_signed else _written(said))
             calls = [part for part in said if isinstance(part, ToolCall)]
             if calls:
                 _add(contents, "user", responses.to(calls, end))
@@ -57,16 +58,16 @@ class _Responses:
     def to(self, calls: Sequence[ToolCall], start: int) -> list[WireObject]:
         """Return a response to each call, from the messages between ``start`` and the next of the model's; none to
         calls that end the history, which are still being worked on."""
-        found: dict[int, ToolResult] = {}
-        for place, result in self._until_model_speaks(start):
-            position = next(
-                (at for at, call in enumerate(calls) if at not in found and call.id == result.call_id), None
-            )
-            if position is not None:
-                found[position] = result
-                self._used.add(place)
         if start == len(self._messages):
             return []
+        waiting: dict[str, deque[int]] = {}
+        for position, call in enumerate(calls):
+            waiting.setdefault(call.id, deque()).append(position)
+        found: dict[int, ToolResult] = {}
+        for place, result in self._until_model_speaks(start):
+            if waiting.get(result.call_id):
+                found[waiting[result.call_id].popleft()] = result
+                self._used.add(place)
         return [
             result_to_wire(found[at], call.name) if at in found else missing_result(call)
             for at, call in enumerate(calls)
@@ -75,14 +76,14 @@ class _Responses:
     def were_used(self, message: int, part: int) -> bool:
         return (message, part) in self._used
 
-    def _until_model_speaks(self, start: int) -> list[tuple[tuple[int, int], ToolResult]]:
-        found: list[tuple[tuple[int, int], ToolResult]] = []
+    def _until_model_speaks(self, start: int) -> Iterator[tuple[tuple[int, int], ToolResult]]:
         for at in range(start, len(self._messages)):
             message = self._messages[at]
             if message.role == "assistant":
-                break
-            found += [((at, n), part) for n, part in enumerate(message.parts) if isinstance(part, ToolResult)]
-        return found
+                return
+            for number, part in enumerate(message.parts):
+                if isinstance(part, ToolResult):
+                    yield (at, number), part
 
 
 def _of_user(message: Message, at: int, responses: _Responses) -> list[WireObject]:
@@ -105,7 +106,7 @@ def _written(parts: Sequence[Part]) -> list[WireObject]:
     return [written for part in parts if (written := part_to_wire(part)) is not None]
 
 
-def _signed(written: list[WireObject], said: Sequence[Part]) -> list[WireObject]:
+def _signed(written: list[WireObject]) -> list[WireObject]:
     """Return the parts of one answer, its first call with a signature: that is the one that the API looks at."""
     for position, part in enumerate(written):
         if "functionCall" in part:

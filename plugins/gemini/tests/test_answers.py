@@ -136,6 +136,13 @@ def test_each_finish_reason_is_ours(told: str, reason: str) -> None:
     assert answer.finish_reason == reason
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.filterwarnings("ignore:A_LATER_REASON is not a valid FinishReason")  # the SDK's own warning
+def test_a_reason_of_a_later_version_is_another(stream: bool) -> None:
+    later = chunk([{"text": "x"}], finishReason="A_LATER_REASON")
+    assert answered(reply_of(later, stream=stream), stream=stream)[0].finish_reason == "other"
+
+
 def test_every_reason_of_the_sdk_has_a_meaning() -> None:
     others = {each.value for each in types.FinishReason} - FINISHES.keys()
     assert others == {

@@ -148,6 +148,27 @@ def test_half_a_character_is_told_with_its_place() -> None:
         served(asking(HI.but(messages=(*HI.messages, half))), FINE)
 
 
+@pytest.mark.parametrize("model", ["a?b=c", "../files", "a b", "{model}"])
+def test_a_name_that_is_no_models_is_refused_by_name(model: str) -> None:
+    with pytest.raises(InputError, match=r"options\.model"):
+        served(asking(HI.but(options=ChatOptions(model=model))), FINE)
+
+
+def test_a_stream_that_falls_silent_is_broken() -> None:
+    held = Delivery(ServerReply.events(chunk([{"text": "half"}]), chunk([], finishReason="STOP")), 1, "hold")
+
+    async def work() -> bool:
+        async with ScriptedServer(lambda request: held) as server:
+            client = client_of(server, stall_seconds=0.1)
+            with pytest.raises(BrokenStreamError, match="stalled"):
+                await (await client.send(HI.but(stream=True))).response()
+            is_left = await server.until(lambda: not server.open_connections, 5.0)
+            await client.aclose()
+            return is_left
+
+    assert asyncio.run(work())
+
+
 def test_failed_calls_are_tried_again() -> None:
     answer, requests = served(asking(max_retries=1), refusal(503, "UNAVAILABLE"), FINE)
     assert (answer.text, len(requests)) == ("fine", 2)
