@@ -33,7 +33,7 @@ from chatstack import (
 )
 from chatstack import Usage as OurUsage
 from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
-from chatstack.errors import ChatStackError
+from chatstack.errors import ChatStackError, InputError
 from chatstack.nodes.in_place import raised_by_call
 from chatstack.providers.openai.responses_wire import message_from_wire
 from chatstack.telemetry.agent_turns import count_round
@@ -66,7 +66,10 @@ class StackModel(Model):
 
     async def get_response(self, *given: Any, **named: Any) -> ModelResponse:
         """Answer a call of the runner."""
-        asked = Asked(_call(*given, **named), stream=False)
+        call = _call(*given, **named)
+        asked = self._asked(call, stream=False)
+        if asked is None:
+            return cast("ModelResponse", await call.run(cast("Model", self._below).get_response))
         try:
             async with await self._sent(asked) as stream:
                 return _response(await stream.response(), asked)
@@ -76,7 +79,12 @@ class StackModel(Model):
 
     async def stream_response(self, *given: Any, **named: Any) -> AsyncGenerator[TResponseStreamEvent, None]:
         """Answer a call of the runner, event by event."""
-        asked = Asked(_call(*given, **named), stream=True)
+        call = _call(*given, **named)
+        asked = self._asked(call, stream=True)
+        if asked is None:
+            async for event in call.run(cast("Model", self._below).stream_response):
+                yield event
+            return
         try:
             async with await self._sent(asked) as stream:
                 async for update in stream:
@@ -95,6 +103,15 @@ class StackModel(Model):
             yield surfacing.event  # the runner says what it means
             return
         raise surfacing
+
+    def _asked(self, call: ModelCall, *, stream: bool) -> Asked | None:
+        """Return a call as a request; None for malformed items, of which the model below says what is wrong."""
+        try:
+            return Asked(call, stream=stream)
+        except InputError:
+            if self._below is None:
+                raise
+            return None
 
     async def _sent(self, asked: Asked) -> ChatStream:
         count_round(self, asked.request)

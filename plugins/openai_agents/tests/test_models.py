@@ -18,6 +18,7 @@ from chatstack import (
     ContextOverflowError,
     ContextWindowGuard,
     FunctionInvoker,
+    InputError,
     Message,
     Summarizer,
     ToolCall,
@@ -238,6 +239,16 @@ def test_a_refusal_of_a_layer_is_an_error_of_ours() -> None:
     with pytest.raises(ContextOverflowError):
         asyncio.run(Runner.run(Agent(name="a", model=StackModel(stack.build())), "word " * 1_000))
     assert not model.calls
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_malformed_items_are_the_models_to_refuse(stream: bool) -> None:
+    model = ScriptedModel([[assistant_message("fine")]])
+    items: list[Any] = [{"type": "message", "id": "m"}]
+    result = asyncio.run(run(Agent(name="a", model=layered(model)), items, stream=stream))
+    assert result.final_output == "fine"
+    with pytest.raises(InputError):
+        asyncio.run(run(Agent(name="a", model=StackModel(ScriptedClient(["x"]))), items, stream=stream))
 
 
 def test_a_failure_event_reaches_the_runner() -> None:
