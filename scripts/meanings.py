@@ -45,7 +45,7 @@ WARNINGS = {
     ),
     "plan_rejected": (
         "A strategy planned an edit that breaks a rule. The edit was not made.",
-        "Mend the strategy: the message names the rule.",
+        "Fix the strategy: the message names the rule.",
     ),
     "prefix_unstable": (
         "A long history keeps coming with another beginning: no edit can be kept, and no prompt cache used.",
@@ -61,7 +61,7 @@ WARNINGS = {
     ),
     "store_unavailable": (
         "The store of decisions fails. This process goes on with its own memory.",
-        "Mend the store. Until then processes may edit one conversation differently.",
+        "Fix the store. Until then processes may edit one conversation differently.",
     ),
     "summarizer_failed": (
         "No summary could be had. Nothing is lost: the next layer makes the request fit, and it is tried again.",
@@ -142,7 +142,9 @@ ATTRIBUTES = {
     "gen_ai.tool.description": "The tool's description",
     "gen_ai.tool.name": "The tool's name",
     "gen_ai.tool.type": "`function`",
-    "gen_ai.usage.cache_creation.input_tokens": "The older name of the next but one, which dashboards still read",
+    "gen_ai.usage.cache_creation.input_tokens": (
+        "The older name of `gen_ai.usage.cache_write.input_tokens`, which dashboards still read"
+    ),
     "gen_ai.usage.cache_read.input_tokens": "Tokens read from the prompt cache",
     "gen_ai.usage.cache_write.input_tokens": "Tokens written to the prompt cache",
     "gen_ai.usage.input_tokens": "Input tokens as the provider reported them, cached ones included",

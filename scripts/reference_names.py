@@ -21,6 +21,7 @@ from msgspec import Meta
 
 from chatstack.client.options import one_of
 from chatstack.context.strategy import Strategy
+from chatstack.testing import Answer
 
 _CODE = re.compile(r"``([^`]+)``")
 _UNITS = {
@@ -213,6 +214,8 @@ def _default(value: object) -> str:
     shown = repr(value).replace("'", '"')
     if isinstance(value, msgspec.Struct) and value == type(value)():
         shown = f"{type(value).__name__}()"
+    if not shown:
+        return "none"
     if " object at 0x" in shown or "<lambda>" in shown:
         return f"a `{type(value).__name__}`"
     return f"`{shown}`" if len(shown) <= _SHOWN_CHARS else "a built-in text" if isinstance(value, str) else "see above"
@@ -237,13 +240,19 @@ def _parts(hint: object, links: Mapping[str, str]) -> Iterator[str]:
     elif origin in (collections.abc.Callable, collections.abc.Awaitable):
         yield "function"
     elif isinstance(origin, type):
-        inside = " of " + ", ".join(_type(each, links) for each in arguments if each is not ...) if arguments else ""
-        is_type = origin is type
-        yield f"{'class' if is_type else origin.__name__.lower()}{inside}"
-    elif hint is Any or isinstance(hint, typing.TypeVar):
+        told = [
+            _linked("Answer", links) if each == Answer else _type(each, links) for each in arguments if each is not ...
+        ]
+        is_ours = origin.__module__.startswith("chatstack")
+        name = _linked(origin.__name__, links) if is_ours else origin.__name__.lower()
+        says_nothing = set(told) <= {"anything"}
+        yield ("class" if origin is type else name) + ("" if says_nothing else " of " + ", ".join(told))
+    elif hint is Any or isinstance(hint, typing.TypeVar | typing.ParamSpec):
         yield "anything"
     elif hint is type(None) or hint is None:
         yield "None"
+    elif isinstance(hint, typing.ForwardRef):
+        yield f"`{hint.__forward_arg__}`"
     elif isinstance(hint, type):
         yield "anything" if hint is object else _linked(hint.__name__, links)
     elif hint is inspect.Parameter.empty:

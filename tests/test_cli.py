@@ -45,9 +45,12 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == f"chatstack {version('chatstack-core')}\n"
 
 
-def test_a_command_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "no command; there are demo, doctor, inspect, replay, schema and tune (chatstack --help tells more)"
-    assert error_of(capsys) == f"chatstack: error: {said}"
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: chatstack")
+    assert main([]) == 2
+    assert capsys.readouterr() == ("", shown)
 
 
 def test_an_unknown_command_is_named_without_its_tricks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,8 @@ from importlib import metadata
 
 import pytest
 
-from chatstack.cli import main
-from chatstack.cli.doctor import FOR, requirements
+from chatstack.cli import doctor, main
+from chatstack.cli.doctor import FOR, Requirement, requirements
 from tests.command_line import CONTROLS, HOSTILE
 from tests.plugin_fixtures import BROKEN, Shop
 from tests.plugin_fixtures import shop as shop  # a fixture
@@ -45,7 +45,25 @@ def test_what_is_installed_has_its_version_and_what_is_not_says_what_it_is_for(
     assert "yaml not installed config files in YAML" in shown
     assert "openai openai 1.99.1, needs <4,>=2.54 OpenAI, and servers with its API" in shown
     lacking = "openai,anthropic,otel,yaml,tokenizer,injectq,dependency-injector"
-    assert shown[-1] == f"Missing: pip install 'chatstack-core[{lacking}]' for all that is above."
+    assert f"Missing: pip install 'chatstack-core[{lacking}]' for all that is above." in shown
+
+
+@pytest.mark.parametrize("peers", ["", "1.5"])
+def test_the_end_says_which_extras_keys_and_models_lack(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, peers: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    found = [Requirement(extra, extra, "1", "", fits=extra != "peers" or bool(peers)) for extra in FOR]
+    monkeypatch.setattr(doctor, "requirements", lambda: found)
+    left_out = "" if peers else " (but `peers`, which only `replay --peers` needs)"
+    assert told(capsys, "--model", "nobodys-model").splitlines()[-3:] == [
+        f"All extras are installed{left_out}.",
+        "Not set: ANTHROPIC_API_KEY.",
+        "No window or no prices known: nobodys-model.",
+    ]
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    assert told(capsys).splitlines()[-1] == f"All extras are installed{left_out}."
 
 
 def test_the_value_of_a_key_is_not_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +71,7 @@ def test_the_value_of_a_key_is_not_shown(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     shown = told(capsys)
     assert "sk-secret" not in shown
-    assert [line.split()[1:3] for line in shown.splitlines() if "_API_KEY" in line] == [
+    assert [line.split()[1:3] for line in shown.splitlines() if "_API_KEY " in line] == [
         ["set", "OpenAI"],
         ["not", "set"],
     ]
@@ -75,6 +93,7 @@ def test_a_models_window_and_prices_are_those_of_the_tables(capsys: pytest.Captu
     pytest.importorskip("genai_prices")
     shown = told(capsys, "--model", "claude-sonnet-4-5", "--model", "nobodys-model")
     known, unknown = shown.partition("\nclaude-sonnet-4-5\n")[2].split("\nnobodys-model\n")
+    assert "No window or no prices known: nobodys-model.\n" in unknown
     assert "window       200,000 tokens" in known
     assert "input        $3 for a million tokens, $6 above 200,000 tokens" in known
     assert "cache read   $0.3 for a million tokens" in known

@@ -254,4 +254,4 @@ def test_what_a_container_has_to_give_is_told(shop: Shop, capsys: pytest.Capture
     text = shown(capsys, tmp_path, {"layers": ["noter"]})
 
     assert line_of(text, "notebook").endswith("from the container: Notebook")
-    assert "to be given by a container, or in code: layer 'Noter': nothing to give for" in text
+    assert "to be given by a container, or in code: layer 'Noter': " in text

@@ -188,7 +188,7 @@ def test_what_a_layer_wants_from_a_container_is_left_to_the_build() -> None:
     assert noter is not None
     assert noter.notebook is notebook
     assert noter.tags == ("a", "b")
-    with pytest.raises(WiringError, match="nothing to give for notebook"):
+    with pytest.raises(WiringError, match=r"notebook \(\w+\) is required"):
         stack.build()
 
 

@@ -68,4 +68,6 @@ def test_what_is_refused_because_of_a_default_is_no_missing_option() -> None:
     assert wrong_layer(use="ClearThenDrop", mentions=0.5).startswith(
         "config: layers[1].target: target=0.35 must be more than mentions=0.5"
     )
-    assert wrong_layer(use="Summarizer").startswith("config: layers[1].max_tokens: max_tokens=None must be given")
+    assert wrong_layer(use="Summarizer").startswith(
+        "config: layers[1].max_tokens: give max_tokens or max_context_items"
+    )

@@ -14,6 +14,7 @@ import pytest
 import chatstack
 from chatstack import (
     CharCounter,
+    ChatOptions,
     ChatRequest,
     ChatStack,
     ChatStream,
@@ -48,11 +49,11 @@ STACK = ChatStack(ScriptedClient())
         (lambda: ModelTracer(), ".use(ModelTracer)"),  # type: ignore[call-arg]
         (
             lambda: STACK.use(FunctionInvoker(ScriptedClient())),  # type: ignore[call-overload]
-            "use: a FunctionInvoker that is made already .* .use(FunctionInvoker, ...)",
+            "use: pass the class, not an instance: .use(FunctionInvoker, ...)",
         ),
         (
             lambda: STACK.use(ProgressReporter).override("ProgressReporter", ProgressReporter(ScriptedClient())),  # type: ignore[arg-type]
-            "override: a ProgressReporter that is made already",
+            "override: pass the class, not an instance: .override(name, ProgressReporter, ...)",
         ),
         (lambda: STACK.use("ProgressReporter"), "'ProgressReporter' is not a layer: pass its class"),  # type: ignore[call-overload]
         (
@@ -135,7 +136,7 @@ def test_what_a_front_does_not_take_is_told_where_it_belongs(front: str, option:
     ("options", "says"),
     [
         ({"options": {"temperature": 0}}, "options: expected ChatOptions, got dict; write ChatOptions(...)"),
-        ({"output_type": "Packing"}, "a text is no type; pass the class itself"),
+        ({"output_type": "Packing"}, "output_type: expected a class, got text 'Packing'"),
     ],
 )
 def test_what_has_the_wrong_type_is_refused_before_a_model_is_asked(options: dict[str, Any], says: str) -> None:
@@ -229,6 +230,17 @@ def test_an_answer_that_is_not_awaited_is_named_by_python_itself() -> None:
 def test_a_message_that_is_made_wrongly_is_told_how(make: Callable[[], object], says: str) -> None:
     with pytest.raises(InputError, match=says):
         make()
+
+
+@pytest.mark.parametrize("make", [ChatOptions, ChatOptions().but])
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [("temprature", "did you mean 'temperature'?"), ("zzz", "what only the provider knows belongs in extra={...}")],
+)
+def test_an_unknown_option_of_a_request_is_told_the_nearest_name(make: Any, option: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        make(**{option: 3})
+    assert str(caught.value) == f"ChatOptions: unknown option {option!r}; {says}"
 
 
 def test_a_scripted_client_is_given_a_list() -> None:

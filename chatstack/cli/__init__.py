@@ -101,8 +101,8 @@ def _run(arguments: list[str]) -> int:
         return 0
     run = getattr(chosen, "run", None)
     if run is None:
-        *others, last = (*COMMANDS, *_offered())
-        parser.error(f"no command; there are {', '.join(others)} and {last}")
+        parser.print_help(sys.stderr)
+        return 2
     return cast("int", run(chosen))
 
 

@@ -39,8 +39,8 @@ FOR = {
     "prices": "windows and prices of models",
     "tokenizer": "exact counts of tokens",
     "cli": "chatstack demo, replay and tune",
-    "injectq": "containers of injectq",
-    "dependency-injector": "containers of dependency-injector",
+    "injectq": "injectq containers",
+    "dependency-injector": "dependency-injector containers",
     "peers": "chatstack replay --peers",
 }
 """The purpose of each extra."""
@@ -103,6 +103,9 @@ def report(models: list[str]) -> Iterator[str]:
         yield from _model(model)
     yield ""
     yield from _missing(found)
+    yield from _not_set()
+    if unknown := [model for model in models if not _is_known(model)]:
+        yield f"No window or no prices known: {', '.join(unknown)}."
 
 
 def requirements() -> list[Requirement]:
@@ -196,8 +199,22 @@ def _dollars(rate: Rate | None) -> str:
 
 def _missing(found: list[Requirement]) -> Iterator[str]:
     lacking = [extra for extra in FOR if not all(each.fits for each in found if each.extra == extra)]
+    left_out = " (but `peers`, which only `replay --peers` needs)" if "peers" in lacking else ""
     lacking = [extra for extra in lacking if extra != "peers"]  # not in all: only for comparisons
     if lacking:
         yield f"Missing: pip install '{_DISTRIBUTION}[{','.join(lacking)}]' for all that is above."
     else:
-        yield "Nothing is missing."
+        yield f"All extras are installed{left_out}."
+
+
+def _not_set() -> Iterator[str]:
+    unset = [name for name, _ in _KEYS if not os.environ.get(name)]
+    if unset:
+        yield f"Not set: {', '.join(unset)}."
+
+
+def _is_known(model: str) -> bool:
+    from chatstack.tokens.prices import price_of
+    from chatstack.tokens.windows import window_of
+
+    return window_of(model) is not None and price_of(model) is not None

@@ -26,6 +26,7 @@ from msgspec import Meta
 
 from chatstack.client.hints import as_data, bare, hints_of, is_plain, kinds, members
 from chatstack.client.wiring import wrong
+from chatstack.errors import WiringError
 
 NonNegativeInt: TypeAlias = Annotated[int, Meta(ge=0)]
 PositiveInt: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -104,8 +105,8 @@ def check_options(options: object, owner: str = "") -> None:
             check_value(owner or kind.__name__, field.name, value, field.hint, is_shown=field.is_shown)
     needed = needs_one_of(kind)
     if needed and all(getattr(options, name) is None for name in needed):
-        others = " or ".join(needed[1:])
-        raise wrong(owner or kind.__name__, needed[0], None, f"given, or {others}: without any, there is no limit")
+        called = owner or kind.__name__
+        raise WiringError(f"{called}: give {' or '.join(needed)}", layer=called, parameter=needed[0])
 
 
 def check_arguments(made_by: type, **given: object) -> None:

@@ -24,6 +24,8 @@ _ROOT = "value"
 """Name of the field that wraps a value which is no object (a union, a list, a number): providers want an object."""
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _PLACE = re.compile(r"at `([^`]+)`")
+_EXPECTED = re.compile(r"^Expected `([a-z0-9 |-]+)`")
+_MISSING = re.compile(r"^Object missing required field `([^`]+)`")
 _STRICT_WORDS = frozenset(
     {"type", "title", "description", "enum", "const", "anyOf", "$ref", "$defs", "properties", "required", "items"}
     | {"additionalProperties", "minItems", "maxItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
@@ -54,10 +56,7 @@ class OutputShape:
         try:
             value = self._value_of(answer.text)
         except Exception as error:
-            place = _PLACE.search(str(error))
-            raise self._wrong(
-                f"{_WHY.get(reason, '')}does not fit{f', at {place[1]}' if place else ''}", answer
-            ) from error
+            raise self._wrong(f"{_WHY.get(reason, '')}does not fit{_misfit(str(error))}", answer) from error
         fields: dict[str, Any] = {**msgspec.structs.asdict(answer), "parsed": value}
         return ParsedResponse(**fields)
 
@@ -75,8 +74,18 @@ class OutputShape:
         return OutputError(f"output_type={self.schema.name}: the answer {why}", text=answer.text, response=answer)
 
 
+def _misfit(told: str) -> str:
+    """Return the path and the fault that a ``msgspec`` error names, never the answer's own text; "" for others."""
+    place, expected, missing = _PLACE.search(told), _EXPECTED.search(told), _MISSING.search(told)
+    path = f"at `{place[1]}`" if place else ""
+    fault = f"expected {expected[1]}" if expected else f"missing `{missing[1]}`" if missing else ""
+    return "".join(f": {each}" for each in (path, fault) if each)
+
+
 def shape_of(kind: object) -> OutputShape:
     """Return the shape for that type. Raises ``InputError`` for one that has no JSON schema."""
+    if isinstance(kind, str):  # a forward reference, which nothing would resolve
+        raise InputError(f"output_type: expected a class, got text {kind!r}")
     try:
         return _shape_of(kind)
     except (TypeError, NameError) as error:  # an undefined name in a type hint
@@ -86,8 +95,6 @@ def shape_of(kind: object) -> OutputShape:
 
 @functools.lru_cache(maxsize=256)
 def _shape_of(kind: Any) -> OutputShape:
-    if isinstance(kind, str):  # a forward reference, which nothing would resolve
-        raise TypeError("a text is no type; pass the class itself")
     if inspect.isroutine(kind):  # pydantic would call it
         raise TypeError("a function is no type")
     name = _NAME.sub("_", getattr(kind, "__name__", ""))[:64] or "answer"

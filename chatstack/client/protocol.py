@@ -101,8 +101,8 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     none. ``reports_cache`` says that its usage always tells the tokens read from a prompt cache, so that none means a
     miss; ``cache_seconds`` is the lifetime of that cache, from its last use on, if it was chosen. ``reads_compactions``
     says that it sends compactions (items of its own, that stand for everything before them) back to its API.
-    ``returns_unknown_calls`` says that calls of tools that nobody has declared belong to its caller, as where the API
-    holds the declarations: a tool loop hands them back, and does not tell the model that there is no such tool.
+    ``returns_unfinished`` says that its caller goes on by itself: a tool loop hands back calls of tools that nobody has
+    declared (the API may hold the declarations), and paused answers.
     """
 
     name: str
@@ -114,7 +114,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     reports_cache: bool = False
     cache_seconds: float | None = None
     reads_compactions: bool = False
-    returns_unknown_calls: bool = False
+    returns_unfinished: bool = False
 
 
 def is_client(value: object) -> TypeGuard[ChatClient]:

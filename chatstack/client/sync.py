@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Never, Self, TypeVar, overload
 
@@ -11,7 +11,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.portal import Portal, lease, release
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.client.stream import ChatStream
-from chatstack.errors import StreamClosedError, WiringError
+from chatstack.errors import StreamBusyError, StreamClosedError, WiringError
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate, ParsedResponse
@@ -151,7 +151,7 @@ class SyncStream:
     the reader with a ``StreamClosedError``, and cancels everything below. A second reader gets a ``StreamBusyError``.
     """
 
-    __slots__ = ("__weakref__", "_begin", "_hold", "_is_over", "_portal", "_stream")
+    __slots__ = ("__weakref__", "_begin", "_dropped", "_hold", "_is_over", "_portal", "_stream")
 
     def __init__(self, stream: ChatStream, begin: Callable[[], Portal]) -> None:
         self._stream = stream
@@ -159,7 +159,18 @@ class SyncStream:
         self._portal: Portal | None = None
         self._is_over = False
         self._hold = _Hold()
-        weakref.finalize(self, self._hold.drop, stream).atexit = False
+        self._dropped = weakref.finalize(self, self._hold.drop, stream)
+        self._dropped.atexit = False
+
+    def _step(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Run a step on the loop. A stream that fails is closed: its error holds the frames of its reader."""
+        try:
+            return self._begun().call(step)
+        except (StopAsyncIteration, StreamBusyError):
+            raise
+        except BaseException:
+            self.close()
+            raise
 
     def _begun(self) -> Portal:
         """Return the portal on which the stream began: it cannot go on upon another."""
@@ -172,6 +183,7 @@ class SyncStream:
 
     def _release(self) -> None:
         self._is_over = True
+        self._dropped.detach()
         self._hold.release()
 
     def __iter__(self) -> Self:
@@ -179,7 +191,7 @@ class SyncStream:
 
     def __next__(self) -> ChatUpdate:
         try:
-            return self._begun().call(self._stream.__anext__)
+            return self._step(self._stream.__anext__)
         except StopAsyncIteration:
             self._release()
             raise StopIteration from None
@@ -189,7 +201,13 @@ class SyncStream:
         portal = self._begun()
         if self._is_over and portal.is_over:  # there is nothing more to read: any loop will do
             portal = self._hold.portal()
-        answer = portal.call(self._stream.response)
+        try:
+            answer = portal.call(self._stream.response)
+        except StreamBusyError:
+            raise
+        except BaseException:
+            self.close()
+            raise
         self._release()
         return answer
 
@@ -208,7 +226,7 @@ class SyncStream:
             self._release()
 
     def __enter__(self) -> Self:
-        self._begun().call(self._stream.__aenter__)
+        self._step(self._stream.__aenter__)
         return self
 
     def __exit__(

@@ -239,15 +239,12 @@ def part_of_services(factory: Layer, option: str) -> str | None:
 
 
 def _nothing_for(name: str, parameter: _Parameter, has_resolver: bool) -> WiringError:
-    remedy, kind = f"pass {parameter.name}=... to .use()", parameter.kind
+    remedy, kind, wanted = f"pass {parameter.name}=... to .use()", parameter.kind, ""
     if kind is not None:
         where = "bind it in the container" if has_resolver else "build with a resolver that has it"
-        remedy = f"{remedy}, or {where}"
-        wanted = f" (a {kind.__name__})"
-    else:
-        wanted = ""
+        remedy, wanted = f"{remedy}, or {where}", f" ({kind.__name__})"
     return WiringError(
-        f"layer {name!r}: nothing to give for {parameter.name}{wanted}; {remedy}",
+        f"layer {name!r}: {parameter.name}{wanted} is required; {remedy}",
         layer=name,
         parameter=parameter.name,
     )

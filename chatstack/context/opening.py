@@ -26,7 +26,7 @@ from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 
-SERVER_HELD = ("previous_response_id", "conversation")
+SERVER_HELD = ("previous_response_id", "conversation", "thread")
 """Options that keep the history at the provider: the model sees more than the request, so nothing is edited."""
 
 _ANSWERED = "repair:answered"

@@ -188,7 +188,7 @@ def _bind_once(
         handed_out.kinds.add(kind)
         return made.value()
 
-    container.bind(key, _class_giving(f"The{kind.__name__}OfTheApp", lambda: key(container, kind, make)))
+    container.bind(key, _class_giving(f"App{kind.__name__}", lambda: key(container, kind, make)))
     _bind_giving(container, kind, value)
 
 

@@ -42,6 +42,7 @@ class ContextWindow(Strategy):
     After ``max_tool_calls_per_turn`` calls since the last user message, tools are declared but not allowed; if the tool
     loop has a limit of its own, the smaller one wins. None is no limit. A context manager of a node cannot forbid
     tools: there, the tool loop has to keep that limit.
+    Without ``max_tokens`` and ``max_context_items`` it limits tool calls only.
     Without a ``summary_client`` the model that answers also writes the summaries. ``prepare_at`` and ``cache_aligned``
     are those of ``Summarizer``.
     Source: VideoSDK's context window.

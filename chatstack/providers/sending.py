@@ -14,7 +14,7 @@ from chatstack.values.surrogates import lone_surrogate_in
 
 _HALF = "holds half a character (a lone surrogate), which cannot be sent"
 _DEEP = "nests too deeply"
-_LONG = frozenset({"messages", "input", "system", "tools", "instructions"})
+_LONG = frozenset({"messages", "input", "system", "tools", "instructions", "contents", "systemInstruction"})
 """Fields made of our own values: only their text can be invalid."""
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, cast, overload
 
+from chatstack.client.options import changed_options
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.client.wiring import Layer, check_options, name_of, option_names
 from chatstack.errors import WiringError
@@ -102,14 +103,18 @@ class LayerSpec:
         return layer, left
 
 
+def _options_given(layer: object) -> list[str]:
+    """Return the names of the options with which a layer was made; none for a class of another make."""
+    return list(changed_options(layer)) if is_dataclass(layer) else []
+
+
 def check_source(verb: str, source: object) -> None:
     if isinstance(source, type) or (callable(source) and not is_client(source)) or hasattr(source, "as_layer"):
         return
     kind = type(source).__name__
     if is_client(source):
-        raise WiringError(
-            f"{verb}: a {kind} that is made already cannot wrap the layers behind it; pass its class and its options: "
-            f".{verb}({kind}, ...)",
-            layer=kind,
-        )
+        options = "".join(f", {name}=..." for name in _options_given(source)) or ", ..."
+        called = "name, " if verb == "override" else ""
+        told = f"{verb}: pass the class, not an instance: .{verb}({called}{kind}{options})"
+        raise WiringError(told, layer=kind)
     raise WiringError(f"{verb}: {source!r} is not a layer: pass its class, a factory, or a strategy")

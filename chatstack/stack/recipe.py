@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, overload
 
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
@@ -24,6 +25,7 @@ from chatstack.telemetry.tracer import ModelTracer
 from chatstack.values.requests import ChatRequest
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class LayerOrderWarning(UserWarning):
@@ -42,6 +44,30 @@ class _NoProvider(ChatFronts):
 NO_PROVIDER = _NoProvider()
 
 
+def _names_its_arguments(kind: type[T]) -> type[T]:
+    """Class decorator of the recipe: an unknown option raises ``WiringError`` with the remedy."""
+    made = cast("Any", kind).__init__
+    known = [each.name for each in fields(cast("Any", kind)) if each.init]
+
+    @functools.wraps(made)
+    def checked(self: object, *args: object, **options: object) -> None:
+        for option in options:
+            if option not in known:
+                raise WiringError(f"ChatStack: unknown option {option!r}; {_where(option, known)}", parameter=option)
+        made(self, *args, **options)
+
+    cast("Any", kind).__init__ = checked
+    return kind
+
+
+def _where(option: str, known: list[str]) -> str:
+    """Return where an option belongs that a recipe does not have."""
+    if option == "telemetry":
+        return "bind Telemetry in the container, or give it to the layers: build({Telemetry: telemetry}.get)"
+    return f"{nearest(option, known)} Options of a layer are given to use()"
+
+
+@_names_its_arguments
 @dataclass(frozen=True, slots=True, repr=False)
 class ChatStack:
     """An immutable recipe of layers around a provider. The first layer used is the outermost.
@@ -58,13 +84,8 @@ class ChatStack:
     services: SharedServices = field(default_factory=SharedServices)
 
     def __post_init__(self) -> None:
-        kind = name_of(self.provider)
-        if isinstance(self.provider, type):
-            raise WiringError(f"ChatStack: provider is the class {kind} itself; pass an instance", parameter="provider")
         if not is_client(self.provider):
-            raise WiringError(
-                f"ChatStack: provider is a {kind}, which has no send(); pass a chat client", parameter="provider"
-            )
+            raise _no_provider(self.provider)
         if self.memory is not None:
             if isinstance(self.memory, type) or not getattr(self.memory, "shared_by_stack", False):
                 is_class = "the class " if isinstance(self.memory, type) else "a "
@@ -128,6 +149,7 @@ class ChatStack:
             raise WiringError(
                 "ChatStack: no provider; ChatStack(provider), or wrap(client, stack)", parameter="provider"
             )
+        _check_resolver(resolve)
         resolver = self.services.behind(resolve)
         specs = self._specs()
         made: list[object] = []
@@ -175,6 +197,10 @@ class ChatStack:
         return (*self.layers, LayerSpec("ModelTracer", ModelTracer))
 
     def _position(self, name: str, verb: str) -> int:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            called = name_of(name)
+            told = f"{verb}: pass the layer's name: {called!r}"
+            raise WiringError(told, layer=called)
         for position, spec in enumerate(self.layers):
             if spec.name == name:
                 return position
@@ -247,6 +273,38 @@ _WRONG_PLACES: Mapping[tuple[str, str], str] = MappingProxyType(
 """The reasons against a kind of layer on a side of the tool loop."""
 
 
+_SDKS: Mapping[str, str] = MappingProxyType(
+    {
+        "openai": "OpenAIChatClient(model, client=...)",
+        "anthropic": "AnthropicChatClient(model, client=...)",
+    }
+)
+"""The chat clients of this package over the clients of two SDKs."""
+
+
+def _no_provider(given: object) -> WiringError:
+    """Return the error for a provider that is no chat client, with what to write instead."""
+    kind = name_of(given)
+    package = type(given).__module__.partition(".")[0]
+    if isinstance(given, type):
+        told = f"provider is the class {kind} itself; pass an instance"
+    elif isinstance(given, str):
+        told = f"a name is no chat client; write OpenAIChatClient({given!r})"
+    elif package in _SDKS:
+        told = f"{kind} is no chat client; write {_SDKS[package]}, or keep your client with wrap(client, stack)"
+    else:
+        told = f"{kind} is no chat client: it has no send()"
+    return WiringError(f"ChatStack: {told}", parameter="provider")
+
+
+def _check_resolver(resolve: object) -> None:
+    """Raise ``WiringError`` for a container in place of the function that asks it."""
+    if resolve is not None and not callable(resolve):
+        remedy = "pass services.get, a function" if callable(getattr(resolve, "get", None)) else "pass a function"
+        told = f"build: resolve: expected a function from a type to an instance, got {type(resolve).__name__}; {remedy}"
+        raise WiringError(told, parameter="resolve")
+
+
 def _kind_in_stack(name: str, layer: object) -> str:
     """Return the kind of a layer. Raises ``WiringError`` for an unknown kind, which would silently have no effect."""
     kind, told = layer_kind(layer), cast("object", getattr(layer, "kind", ""))
@@ -277,7 +335,7 @@ def _misplaced(names: list[str], kinds: list[str]) -> Iterator[str]:
     loop = kinds.index("tool_loop")
     there = names[loop]
     for position, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        side, move = ("outside", "behind") if position < loop else ("inside", "before")
+        side, move = ("outside", "after") if position < loop else ("inside", "before")
         why = _WRONG_PLACES.get((kind, side))
         if why:
-            yield f"layer {name!r} is {side} the tool loop {there!r}: {why}; move it {move} {there!r}"
+            yield f"layer {name!r} is {side} the tool loop {there!r}: {why}; add it {move} {there!r}"

@@ -13,6 +13,7 @@ from chatstack.telemetry.spans import Attributes, error_type
 
 _logger = logging.getLogger(semconv.SCOPE)
 _line = logging.makeLogRecord({"name": semconv.SCOPE})
+_PYTHON_WARNINGS = frozenset({"layer_order"})
 _EVENT_NAME = "otel.event.name"
 """Field from which OpenTelemetry's ``LoggingHandler`` takes the name of an event."""
 
@@ -20,8 +21,11 @@ _EVENT_NAME = "otel.event.name"
 def write_warning(code: str, message: str, attributes: Attributes) -> None:
     """Write a warning to the logger ``chatstack``, its attributes as fields of the record (``extra``).
 
-    Without any handler Python prints it on standard error. We add no handler that would prevent that.
+    Without any handler Python prints it on standard error. We add no handler that would prevent that. What is a Python
+    warning as well is left out then: it would be printed twice.
     """
+    if code in _PYTHON_WARNINGS and not _logger.hasHandlers():
+        return
     fields = {_EVENT_NAME: semconv.WARNING_EVENT, semconv.WARNING_CODE: code, **attributes}
     with suppress(
         Exception

@@ -178,7 +178,7 @@ class ToolRunner:
             given[name] = ask(cast("Resolver", self.resolve), service)
             if not is_bound(given[name]):
                 raise WiringError(
-                    f"tool {found.name!r}: nothing to give for {name} (a {service.__name__}); bind it in the container "
+                    f"tool {found.name!r}: {name} ({service.__name__}) is required; bind it in the container "
                     "that the stack was built with",
                     layer=self.owner,
                     parameter=name,

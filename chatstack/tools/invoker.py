@@ -70,7 +70,7 @@ class FunctionInvoker(ChatFronts):
     _declared: tuple[ToolDeclaration, ...] = field(init=False, repr=False)
     _options: ChatOptions = field(init=False, repr=False)
     _limits: tuple[LimitsToolCalls, ...] = field(init=False, repr=False)
-    _returns_unknown: bool = field(init=False, repr=False)
+    _returns_unfinished: bool = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "tool_loop"
 
@@ -92,13 +92,15 @@ class FunctionInvoker(ChatFronts):
         object.__setattr__(self, "_options", NO_OPTIONS.but(tools=self._declared))
         object.__setattr__(self, "_limits", limits_in(self.inner))
         info = provider_info(self.inner)
-        object.__setattr__(self, "_returns_unknown", info is not None and info.returns_unknown_calls)
+        object.__setattr__(self, "_returns_unfinished", info is not None and info.returns_unfinished)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         options = request.options
         options = self._options if options is NO_OPTIONS else options.but(tools=self._tools_of(options))
         request = request.but(options=options)
-        turn = ToolTurn(request, self.max_tool_calls_per_turn, self._limits, returns_unknown=self._returns_unknown)
+        turn = ToolTurn(
+            request, self.max_tool_calls_per_turn, self._limits, returns_unfinished=self._returns_unfinished
+        )
         _count(turn, request)
         stream = await self.inner.send(request)
         return ChatStream(self._rounds(turn, stream), owns=stream, whole=_WholeTurn(self, turn, stream))
@@ -178,8 +180,9 @@ class FunctionInvoker(ChatFronts):
         if refusal != OVER_LIMIT or any(turn.is_callers(call, self._runner.tools) for call in turn.open_calls):
             return
         raise ToolLoopError(
-            f"the limit of tool calls in a turn is reached ({turn.calls_run} were run), and the model calls on instead "
-            "of answering: raise max_tool_calls_per_turn, or go on from the error's messages",
+            f"{turn.calls_run} tool call{'s' * (turn.calls_run != 1)} ran in this turn, all that "
+            "max_tool_calls_per_turn allows, and the model still calls tools instead of answering; raise the limit, or "
+            "continue from error.messages",
             messages=tuple(turn.added),
             usage=turn.usage,
             overhead_usage=turn.overhead_usage,

@@ -238,7 +238,12 @@ def _sorted_parameters(function: Callable[..., object], called: str) -> tuple[li
     context_parameter: str | None = None
     for parameter in signature.parameters.values():
         if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-            raise WiringError(f"tool {called!r}: parameter {parameter} cannot be filled in by name")
+            is_starred = parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+            fault = "takes any number of arguments" if is_starred else "is positional-only"
+            raise WiringError(
+                f"tool {called!r}: parameter {parameter.name!r} {fault}; tools need named parameters",
+                parameter=parameter.name,
+            )
         if parameter.name.startswith("__") and parameter.name.endswith("__"):
             raise WiringError(
                 f"tool {called!r}: parameter {parameter.name!r} has a name that Python keeps for itself; rename it",

@@ -55,7 +55,7 @@ class ToolTurn:
         "pauses",
         "refused_for",
         "request",
-        "returns_unknown",
+        "returns_unfinished",
         "round",
         "seen",
     )
@@ -66,14 +66,14 @@ class ToolTurn:
         limit: int,
         limits: Sequence[LimitsToolCalls] = (),
         *,
-        returns_unknown: bool = False,
+        returns_unfinished: bool = False,
     ) -> None:
         """Start a turn with a limit of calls. Layers further in may have limits, too; the smallest one counts.
-        ``returns_unknown``: calls of tools that nobody declared are the caller's."""
+        ``returns_unfinished``: paused answers, and calls of tools that nobody declared, are the caller's."""
         self.request = request
         self.limit = limit
         self.limits = limits
-        self.returns_unknown = returns_unknown
+        self.returns_unfinished = returns_unfinished
         self.inner_left = limit
         self.round = 0
         self.pauses = 0
@@ -144,12 +144,13 @@ class ToolTurn:
     def is_callers(self, call: ToolCall, own: Container[str]) -> bool:
         """Return True if the caller declared the tool of this call, or gets unknown ones, and will run it."""
         declared = (each.name for each in self.request.options.tools if isinstance(each, ToolDeclaration))
-        return call.name not in own and (self.returns_unknown or call.name in declared)
+        return call.name not in own and (self.returns_unfinished or call.name in declared)
 
     def is_over(self, own: Container[str]) -> bool:
         """Return True if this round was the last: an answer, or a call that only the caller can run."""
         if not self.open_calls:
-            return self.answers[-1].finish_reason != "paused" or self.pauses > _MAX_PAUSES
+            is_paused = self.answers[-1].finish_reason == "paused" and not self.returns_unfinished
+            return not is_paused or self.pauses > _MAX_PAUSES
         return any(self.is_callers(call, own) for call in self.open_calls)
 
     def add(self, outcomes: list[Outcome]) -> list[ChatUpdate]:

@@ -8,10 +8,7 @@ from types import CoroutineType
 from chatstack.errors import InputError
 from chatstack.values.messages import Message
 
-_OF_APIS = (
-    "; from_openai_chat(...) of chatstack makes messages of OpenAI's, from_openai_responses and from_anthropic do of "
-    "the others'"
-)
+_OF_APIS = "; convert with chatstack.from_openai_chat(messages) (or from_openai_responses, from_anthropic)"
 _BY_NAME = {
     "ChatResponse": "; add what it added: history += response.messages",
     "ParsedResponse": "; add what it added: history += response.messages",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType, NoneType
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import force_setattr, replace
@@ -68,7 +69,27 @@ _KNOWN_TO_FIT: set[tuple[type, ...]] = set()
 _MOST_KNOWN = 1_000
 
 
-class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
+if TYPE_CHECKING:
+    _NamesItsFields = msgspec.StructMeta
+else:
+
+    class _NamesItsFields(msgspec.StructMeta):
+        """Metaclass of the options: an unknown one raises ``InputError`` with the nearest name."""
+
+        def __call__(self, *args: object, **fields: object) -> object:
+            for name in fields:
+                if name not in self.__struct_fields__:
+                    raise _unknown_field(self, name)
+            return msgspec.StructMeta.__call__(self, *args, **fields)
+
+
+def _unknown_field(kind: type[msgspec.Struct], name: str) -> InputError:
+    close = difflib.get_close_matches(name, kind.__struct_fields__, n=1)
+    remedy = f"did you mean {close[0]!r}?" if close else "what only the provider knows belongs in extra={...}"
+    return InputError(f"{kind.__name__}: unknown option {name!r}; {remedy}")
+
+
+class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesItsFields):
     """Options of a request. None leaves a choice to the provider.
 
     ``tool_choice`` is ``"auto"``, ``"none"``, ``"required"`` or the name of a tool. ``max_tokens`` bounds the answer,
@@ -122,6 +143,9 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def but(self, **changes: object) -> ChatOptions:
         """Return the same options with some of them replaced."""
+        for name in changes:
+            if name not in self.__struct_fields__:
+                raise _unknown_field(ChatOptions, name)
         return replace(self, **changes)
 
 

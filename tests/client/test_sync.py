@@ -51,14 +51,19 @@ def portal_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == THREAD]
 
 
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    assert not portal_threads()
-    yield
+def wait_for_threads() -> None:
+    """Wait until the thread of dropped clients has ended."""
     gc.collect()
     for thread in portal_threads():
         thread.join(60)
     assert not portal_threads()
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    wait_for_threads()  # of other tests
+    yield
+    wait_for_threads()
 
 
 def test_an_answer_is_returned() -> None:
@@ -181,6 +186,16 @@ def test_closing_a_stream_cancels_everything_below() -> None:
         with pytest.raises(StreamClosedError):
             next(stream)
         stream.close()
+
+
+def test_a_stream_that_fails_and_is_dropped_holds_nothing() -> None:
+    with ChatStack(ScriptedClient([["so ", "far", KeyError("unheard of")]])).build_sync() as client:
+        for _ in range(2):
+            with pytest.raises(KeyError):
+                list(client.get_streaming_response("hello"))
+        (thread,) = portal_threads()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_a_stream_that_is_closed_before_it_is_read_cannot_be_read() -> None:

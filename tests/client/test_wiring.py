@@ -107,7 +107,7 @@ def test_nothing_to_give_for_a_service_names_layer_parameter_type_and_remedy() -
     with pytest.raises(WiringError) as caught:
         made(limit=3)
     assert str(caught.value) == (
-        "layer 'timed': nothing to give for clock (a Clock); pass clock=... to .use(), or bind it in the container"
+        "layer 'timed': clock (Clock) is required; pass clock=... to .use(), or bind it in the container"
     )
     assert (caught.value.layer, caught.value.parameter) == ("timed", "clock")
 
@@ -120,7 +120,7 @@ def test_without_a_container_the_remedy_is_to_have_one() -> None:
 def test_nothing_to_give_for_a_plain_value_does_not_speak_of_containers() -> None:
     with pytest.raises(WiringError) as caught:
         made(clock=Clock())
-    assert str(caught.value) == "layer 'timed': nothing to give for limit; pass limit=... to .use()"
+    assert str(caught.value) == "layer 'timed': limit is required; pass limit=... to .use()"
 
 
 def test_an_error_from_inside_a_service_surfaces() -> None:

@@ -407,7 +407,7 @@ def test_a_file_of_an_older_version_costs_a_warning_and_stays_as_it_was(tmp_path
     content = path.read_bytes()
 
     async def run() -> None:
-        process, messages = Process(SQLiteStore(path)), talk(40)
+        process, messages = Process(SQLiteStore(path), store_timeout_seconds=300.0), talk(40)
         await process.goes_through(messages)
         assert process.capture.warnings.count("store_unavailable") == 1
         assert any("this release knows version 2" in str(span.attributes) for span in process.capture.spans)

@@ -28,6 +28,8 @@ from chatstack.testing.conversations import TOOLS, EchoClient, numbered, numbers
 from chatstack.testing.outages import silent_telemetry
 
 LIMIT = 240
+MADE: list[SyncClient] = []
+"""The clients of a check, which the contract does not close."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +76,13 @@ class SyncContract(LayerContract):
         raise NotImplementedError
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
-        return Blocking(SyncClient(self.around(inner, telemetry)))
+        client = SyncClient(self.around(inner, telemetry))
+        MADE.append(client)
+        return Blocking(client)
+
+    def teardown_method(self) -> None:
+        while MADE:
+            MADE.pop().close()
 
     async def ask(
         self,

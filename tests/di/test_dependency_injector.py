@@ -262,7 +262,7 @@ def test_what_a_layer_cannot_do_without_is_named_with_the_layer() -> None:
         async with conversation(stack)():
             raise AssertionError("never")
 
-    text = r"layer 'Journalled': nothing to give for journal \(a Journal\); pass journal=... to .use\(\), or bind it"
+    text = r"layer 'Journalled': journal \(Journal\) is required; pass journal=... to .use\(\), or bind it"
     for ask in (chat_client(stack), chat_client(stack, per_app=True), lambda: asyncio.run(run())):
         with pytest.raises(WiringError, match=text) as failed:
             ask()

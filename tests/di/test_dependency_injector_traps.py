@@ -235,7 +235,7 @@ def test_an_unwired_handler_gets_a_marker_for_a_client_and_whoever_takes_it_says
 
     with pytest.raises(WiringError, match=r"client is a dependency_injector.wiring.Provide; pass a chat client"):
         node()
-    with pytest.raises(WiringError, match="provider is a Provide, which has no send"):
+    with pytest.raises(WiringError, match="Provide is no chat client: it has no send"):
         stack()
 
 
@@ -252,7 +252,7 @@ def test_a_missing_configuration_key_is_none_and_the_layer_says_so() -> None:
 
 
 def test_a_provider_in_the_place_of_what_it_provides_is_said() -> None:
-    with pytest.raises(WiringError, match="provider is a Factory, which has no send"):
+    with pytest.raises(WiringError, match="Factory is no chat client: it has no send"):
         ChatStack(providers.Factory(Provider))  # type: ignore[arg-type]
     stack = ChatStack(Provider()).use(Summarizer, max_tokens=100, summary_client=providers.Factory(Provider))  # type: ignore[call-overload]
     with pytest.raises(WiringError, match="summary_client='Factory' must be a chat client"):

@@ -247,7 +247,7 @@ def test_what_a_layer_cannot_do_without_is_named_with_the_layer() -> None:
         async with conversation(container):
             raise AssertionError("never")
 
-    text = "layer 'Journalled': nothing to give for journal .a Journal.; pass journal=... to .use.., or bind it"
+    text = "layer 'Journalled': journal .Journal. is required; pass journal=... to .use.., or bind it"
     with pytest.raises(WiringError, match=text) as failed:
         asyncio.run(run())
     assert (failed.value.layer, failed.value.parameter) == ("Journalled", "journal")

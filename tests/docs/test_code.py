@@ -17,6 +17,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace.export import SpanExportResult
 
 from chatstack import from_config
 from chatstack.cli import COMMANDS, command_parser
@@ -44,6 +46,8 @@ def _a_folder_and_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand
         monkeypatch.setenv(name, "none")
     monkeypatch.setenv("OPENAI_BASE_URL", stand_in.base_url)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
+    # A dashboard of the reader's may listen at the port that pages name, and waiting for one that does not takes long.
+    monkeypatch.setattr(OTLPSpanExporter, "export", lambda *_: SpanExportResult.SUCCESS)
 
 
 def place(program: list[Block]) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from chatstack import ChatRequest, ChatStack, ChatStream, ChatUpdate
+from chatstack import ChatRequest, ChatStack, ChatStream, ChatUpdate, ServerError
 from chatstack.cli import main
+from chatstack.testing import ScriptedClient
 from chatstack.workbench.demo.stand_in import StandIn
 from scripts.pictures import FOLDER as PICTURES
 from scripts.pictures import pictures
@@ -41,11 +42,10 @@ def test_the_readme_has_at_most_200_lines() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 200
 
 
-def test_the_quickstart_streams_an_answer_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = run(program("README.md", "on_progress=print"), monkeypatch)
-    assert "Dubai" in printed
-    assert "turn_ended" in printed
-    assert "get_weather" in printed
+def test_the_quickstart_streams_two_answers_each_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = run(program("README.md", "get_streaming_response"), monkeypatch).splitlines()
+    assert "Dubai" in first
+    assert second
 
 
 def test_the_override_of_the_container_example_reaches_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +98,8 @@ def test_a_browser_that_goes_away_stops_the_model_and_saves_nothing(monkeypatch:
     model = Slow()
 
     async def browse() -> None:
-        endpoint.app.state.chat = state = endpoint.State(ChatStack(model))
-        response = await endpoint.chat("c-42", "What should I wear?")
+        endpoint.app.state.chat = state = endpoint.State(ChatStack(model).build())
+        response = await endpoint.chat("c-42", endpoint.Question(text="What should I wear?"))
         first = asyncio.get_running_loop().create_future()
 
         async def served() -> None:
@@ -107,7 +107,7 @@ def test_a_browser_that_goes_away_stops_the_model_and_saves_nothing(monkeypatch:
                 first.set_result(event)
 
         serving = asyncio.create_task(served())
-        assert await first == "data: Take \n\n"
+        assert await first == 'data: "Take "\n\n'
         serving.cancel()  # as Starlette does where the client disconnects
         with pytest.raises(asyncio.CancelledError):
             await serving
@@ -117,8 +117,25 @@ def test_a_browser_that_goes_away_stops_the_model_and_saves_nothing(monkeypatch:
     assert model.is_closed
 
 
+def test_a_provider_that_refuses_is_an_error_event_and_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastapi")
+    page: list[Block] = program("docs/how-to/fastapi.md", "StreamingResponse")[:1]
+    run(page, monkeypatch)
+    endpoint: Any = sys.modules["__main__"]
+
+    async def browse() -> list[str]:
+        client = ChatStack(ScriptedClient([ServerError("overloaded")])).build()
+        endpoint.app.state.chat = state = endpoint.State(client)
+        response = await endpoint.chat("c-42", endpoint.Question(text="What should I wear?"))
+        events = [event async for event in response.body_iterator]
+        assert state.histories == {}
+        return events
+
+    assert asyncio.run(browse()) == ['event: error\ndata: "ServerError"\n\n']
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["write-a-layer", "write-a-store"])
+@pytest.mark.parametrize("page", ["test-your-app", "write-a-layer", "write-a-store"])
 def test_the_examples_keep_their_contracts(page: str, tmp_path: Path) -> None:
     (example,) = programs(DOCS / "how-to" / f"{page}.md")
     (tmp_path / "test_example.py").write_text("\n".join(block.code for block in example), encoding="utf-8")

@@ -430,7 +430,7 @@ def test_what_was_called_since_the_user_spoke_counts_before_the_turn_too() -> No
 
 def test_a_model_that_calls_all_the_same_is_warned_of_once_and_stopped() -> None:
     windowed = Windowed(model=Ruled(in_rounds_of(1, is_obedient=False)), loop=20, max_tool_calls_per_turn=3)
-    with pytest.raises(ToolLoopError, match="3 were run") as caught:
+    with pytest.raises(ToolLoopError, match=r"^3 tool calls ran in this turn") as caught:
         asyncio.run(windowed.client.get_response(TASK))
     results = [result for message in caught.value.messages for result in message.results]
     assert [result.is_error for result in results] == [False, False, False, True]

@@ -243,7 +243,7 @@ def test_the_callers_dicts_stay_as_they_are() -> None:
 @pytest.mark.parametrize("given", [{"role": "user", "content": "hi"}, [{"role": "user", "content": "hi"}]])
 def test_a_client_that_is_given_dicts_names_the_converter(given: Any) -> None:
     client = ChatStack(ScriptedClient()).build()
-    with pytest.raises(InputError, match=r"got dict; from_openai_chat\(...\) of chatstack makes messages of OpenAI's"):
+    with pytest.raises(InputError, match=r"got dict; convert with chatstack\.from_openai_chat\(messages\)"):
         asyncio.run(client.get_response(given))
     asyncio.run(client.get_response(from_openai_chat([{"role": "user", "content": "hi"}])))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import httpx
+from types import SimpleNamespace
+
 import pytest
 
 from chatstack import ContextOverflowError, RateLimitError, RequestRefusedError
@@ -19,11 +20,17 @@ class StatusError(Exception):
         super().__init__(message)
         self.status_code = status_code
         self.body = body
-        self.response = httpx.Response(status_code, headers=headers)
+        self.response = SimpleNamespace(status_code=status_code, headers=headers or {})
 
 
 class GoogleError(Exception):
     code = 429
+
+
+class ConnectError(Exception):
+    """An HTTP library's own."""
+
+    __module__ = "httpx2"
 
 
 class TheirOverflow(Exception):
@@ -46,7 +53,7 @@ class OpenAIOverflow(TheirOverflow):
         (ValueError("prompt is too long: 208656 tokens > 200000 maximum"), ContextOverflowError),
         (OpenAIOverflow("Input tokens exceed the configured limit"), ContextOverflowError),
         (StatusError(404, "no such model"), RequestRefusedError),
-        (httpx.ConnectError("refused"), ProviderConnectionError),
+        (ConnectError("refused"), ProviderConnectionError),
     ],
 )
 def test_an_error_of_the_models_side_is_told_by_what_it_says(error: Exception, kind: type[ProviderError]) -> None:
@@ -59,14 +66,14 @@ def test_the_sizes_of_an_overflow_and_the_time_to_wait_are_read() -> None:
     found = foreign_failure("theirs", ValueError("prompt is too long: 208656 tokens > 200000 maximum"))
     assert isinstance(found, ContextOverflowError)
     assert (found.actual, found.limit) == (208_656, 200_000)
-    limited = foreign_failure("theirs", StatusError(429, "slow down", headers={"Retry-After": "7"}))
+    limited = foreign_failure("theirs", StatusError(429, "slow down", headers={"retry-after": "7"}))
     assert isinstance(limited, RateLimitError)
     assert limited.retry_after_seconds == 7
 
 
 def test_a_cause_of_the_transport_counts() -> None:
     error = RuntimeError("Connection error.")
-    error.__cause__ = httpx.ConnectError("refused")
+    error.__cause__ = ConnectError("refused")
     assert isinstance(foreign_failure("theirs", error), ProviderConnectionError)
 
 

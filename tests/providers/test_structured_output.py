@@ -167,7 +167,8 @@ def test_with_tools_in_between_each_round_asks_for_the_shape(server: MockServer,
 @BOTH
 @ON_EVERY_WIRE
 @pytest.mark.parametrize(
-    ("text", "place"), [("It is warm there.", ""), ('{"city": "Dubai", "degrees": "warm"}', ", at $.degrees")]
+    ("text", "place"),
+    [("It is warm there.", ""), ('{"city": "Dubai", "degrees": "warm"}', ": at `$.degrees`: expected float")],
 )
 def test_an_answer_that_does_not_fit_is_an_error_with_its_text(
     server: MockServer, make: Maker, text: str, place: str, stream: bool

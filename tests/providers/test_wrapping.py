@@ -668,9 +668,9 @@ def test_the_given_client_is_not_changed_and_closing_the_wrapped_one_closes_both
 
 
 def test_what_cannot_be_wrapped_is_refused() -> None:
-    with pytest.raises(WiringError, match=r"wrap: client is a OpenAI; pass openai.AsyncOpenAI"):
+    with pytest.raises(WiringError, match=r"wrap: client: expected openai\.AsyncOpenAI.*, got OpenAI$"):
         wrap(openai.OpenAI(api_key="k"), EMPTY)
-    with pytest.raises(WiringError, match="wrap: stack is a str"):
+    with pytest.raises(WiringError, match="wrap: stack: expected a ChatStack, got str"):
         wrap(openai.AsyncOpenAI(api_key="k"), "stack")  # type: ignore[arg-type]
     with pytest.raises(WiringError, match="no provider"):
         EMPTY.build()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 
 from chatstack import (
@@ -140,6 +144,34 @@ def test_changing_a_layer_that_is_not_there_names_the_nearest(change: Callable[[
     assert str(caught.value) == said
 
 
+@pytest.mark.parametrize("change", [ChatStack.override, ChatStack.without])
+def test_a_layer_that_is_named_by_its_class_is_told_its_name(change: Callable[..., ChatStack]) -> None:
+    with pytest.raises(WiringError, match=f"{change.__name__}: pass the layer's name: 'ContextWindowGuard'$"):
+        change(two_stamps(), ContextWindowGuard)
+
+
+@pytest.mark.parametrize(
+    ("services", "said"), [({}, "got dict; pass services.get, a function"), (5, "got int; pass a function")]
+)
+def test_a_container_in_place_of_its_get_is_refused(services: Any, said: str) -> None:
+    with pytest.raises(WiringError, match=f"build: resolve: expected a function from a type to an instance, {said}$"):
+        two_stamps().build(services)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("telemetry", "bind Telemetry in the container, or give it to the layers: build({Telemetry: telemetry}.get)"),
+        ("memry", "did you mean 'memory'? Options of a layer are given to use()"),
+    ],
+)
+def test_an_option_that_a_recipe_has_not_is_told_where_it_belongs(option: str, said: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        ChatStack(ScriptedClient(), **{option: 1})  # type: ignore[arg-type]
+    assert str(caught.value) == f"ChatStack: unknown option {option!r}; {said}"
+    assert caught.value.parameter == option
+
+
 def test_two_layers_of_one_name_are_refused_with_the_remedy() -> None:
     with pytest.raises(WiringError) as caught:
         ChatStack(ScriptedClient()).use(Stamp).use(Stamp)
@@ -149,10 +181,30 @@ def test_two_layers_of_one_name_are_refused_with_the_remedy() -> None:
     assert (caught.value.layer, caught.value.parameter) == ("Stamp", "name")
 
 
-@pytest.mark.parametrize("provider", [None, "gpt", object()])
-def test_a_provider_without_send_is_refused(provider: object) -> None:
-    with pytest.raises(WiringError, match=r"ChatStack: provider is a \w+, which has no send\(\); pass a chat client"):
-        ChatStack(provider)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("provider", "said"),
+    [
+        (None, "NoneType is no chat client: it has no send()"),
+        (object(), "object is no chat client: it has no send()"),
+        ("gpt-5-mini", "a name is no chat client; write OpenAIChatClient('gpt-5-mini')"),
+        (
+            openai.AsyncOpenAI(api_key="k"),
+            "AsyncOpenAI is no chat client; write OpenAIChatClient(model, client=...), or keep your client with "
+            "wrap(client, stack)",
+        ),
+        (
+            anthropic.AsyncAnthropic(api_key="k"),
+            "AsyncAnthropic is no chat client; write AnthropicChatClient(model, client=...), or keep your client with "
+            "wrap(client, stack)",
+        ),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_provider_without_send_is_refused_with_what_to_write(provider: Any, said: str) -> None:
+    with pytest.raises(WiringError) as caught:
+        ChatStack(provider)
+    assert str(caught.value) == f"ChatStack: {said}"
+    assert caught.value.parameter == "provider"
 
 
 def test_a_provider_that_was_never_made_is_refused() -> None:
@@ -179,7 +231,7 @@ def test_an_unknown_option_fails_at_build_by_layer_and_name() -> None:
 
 
 def test_a_required_option_that_is_missing_fails_at_build_by_name() -> None:
-    with pytest.raises(WiringError, match="nothing to give for max_context_tokens; pass max_context_tokens="):
+    with pytest.raises(WiringError, match="max_context_tokens is required; pass max_context_tokens="):
         ChatStack(ScriptedClient()).use(ContextWindowGuard).build()  # type: ignore[call-overload]
 
 
@@ -239,7 +291,7 @@ def test_what_a_container_supplies_is_asked_of_it_and_missed_where_there_is_none
     found = find(stack.build({Ledger: ledger}.__getitem__), Counting)
     assert found is not None
     assert found.ledger is ledger
-    with pytest.raises(WiringError, match="nothing to give for ledger"):
+    with pytest.raises(WiringError, match=r"ledger \(\w+\) is required"):
         stack.build()
     with pytest.raises(WiringError, match="made without what its container supplies"):
         _ = Counting(ScriptedClient()).ledger.total
@@ -506,6 +558,18 @@ def test_a_strategy_that_cannot_be_told_from_another_is_refused() -> None:
 
     with pytest.raises(WiringError, match=r"Nameless: .* make the strategy a dataclass"):
         ChatStack(ScriptedClient()).use(Nameless()).build()
+
+
+@pytest.mark.parametrize(("logging", "shown"), [("", 1), ("import logging; logging.basicConfig()", 2)])
+def test_a_wrong_order_is_printed_once_unless_a_log_is_configured(logging: str, shown: int) -> None:
+    code = (
+        f"{logging}\nfrom chatstack import ChatStack, ContextWindowGuard, FunctionInvoker\n"
+        "from chatstack.testing import ScriptedClient\n"
+        "stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=9)\n"
+        "stack.use(FunctionInvoker, tools=[]).build()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert ran.stderr.count("add it after 'FunctionInvoker'") == shown
 
 
 def test_two_model_tracers_are_one_too_many() -> None:

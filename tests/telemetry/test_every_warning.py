@@ -85,7 +85,7 @@ PRUNED = ("compact_context truncate",)
 GREEDILY = "compact_context greedy"
 MISPLACED = (
     "layer 'ContextWindowGuard' is outside the tool loop 'FunctionInvoker': it sees a turn's first request only, so a "
-    "long loop can still overflow; move it behind 'FunctionInvoker'"
+    "long loop can still overflow; add it after 'FunctionInvoker'"
 )
 IMPLAUSIBLE = (
     "the provider reported what cannot be true (input_tokens -7, output_tokens of 100 bits): it counts as not told, in "

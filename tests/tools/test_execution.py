@@ -404,8 +404,7 @@ def test_a_service_that_nobody_bound_surfaces_by_tool_parameter_type_and_remedy(
     with pytest.raises(WiringError) as caught:
         ran(find_rows, resolve=resolve)
     assert str(caught.value) == (
-        "tool 'find_rows': nothing to give for database (a Database); bind it in the container that the stack was "
-        "built with"
+        "tool 'find_rows': database (Database) is required; bind it in the container that the stack was built with"
     )
     assert (caught.value.layer, caught.value.parameter) == ("FunctionInvoker", "database")
 

@@ -261,7 +261,9 @@ def test_a_model_that_calls_on_beyond_the_limit_is_stopped_with_its_calls_answer
 
     seen: list[Message] = []
     loop = Loop(ONE, insists, max_tool_calls_per_turn=1)
-    with pytest.raises(ToolLoopError, match=r"limit of tool calls in a turn is reached \(1 were run\)") as caught:
+    with pytest.raises(
+        ToolLoopError, match=r"^1 tool call ran in this turn, all that max_tool_calls_per_turn allows, and the model"
+    ) as caught:
         asyncio.run(ask())
     error = caught.value
     assert len(loop.provider.requests) == 2
@@ -531,7 +533,7 @@ def test_services_and_context_are_given_and_not_declared() -> None:
 
 def test_a_service_that_the_container_has_not_surfaces_when_the_tool_is_called() -> None:
     loop = Loop(calls('{"query": "q"}', name="find_rows"), tools=[find_rows])
-    with pytest.raises(WiringError, match=r"tool 'find_rows': nothing to give for database \(a Database\)"):
+    with pytest.raises(WiringError, match=r"tool 'find_rows': database \(Database\) is required"):
         loop.ask()
 
 
@@ -618,8 +620,16 @@ def test_each_model_call_and_tool_is_inside_the_turn_with_its_round() -> None:
 
 @pytest.mark.parametrize("returns", [False, True])
 def test_calls_of_tools_that_nobody_declared_are_the_callers_where_the_provider_says_so(returns: bool) -> None:
-    info = ProviderInfo(name="scripted", model="script", returns_unknown_calls=returns)
+    info = ProviderInfo(name="scripted", model="script", returns_unfinished=returns)
     model = ScriptedClient([Message.assistant(ToolCall("1", "stored", "{}")), "no such tool, then"], info=info)
     answer = asyncio.run(ChatStack(model).use(FunctionInvoker, tools=[]).build().get_response("hello"))
     assert answer.rounds == (1 if returns else 2)
     assert [call.name for message in answer.messages for call in message.calls] == ["stored"]
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_paused_answer_is_the_callers_where_the_provider_says_so(returns: bool) -> None:
+    info = ProviderInfo(name="scripted", model="script", returns_unfinished=returns)
+    model = ScriptedClient([["so far", "paused"], "the rest"], info=info)
+    answer = asyncio.run(ChatStack(model).use(FunctionInvoker, tools=[]).build().get_response("hello"))
+    assert (answer.rounds, answer.finish_reason) == ((1, "paused") if returns else (2, "stop"))

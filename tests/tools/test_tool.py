@@ -306,9 +306,9 @@ class CallableThing:
     ("function", "said"),
     [
         (bare, "tool 'bare': parameter 'city' has no type hint; the model needs one"),
-        (starred, "tool 'starred': parameter *cities: 'str' cannot be filled in by name"),
-        (keywords, "tool 'keywords': parameter **cities: 'str' cannot be filled in by name"),
-        (positional, "tool 'positional': parameter city: 'str' cannot be filled in by name"),
+        (starred, "tool 'starred': parameter 'cities' takes any number of arguments; tools need named parameters"),
+        (keywords, "tool 'keywords': parameter 'cities' takes any number of arguments; tools need named parameters"),
+        (positional, "tool 'positional': parameter 'city' is positional-only; tools need named parameters"),
         (not_resolved, "tool 'not_resolved': a type hint cannot be resolved: name 'NoSuchType' is not defined"),
         ("text", "tool: expected a function, got str"),
         (

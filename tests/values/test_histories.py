@@ -168,7 +168,7 @@ def test_an_error_quotes_no_message() -> None:
     [
         (
             [Message.user("a"), {"role": "user", "content": "b"}],
-            r"messages\[1\]: expected Message, got dict; from_openai_c",
+            r"messages\[1\]: expected Message, got dict; convert with chatstack.from_openai_c",
         ),
         ("hello", "messages: expected a list of Message, got str"),
         (Message.user("a"), "messages: expected a list of Message, got Message"),

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
     """Claude, and every server that speaks Anthropic's Messages API, by ``base_url``. The innermost of a stack.
 
-    The key is ``api_key`` or ``ANTHROPIC_API_KEY``; a ``client`` of yours (``AsyncAnthropic``, or its kin for other
-    clouds) brings its own. The SDK's own spans are left out where a ``ModelTracer`` opens one. Retries are the SDK's:
-    ``max_retries`` of them, with its backoff. ``timeout_seconds`` is for one attempt; ``stall_seconds`` for a silence
-    on the wire while an answer streams (None: no limit). ``window_tokens`` states the model's window, for models of
-    which neither the API nor the published table has it; it wins over both.
+    The key is ``api_key`` or ``ANTHROPIC_API_KEY``; a ``client`` of yours (``AsyncAnthropic``, or the SDK's class
+    for another cloud) brings its own. The SDK's own spans are left out where a ``ModelTracer`` opens one. Retries
+    are the SDK's: ``max_retries`` of them, with its backoff. ``timeout_seconds`` is for one attempt;
+    ``stall_seconds`` for a silence on the wire while an answer streams (None: no limit). ``window_tokens`` states
+    the model's window, for models of which neither the API nor the published table has it; it wins over both.
 
     The API demands a limit on the output tokens of every call: 8,192 if the options name none. ``options.extra`` goes
     into the body; its ``betas``, a list of names, becomes the header ``anthropic-beta``: ``extra={"betas":

@@ -19,13 +19,21 @@ from chatstack.values.responses import ChatResponse, ChatUpdate
 
 
 class Answering:
-    """Answers the calls of a wrapped client by its stack. ``error`` is the SDK's base error, ``has_loop`` says that the
-    stack may run tools."""
+    """Answers the calls of a wrapped client by its stack. ``error`` is the SDK's base error, ``tools`` the names of the
+    tools that the stack runs, None if it may run any."""
 
-    def __init__(self, client: ChatClient, error: type[Exception], *, has_loop: bool) -> None:
+    def __init__(self, client: ChatClient, error: type[Exception], tools: frozenset[str] | None) -> None:
         self.client = client
         self.error = error
-        self.has_loop = has_loop
+        self.tools = tools
+
+    def may_go_on(self, update: ChatUpdate) -> bool:
+        """Return True if another round may follow, because of this update: it is shown only once that is known."""
+        if self.tools is None:
+            return update.call_delta is not None or type(update.part) is ToolCall or update.message_done is not None
+        if update.call_delta is not None:
+            return update.call_delta.name in self.tools
+        return type(update.part) is ToolCall and update.part.name in self.tools
 
     async def response(self, turn: Turn, *, unread: bool) -> HttpResponse:
         """Return the answer to a call of the SDK's. Raises what the SDK would, or the stack's error."""
@@ -195,12 +203,11 @@ class LiveBody:
                 self._joining.next_round()
             self._held, self._reply = [], piece.reply
             self._is_holding = self._is_in_round = False
-        is_call = update.call_delta is not None or type(update.part) is ToolCall
         is_last = update.message_done is not None
         self._held.extend(piece.events)
-        if not self._is_holding and self._answering.has_loop and (is_call or is_last):
+        if not self._is_holding and self._answering.may_go_on(update):
             self._is_holding = True
-            if self._is_in_round and is_call:  # what ends the text before the call belongs to it
+            if self._is_in_round and not is_last:  # what ends the text before the call belongs to it
                 call = self._held.pop()
                 self._show()
                 self._held = [call]

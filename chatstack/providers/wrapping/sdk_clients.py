@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from msgspec import structs
 
@@ -41,6 +41,21 @@ class _SdkClient(Protocol):
     def with_options(self, **options: Any) -> Any: ...
 
     def post(self, path: str, *, cast_to: object, body: object, options: object) -> Awaitable[HttpResponse]: ...
+
+
+class Named(Protocol):
+    """A tool, as far as it matters here."""
+
+    @property
+    def name(self) -> str: ...
+
+
+@runtime_checkable
+class HasTools(Protocol):
+    """A tool loop that tells its tools."""
+
+    @property
+    def tools(self) -> Sequence[Named]: ...
 
 
 class _Kind(NamedTuple):
@@ -79,14 +94,13 @@ def wrap(client: C, stack: ChatStack, *, resolve: Resolver | None = None) -> C:
     """
     kind = _kind_of(client)
     if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise WiringError(f"wrap: stack is a {type(stack).__name__}; pass a ChatStack", parameter="stack")
+        raise WiringError(f"wrap: stack: expected a ChatStack, got {type(stack).__name__}", parameter="stack")
     given = cast("_SdkClient", client)
     http = given._client  # pyright: ignore[reportPrivateUsage]
     bare = cast("_SdkClient", given.with_options(**kind.bare))
     provider = WrappedClient(bare, kind.sdk)
     built = replace(stack, provider=provider).build(resolve)
-    has_loop = any(layer_kind(each) == "tool_loop" for each in chain(built))
-    answering = Answering(built, getattr(sys.modules[kind.module], kind.error), has_loop=has_loop)
+    answering = Answering(built, getattr(sys.modules[kind.module], kind.error), _tools_of(built))
 
     async def send(request: HttpRequest, *, stream: bool = False, **options: Any) -> HttpResponse:
         turn = _turn_of(request, kind.sdk, _sending(http, options), _posting(bare))
@@ -105,7 +119,7 @@ class WrappedClient(ChatFronts):
     def __init__(self, bare: _SdkClient, sdk: Sdk[Any]) -> None:
         self._bare = bare
         self._sdk = sdk
-        self.info: ProviderInfo = structs.replace(sdk.info(bare, "", None), returns_unknown_calls=True)
+        self.info: ProviderInfo = structs.replace(sdk.info(bare, "", None), returns_unfinished=True)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
@@ -125,13 +139,21 @@ class WrappedClient(ChatFronts):
         return f"WrappedClient({self.info.name!r}, server={self.info.server_address!r})"
 
 
+def _tools_of(built: object) -> frozenset[str] | None:
+    """Return the names of the tools that a stack runs; None for a tool loop that does not tell."""
+    loop = next((each for each in chain(built) if layer_kind(each) == "tool_loop"), None)
+    if loop is None:
+        return frozenset()
+    return frozenset(each.name for each in loop.tools) if isinstance(loop, HasTools) else None
+
+
 def _kind_of(client: object) -> _Kind:
     for kind in _KINDS:
         module = sys.modules.get(kind.module)  # of a client that exists it is loaded
         if module is not None and isinstance(client, getattr(module, kind.client)):
             return kind
     wanted = " or ".join(f"{kind.module}.{kind.client}(...)" for kind in _KINDS)
-    raise WiringError(f"wrap: client is a {type(client).__name__}; pass {wanted}", parameter="client")
+    raise WiringError(f"wrap: client: expected {wanted}, got {type(client).__name__}", parameter="client")
 
 
 def _turn_of(request: HttpRequest, sdk: Sdk[Any], send: Any, post: Any) -> Turn | None:

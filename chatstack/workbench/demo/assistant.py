@@ -203,12 +203,12 @@ def _show_sent(console: Console, recorder: SpanRecorder, url: str) -> bool:
     from chatstack.workbench.demo.otlp import send
 
     parts, spans = urlsplit(url), recorder.spans()
-    server = printable(f"{parts.hostname}:{parts.port}" if parts.port else f"{parts.hostname}")
+    server = printable(f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else ""))
     is_sent = send(spans, url)
     if is_sent:
         console.print(f"Sent {len(spans)} spans to {server}: project {PROJECT}, conversation demo.")
     else:
-        console.print(Text(f"No dashboard took the spans at {server}: is it running, and is this its address?", "red"))
+        console.print(Text(f"No server accepted the spans at {server}. Is it running?", "red"))
     return is_sent
 
 

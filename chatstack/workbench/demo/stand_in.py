@@ -29,7 +29,9 @@ _LARGEST_BODY = 8 * 2**20
 
 
 class StandIn:
-    """Serves on a free port of 127.0.0.1 while it is entered; ``base_url`` is the address for an OpenAI client.
+    """Serves on a free port of 127.0.0.1 in a ``with`` block, or from ``start`` to ``close``.
+
+    ``base_url`` is the address for an OpenAI client.
 
     ``window_tokens`` is the longest request it accepts, by its own count. ``seconds_per_word`` is its pace when it
     streams. ``requests_served`` counts the answers.
@@ -44,9 +46,9 @@ class StandIn:
 
     @property
     def base_url(self) -> str:
-        """The server's address, while it is entered."""
+        """The server's address, while it is running."""
         if self._server is None:
-            raise RuntimeError("the stand-in is not running: use it in a with block")
+            raise RuntimeError("the stand-in is not running: use it in a with block, or call start()")
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     @asynccontextmanager
@@ -60,22 +62,30 @@ class StandIn:
         async with DefaultAsyncHttpxClient(trust_env=False) as direct:
             yield OpenAIChatClient(MODEL, base_url=self.base_url, api_key="none", http_client=direct)
 
-    def __enter__(self) -> Self:
+    def start(self) -> Self:
+        """Serve from now on, in a thread, and return the server itself."""
         self._server = _Server(self)
         # Seconds between two checks whether the server should stop, so the longest time that closing can take.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="stand-in", daemon=True)
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Stop serving. May be called again."""
         if self._server is None or self._thread is None:
             return
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
         self._server = self._thread = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class _Server(socketserver.ThreadingTCPServer):

@@ -56,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many tokens the model takes at most (default: what the recorded model takes, if it is known)",
     )
     parser.add_argument(
-        "--model", default="", metavar="NAME", help="whose prices and window count (default: the recorded models')"
+        "--model",
+        default="",
+        metavar="NAME",
+        help="model whose prices and window are used (default: the recorded models')",
     )
     parser.add_argument(
         "--tools",

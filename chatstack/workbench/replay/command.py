@@ -39,8 +39,8 @@ Compares what stacks would send of recorded conversations. Each recorded
 answer is asked for again, through every stack, with all that came before it.
 No model is called: the recording answers.
 
-These stacks are there: 'nothing' sends everything as it is, 'guard' leaves out
-the oldest messages that do not fit the window, 'sliding-window' sends the
+Built-in policies: 'nothing' sends everything as it is, 'guard' leaves out the
+oldest messages that do not fit the window, 'sliding-window' sends the
 newest that fit, 'rolling-masking' the ten newest tool results,
 'batch-clearing' clears all but three when the window is full; 'recommended'
 bounds new results, and clears, then drops, in one edit, when the window is full
@@ -109,7 +109,7 @@ def _add_stacks(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="one of the stacks that are there; may be given again (default: all of them)",
+        help="a built-in policy; may be given again (default: all of them)",
     )
     parser.add_argument(
         "--peers",
@@ -123,7 +123,7 @@ def _add_stacks(parser: argparse.ArgumentParser) -> None:
         default="same",
         help="'own': the layers of the stacks count by themselves, as they would with the recorded model's provider, "
         "which tells them the size of each call, and what they misjudge shows as calls over the window; 'same': the "
-        "stacks that are there count as they are measured (default: same)",
+        "built-in policies count as they are measured (default: same)",
     )
     parser.add_argument(
         "--shared-memory",
@@ -234,7 +234,7 @@ def _report(
     (messages if target == STDOUT else make_console()).print(report_table(outcome, setup))
     told = [*report_faults(outcome), *report_over(outcome, setup)]
     if dearest := report_dearest(outcome):
-        told += ["The dearest conversation, beside sending everything of it:", *dearest]
+        told += ["Highest cost of one conversation (sending everything = 1):", *dearest]
     told += [*report_recorded(outcome, setup), *report_left_out(outcome)]
     for line in (*told, *report_broken(outcome)):
         messages.print(line, soft_wrap=True)

@@ -158,9 +158,7 @@ def report_dearest(outcome: Outcome) -> list[str]:
         (each.name, each.dearest) for each in outcome.figures if each.dearest and each.dearest.cost_relative != 1
     ]
     return [
-        printable(
-            f"{name}: at most {found.cost_relative:.2f}, in conversation {found.number:,} ({found.id[:_ID_CHARS]})"
-        )
+        printable(f"{name}: {found.cost_relative:.2f}, in conversation {found.number:,} ({found.id[:_ID_CHARS]})")
         for name, found in dearest
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain_core.exceptions import ContextOverflowError as TheirOverflowError
@@ -34,6 +34,9 @@ from chatstack_langgraph import to_langchain
 Request: TypeAlias = ModelRequest[Any]
 Response: TypeAlias = ModelResponse[Any]
 
+_MOST_KEPT = 20_000
+"""Maximum number of edited messages that are kept; then all are made again."""
+
 
 class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     """Puts a stack's context layers around every model call of an agent: ``create_agent(..., middleware=[this])``.
@@ -52,11 +55,12 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         super().__init__()
         self._layers = InPlace(stack, owner="StackMiddleware", resolve=resolve)
         self._known = KnownMessages(plainly)
+        self._edited: dict[int, _Edited] = {}
         self._declared: tuple[list[Any], tuple[DeclaredTool, ...]] = ([], ())
 
     def wrap_model_call(self, request: Request, handler: Callable[[Request], Response]) -> Response:
         """Answer a call of ``agent.invoke``."""
-        call = _Call(request, self._asked(request))
+        call = _Call(request, self._asked(request), self._edited)
         try:
             return run_blocking(lambda ask: self._answer(call, ask), handler)
         except ChatStackError as error:
@@ -65,7 +69,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     async def awrap_model_call(self, request: Request, handler: Callable[[Request], Awaitable[Response]]) -> Response:
         """Answer a call of ``agent.ainvoke``."""
-        call = _Call(request, self._asked(request))
+        call = _Call(request, self._asked(request), self._edited)
         try:
             return await self._answer(call, handler)
         except ChatStackError as error:
@@ -99,13 +103,23 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return name if name and name != self._layers.model else None
 
 
-class _Call:
-    """One model call of an agent: LangChain's request, and ours; then what came of it."""
+class _Edited(NamedTuple):
+    """An edited message of ours, the message that it stands for, and its edited form."""
 
-    def __init__(self, request: Request, asked: ChatRequest) -> None:
+    message: Message
+    before: BaseMessage | None
+    theirs: list[BaseMessage]
+
+
+class _Call:
+    """One model call of an agent: LangChain's request, and ours; then what came of it. ``edited`` is kept from call to
+    call, as layers send the same edited messages until their next edit."""
+
+    def __init__(self, request: Request, asked: ChatRequest, edited: dict[int, _Edited]) -> None:
         head = [] if request.system_message is None else [request.system_message]
         self._request = request
         self._came = dict(zip(map(id, asked.messages), [*head, *request.messages], strict=True))
+        self._edited = edited
         self.asked = asked
         self.response: Response | None = None
 
@@ -127,7 +141,19 @@ class _Call:
         came = self._came.get(id(message))
         if came is not None:
             return [came]
-        plain, before = to_langchain([message]), self._came.get(id(message.original))
+        before = self._came.get(id(message.original))
+        known = self._edited.get(id(message))
+        if known is not None and known.message is message and known.before is before:
+            return known.theirs
+        theirs = self._copied(message, before)
+        if len(self._edited) >= _MOST_KEPT:
+            self._edited.clear()
+        self._edited[id(message)] = _Edited(message, before, theirs)
+        return theirs
+
+    def _copied(self, message: Message, before: BaseMessage | None) -> list[BaseMessage]:
+        """Return the message that was edited, with what the edit changed; a new one for a message of a layer's."""
+        plain = to_langchain([message])
         if before is None or len(plain) != 1:
             return plain
         changed = {

@@ -3,9 +3,10 @@
     uv run python -m tests.compare conversations.jsonl.gz [--first 40] [--ceiling 16000]
 
 A file holds one JSON object a line, with ``messages`` in the form of OpenAI's chat completions. The agent is real, its
-model and its tools give back what was recorded. Every request that reaches the model is measured: its tokens, its cost
-with a prompt cache (a token read costs 0.1, one written 1.25 of an uncached one), edits (calls whose request no longer
-begins with the whole one before), and faults (calls without results, results without calls, no user message).
+model and its tools give back what was recorded, and the model reports as usage what was measured. Every request that
+reaches the model is measured: its tokens, its cost with a prompt cache (a token read costs 0.1, one written 1.25 of an
+uncached one), edits (calls whose request no longer begins with the whole one before), and faults (calls without
+results, results without calls, no user message).
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from typing import Annotated, Any
 from langchain.agents import create_agent
 from langchain.agents.middleware import ClearToolUsesEdit, ContextEditingMiddleware, SummarizationMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
+from langchain_core.messages.ai import UsageMetadata
 from langchain_core.tools import InjectedToolCallId
 from langgraph.checkpoint.memory import InMemorySaver
 
 from chatstack import ChatRequest, ChatStack, ClearThenDrop, ContextWindowGuard, ToolResultShaper
 from chatstack.workbench.replay.measures.costs import Spending
-from chatstack.workbench.replay.measures.measuring import Gauge, WireCounter
+from chatstack.workbench.replay.measures.measuring import Gauge, Measured, WireCounter
 from chatstack.workbench.replay.summaries import SummaryCost, stand_in_summary
 from chatstack_langchain import LangChainClient, StackMiddleware
 from chatstack_langgraph import from_langchain
@@ -43,17 +45,31 @@ class Figures:
         self.spending = Spending()
         self.calls = self.tokens = self.largest = self.faults = self.over = 0
 
-    def add(self, requests: list[list[BaseMessage]], ceiling: int) -> None:
-        gauge = Gauge(COUNTER)
-        self.spending.begin(None)
-        for messages in requests:
-            measured = gauge.measure(ChatRequest(tuple(from_langchain(messages, keep_rest=False))), needs_user=True)
-            self.spending.add([measured])
-            self.calls += 1
-            self.tokens += measured.tokens
-            self.largest = max(self.largest, measured.tokens)
-            self.faults += bool(measured.fault)
-            self.over += measured.tokens > ceiling
+    def add(self, measured: Measured, ceiling: int) -> None:
+        self.spending.add([measured])
+        self.calls += 1
+        self.tokens += measured.tokens
+        self.largest = max(self.largest, measured.tokens)
+        self.faults += bool(measured.fault)
+        self.over += measured.tokens > ceiling
+
+
+class Played(ScriptedModel):
+    """Plays a recorded conversation; what was measured of a request is its usage."""
+
+    figures: Any
+    ceiling: int
+    gauge: Any = None
+
+    def _next(self, messages: list[BaseMessage], kwargs: dict[str, Any]) -> AIMessage:
+        answer = super()._next(messages, kwargs)
+        self.gauge = self.gauge or Gauge(COUNTER)
+        request = ChatRequest(tuple(from_langchain(messages, keep_rest=False)))
+        measured = self.gauge.measure(request, needs_user=True)
+        self.figures.add(measured, self.ceiling)
+        size = measured.tokens
+        answer.usage_metadata = UsageMetadata(input_tokens=size, output_tokens=100, total_tokens=size + 100)
+        return answer
 
 
 class Writer(ScriptedModel):
@@ -121,7 +137,8 @@ async def play(messages: list[dict[str, Any]], middleware: Middleware, ceiling: 
 
     writer = Writer(answers=["-"])
     system = next((str(each["content"]) for each in messages if each["role"] == "system"), None)
-    model = ScriptedModel(answers=[])
+    figures.spending.begin(None)
+    model = Played(answers=[], figures=figures, ceiling=ceiling)
     layers = middleware(writer, ceiling)
     agent = create_agent(model, [bash], system_prompt=system, middleware=layers, checkpointer=InMemorySaver())
     for said, answers in turns_of(messages):
@@ -130,7 +147,6 @@ async def play(messages: list[dict[str, Any]], middleware: Middleware, ceiling: 
             model.answers.append(AIMessage("done"))
         thread: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 10_000}
         await agent.ainvoke({"messages": [HumanMessage(said)]}, thread)
-    figures.add(model.received, ceiling)
     for cost in writer.costs:
         figures.spending.add_summary(cost)
 

@@ -332,3 +332,31 @@ def test_layers_that_cannot_work_there_are_refused_with_the_reason() -> None:
     ):
         with pytest.raises(WiringError, match=reason):
             StackedModel(model, unfit)
+
+
+def test_a_cancelled_run_cancels_the_model_and_ends_its_spans() -> None:
+    capture, cancelled, begun = TelemetryCapture(), list[bool](), asyncio.Event()
+
+    async def hang(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(True)
+        raise AssertionError
+
+    model = FunctionModel(hang)
+    stack = ChatStack(PydanticAIClient(model)).use(ToolResultClearer, trigger={"tokens": 9}, keep={"messages": 1})
+    agent = Agent(StackedModel(model, stack, resolve=capture.resolve))
+
+    async def run() -> None:
+        task = asyncio.create_task(agent.run("hi"))
+        await begun.wait()
+        assert capture.open_spans
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert cancelled == [True]
+    assert not capture.open_spans

@@ -63,7 +63,7 @@ def test_all_spans_arrive_with_their_warnings_and_the_name_of_the_project(capsys
     assert codes == {"context_window_near_limit"}
     assert project["service.name"] == project["openinference.project.name"] == "chatstack-demo"
     shown = capsys.readouterr().out
-    assert f"Sent {len(spans)} spans to 127.0.0.1:{server.server_port}: project chatstack-demo" in shown
+    assert f"Sent {len(spans)} spans to http://127.0.0.1:{server.server_port}: project chatstack-demo" in shown
 
 
 def test_a_dashboard_that_does_not_take_them_is_said_without_what_may_be_a_key(
@@ -74,7 +74,7 @@ def test_a_dashboard_that_does_not_take_them_is_said_without_what_may_be_a_key(
         assert main(["demo", "--otlp", address]) == 1
     assert len(server.taken) == 1
     shown = capsys.readouterr()
-    assert f"No dashboard took the spans at 127.0.0.1:{server.server_port}" in shown.out
+    assert f"No server accepted the spans at http://127.0.0.1:{server.server_port}. Is it running?" in shown.out
     assert "secret" not in shown.out + shown.err
 
 

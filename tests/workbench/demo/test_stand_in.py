@@ -228,3 +228,12 @@ def _raw(server: StandIn, request: bytes) -> bytes:
         while received := connection.recv(65_536):
             answer += received
         return answer
+
+
+def test_it_can_be_started_and_closed_without_a_block() -> None:
+    server = StandIn().start()
+    assert server.base_url.startswith("http://127.0.0.1:")
+    server.close()
+    server.close()
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = server.base_url

@@ -33,9 +33,9 @@ def test_the_dearest_conversation_of_each_policy_is_told(talks: Path, capsys: py
     dearest = sliding["dearest"]
     assert (dearest["number"], dearest["id"]) == (2, "talk-9")
     err = capsys.readouterr().err
-    assert "The dearest conversation, beside sending everything of it:\n" in err
-    assert f"sliding-window: at most {dearest['cost_relative']:.2f}, in conversation 2 (talk-9)" in err
-    assert "nothing: at most" not in err
+    assert "Highest cost of one conversation (sending everything = 1):\n" in err
+    assert f"sliding-window: {dearest['cost_relative']:.2f}, in conversation 2 (talk-9)" in err
+    assert "nothing: " not in err.partition("Highest cost")[2]
 
 
 def test_memory_is_shared_only_if_it_is_asked_for_and_that_is_said(talks: Path) -> None:

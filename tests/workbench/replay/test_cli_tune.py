@@ -272,7 +272,7 @@ def test_it_fits_80_columns_and_hostile_text_reaches_no_terminal(
         ),
         (["--write", "{}/a.toml", "--model", "no-such-model"], "--model 'no-such-model': its window is not known"),
         (["--write", "{}/a.toml"], "the recordings' models do not tell one window"),
-        (["--write", "{}/a.toml", "--window", "9"], "3 conversations with an answer fall into halves of 3 and 0; each"),
+        (["--write", "{}/a.toml", "--window", "9"], "Too few recordings: 3 and 0 in the two halves, 4 needed in each."),
         (["--window", "9"], "the following arguments are required: --write"),
         *(
             (["--write", "{}/a.toml", option, value], f"argument {option}: '{value}' is not")

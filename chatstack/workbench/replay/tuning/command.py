@@ -87,14 +87,14 @@ def register(subparsers: Subparsers) -> None:
         help="how much of what the recorded calls used must still be in what is sent, as in 98",
     )
     parser.add_argument(
-        "--far", type=_percent, metavar="PERCENT", help="the same of what stood only far back (default: whatever)"
+        "--far", type=_percent, metavar="PERCENT", help="the same of what stood only far back (default: no limit)"
     )
     parser.add_argument(
         "--write",
         type=Path,
         required=True,
         metavar="FILE",
-        help="write the stack there: .toml, .yaml, .yml or .json; what is there is overwritten",
+        help="write the stack there: .toml, .yaml, .yml or .json; an existing file is overwritten",
     )
     parser.add_argument(
         "--json",

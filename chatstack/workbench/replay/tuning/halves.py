@@ -60,14 +60,14 @@ class Halves:
 
     def check(self) -> None:
         """Raise ``InputError`` if a half is too small to be significant."""
-        usable = len(self.tuning) + len(self.other)
-        if not usable and self.unread.broken_count:
+        sizes = (len(self.tuning), len(self.other))
+        if not any(sizes) and self.unread.broken_count:
             raise InputError(f"no conversation could be read; {self.unread.broken[0]}")
-        if min(len(self.tuning), len(self.other)) < FEWEST:
+        if min(sizes) < FEWEST:
             raise InputError(
-                f"{usable:,} conversation{'s' if usable != 1 else ''} with an answer fall into halves of "
-                f"{len(self.tuning):,} and {len(self.other):,}; each needs {FEWEST} at least, and those that begin "
-                "with the same user message are in the same half"
+                f"Too few recordings: {sizes[0]:,} and {sizes[1]:,} in the two halves, {FEWEST} needed in each. "
+                "Conversations that begin with the same user message are in the same half, and one without an answer "
+                "is in none."
             )
 
 

@@ -1,0 +1,119 @@
+"""A request as the JSON body that Gemini takes. Pure functions; the SDK is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import cast
+
+from chatstack.errors import InputError
+from chatstack.providers.extras import WireObject, decoded_object, with_extra
+from chatstack.values.parts import ProviderItem, Text
+from chatstack.values.requests import ChatOptions, ChatRequest, ToolDeclaration
+from chatstack_gemini.contents import contents_of
+from chatstack_gemini.parts import PROVIDER, WIRE, part_to_wire
+
+_MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+_UNSIGNED_MODELS = ("gemini-1", "gemini-2")
+"""Models that demand no signatures."""
+
+
+def request_to_wire(request: ChatRequest, model: str) -> WireObject:
+    """Return the body of the request to that model. ``options.extra`` wins, field by field.
+
+    Raises ``InputError`` for what the API has no form for.
+    """
+    options = request.options
+    if options.parallel_tool_calls is False:
+        raise InputError("options.parallel_tool_calls=False: Gemini has no switch for it; leave it out")
+    leading = list(takewhile(lambda message: message.role == "system", request.messages))
+    system: list[WireObject] = [{"text": options.instructions}] if options.instructions.strip() else []
+    system += [
+        written
+        for message in leading
+        for part in message.parts
+        if isinstance(part, Text) and (written := part_to_wire(part)) is not None
+    ]
+    known: dict[str, object] = {
+        "contents": contents_of(request.messages[len(leading) :], is_signed=demands_signatures(model))
+        or [{"role": "user", "parts": [{"text": "Begin."}]}],
+        "systemInstruction": {"parts": system} if system else None,
+        "tools": _tools(options) or None,
+        "toolConfig": _tool_config(options),
+        "generationConfig": _generation_config(options) or None,
+    }
+    return _merged({name: value for name, value in known.items() if value is not None}, options.extra)
+
+
+def demands_signatures(model: str) -> bool:
+    """Return True for a model that refuses calls without a thought signature: Gemini 3 and later."""
+    return not model.rpartition("/")[2].startswith(_UNSIGNED_MODELS)
+
+
+def _tools(options: ChatOptions) -> list[WireObject]:
+    declared = [_declaration(tool) for tool in options.tools if isinstance(tool, ToolDeclaration)]
+    tools: list[WireObject] = [{"functionDeclarations": declared}] if declared else []
+    tools += [
+        decoded_object(tool.json, "options.tools")
+        for tool in options.tools
+        if isinstance(tool, ProviderItem) and tool.provider == PROVIDER
+    ]
+    return tools
+
+
+def _declaration(tool: ToolDeclaration) -> WireObject:
+    where = f"tool {tool.name!r}"
+    wire: WireObject = {"name": tool.name}
+    if tool.description:
+        wire["description"] = tool.description
+    if tool.parameters:
+        wire["parametersJsonSchema"] = decoded_object(tool.parameters, where)
+    return with_extra(wire, tool.extra_json, WIRE, where)
+
+
+def _tool_config(options: ChatOptions) -> WireObject | None:
+    """Return the choice of tools; ``VALIDATED`` holds calls to their schemas, where a tool is strict."""
+    declared = [tool for tool in options.tools if isinstance(tool, ToolDeclaration)]
+    if not declared:
+        return None
+    choice = options.tool_choice
+    if choice in (None, "auto") and any(tool.strict for tool in declared):
+        return {"functionCallingConfig": {"mode": "VALIDATED"}}
+    if choice is None:
+        return None
+    if choice in _MODES:
+        return {"functionCallingConfig": {"mode": _MODES[choice]}}
+    return {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [choice]}}
+
+
+def _generation_config(options: ChatOptions) -> WireObject:
+    config: dict[str, object] = {
+        "maxOutputTokens": options.max_tokens,
+        "temperature": options.temperature,
+        "topP": options.top_p,
+        "stopSequences": list(options.stop) or None,
+        "seed": options.seed,
+        "thinkingConfig": _thinking(options.reasoning_effort),
+    }
+    if options.output_schema is not None:
+        config["responseMimeType"] = "application/json"
+        config["responseJsonSchema"] = decoded_object(options.output_schema.schema, "output_schema.schema")
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _thinking(effort: str | None) -> WireObject | None:
+    if effort is None:
+        return None
+    return {"thinkingBudget": 0} if effort == "none" else {"thinkingLevel": effort.upper()}
+
+
+def _merged(written: WireObject, extra: Mapping[str, object]) -> WireObject:
+    """Return ``written``, overlaid by ``extra``; objects in both are merged field by field."""
+    whole = dict(written)
+    for name, value in extra.items():
+        mine = whole.get(name)
+        if isinstance(mine, dict) and isinstance(value, Mapping):
+            whole[name] = _merged(cast("WireObject", mine), cast("Mapping[str, object]", value))
+        else:
+            whole[name] = value
+    return whole
