@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from chatstack.loop.context import IterativeContext as IterativeContext
     from chatstack.loop.folder import FolderWorkspace as FolderWorkspace
     from chatstack.loop.iterative import IterativeLoop as IterativeLoop
+    from chatstack.loop.journal import Journal as Journal
     from chatstack.loop.results import IterationRecord as IterationRecord
     from chatstack.loop.results import IterativeResult as IterativeResult
     from chatstack.loop.results import ToolCallResult as ToolCallResult
@@ -190,6 +191,7 @@ _HOMES = {
     "chatstack.loop.context": ("Cancellation", "IterativeContext"),
     "chatstack.loop.folder": ("FolderWorkspace",),
     "chatstack.loop.iterative": ("IterativeLoop",),
+    "chatstack.loop.journal": ("Journal",),
     "chatstack.loop.results": ("IterationRecord", "IterativeResult", "ToolCallResult"),
     "chatstack.loop.workspace": ("MemoryWorkspace", "Workspace"),
     "chatstack.loop.workspace_tools": ("workspace_tools",),

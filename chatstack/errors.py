@@ -62,7 +62,7 @@ class WiringError(ChatStackError):
 
 
 class InputError(ChatStackError, ValueError):
-    """An argument of the wrong type or shape; says where and what it was, never its text."""
+    """An argument of the wrong type or shape, also a ``ValueError``; says where and what it was, never its text."""
 
 
 class ToolError(ChatStackError):

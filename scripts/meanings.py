@@ -153,7 +153,10 @@ ATTRIBUTES = {
     "gen_ai.workflow.name": "`name` of the loop",
     "server.address": "The provider's host",
     "server.port": "The provider's port",
-    "chatstack.cache.miss_reason": "`head`, `tools`, `order` or `pause`",
+    "chatstack.cache.miss_reason": (
+        "Why: `head`, the system prompt or the instructions changed; `tools`, other tools; `order`, the same tools in "
+        "another order; `pause`, more time than the cache lives"
+    ),
     "chatstack.cache.missed_tokens": "Tokens that the call before left in the cache and this one did not read",
     "chatstack.cache.outcome": "`read`, `written` or `missed`, on the metric",
     "chatstack.compaction": "Prefix of an edit's sizes by kind: "

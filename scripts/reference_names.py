@@ -83,7 +83,11 @@ def _class(kind: type, name: str, links: Mapping[str, str]) -> Iterator[str]:
     if bases:
         yield f"Derives from {', '.join(_linked(each.__name__, links) for each in bases)}."
         yield ""
-    if not getattr(kind, "_is_protocol", False) and not issubclass(kind, BaseException):
+    if issubclass(kind, BaseException):
+        if "__init__" in vars(kind):
+            yield f"`{_signature(kind.__name__, kind.__init__, drop_first=True)}`"
+            yield ""
+    elif not getattr(kind, "_is_protocol", False):
         yield from _options(kind, links)
     yield from _members(kind, links)
 

@@ -40,7 +40,8 @@ def signals() -> str:
     lines = [
         "# Warnings, spans, attributes, metrics",
         "",
-        "All names that a dashboard gets. Those that begin with `gen_ai` follow OpenTelemetry's GenAI conventions.",
+        "All names of the core that a dashboard gets; those of plugins are in their READMEs. Names that begin with",
+        "`gen_ai` follow OpenTelemetry's GenAI conventions.",
         "",
         "## Warnings",
         "",

@@ -70,7 +70,11 @@ Entry: TypeAlias = IterationStarted | ModelAnswered | ToolStarted | ToolEnded | 
 
 @runtime_checkable
 class Journal(Protocol):
-    """A store of runs by their id. ``SQLiteJournal`` is one."""
+    """A store of the runs of an ``IterativeLoop``, by their id. ``SQLiteJournal`` is one.
+
+    An entry is a value that msgspec writes and reads: ``msgspec.json.encode(entry)``, and
+    ``msgspec.json.decode(data, type=Entry)`` with the ``Entry`` of ``chatstack.loop.journal``.
+    """
 
     async def entries(self, run_id: str) -> Sequence[Entry]:
         """Return all entries of that run, in order."""
