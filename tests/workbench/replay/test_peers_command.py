@@ -72,7 +72,7 @@ def test_nothing_that_a_framework_logs_is_on_standard_error(
 
     heads = {line.partition(" ")[0].rstrip(":") for line in capfd.readouterr().err.splitlines()}
     assert "replaying" in heads
-    assert heads <= {"replaying", "peers", "The", *(policy.name for policy in BUILT_IN), *names}
+    assert heads <= {"replaying", "peers", "Highest", *(policy.name for policy in BUILT_IN), *names}
 
 
 def test_agent_framework_is_not_heard_while_it_is_replayed_and_elsewhere_it_is(
