@@ -21,7 +21,7 @@ ModelCall: TypeAlias = Callable[[ChatRequest], Awaitable[ChatStream]]
 _UNFIT: Final[dict[str, str]] = {
     "tool_loop": "the agent runs the tools; leave this layer out",
     "reporter": "an agent's turn is several model calls; open it with agent_turn(...) around the agent",
-    "fallback": "the agent's own model answers; put a model over the whole stack in its place",
+    "fallback": "the agent's own model answers; put {whole} over the whole stack in its place",
     "stack": "it is built already; pass the recipe",
 }
 
@@ -30,20 +30,26 @@ class InPlace:
     """Applies the context layers of a recipe to one model call after the other; each call brings its own model.
 
     The layers decide what the model is sent, retry after an overflow, and learn from its usage. The recipe's provider
-    is asked only for summaries, for its window and for counts. ``owner`` is what errors call this. Raises
-    ``WiringError`` for what is no recipe, or has a layer that cannot work here: a tool loop, a reporter, a fallback.
+    is asked only for summaries, for its window and for counts. ``owner`` is what errors call this, and ``whole`` what
+    they recommend where a layer needs the provider itself. Raises ``WiringError`` for what is no recipe, or has a layer
+    that cannot work here: a tool loop, a reporter, a fallback.
     """
 
-    def __init__(self, stack: ChatStack, *, owner: str, resolve: Resolver | None = None) -> None:
+    def __init__(
+        self, stack: ChatStack, *, owner: str, whole: str = "a model", resolve: Resolver | None = None
+    ) -> None:
         if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WiringError(f"{owner}: stack is a {type(stack).__name__}; pass a ChatStack, not built", layer=owner)
+            told = f"{owner}: stack is a {type(stack).__name__}; pass a ChatStack, not built"
+            raise WiringError(told, layer=owner, parameter="stack")
         self._owner = owner
+        self._whole = whole
         self._info = provider_info(stack.provider) or ProviderInfo(name="agent")
         self._client = replace(stack, provider=_AgentModel(self._info, stack.provider)).build(resolve)
         for name, layer in zip(self._client.names, self._client.layers, strict=True):
             reason = _UNFIT.get(layer_kind(layer))
             if reason is not None:
-                raise WiringError(f"{owner}: layer {name!r}: {reason}", layer=name, parameter="stack")
+                told = f"{owner}: layer {name!r}: {reason.format(whole=whole)}"
+                raise WiringError(told, layer=name, parameter="stack")
 
     @property
     def model(self) -> str:
@@ -62,7 +68,7 @@ class InPlace:
             if sent.options != request.options:
                 raise WiringError(
                     f"{self._owner}: a layer changes the options of the call, which are the agent's; leave it out "
-                    "(native edits need the provider itself: put a model over the whole stack in its place)"
+                    f"(native edits need the provider itself: put {self._whole} over the whole stack in its place)"
                 )
             return await call(sent)
 

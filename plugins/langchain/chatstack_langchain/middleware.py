@@ -53,7 +53,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def __init__(self, stack: ChatStack, *, resolve: Resolver | None = None) -> None:
         super().__init__()
-        self._layers = InPlace(stack, owner="StackMiddleware", resolve=resolve)
+        self._layers = InPlace(stack, owner="StackMiddleware", whole="ChatStackModel", resolve=resolve)
         self._known = KnownMessages(plainly)
         self._edited: dict[int, _Edited] = {}
         self._declared: tuple[list[Any], tuple[DeclaredTool, ...]] = ([], ())

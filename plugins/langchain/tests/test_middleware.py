@@ -302,7 +302,7 @@ def test_layers_that_cannot_work_there_are_refused_with_the_reason() -> None:
     for unfit, reason in (
         (stack.use(FunctionInvoker, tools=[look]), "the agent runs the tools"),
         (stack.use(ProgressReporter), "agent_turn"),
-        (stack.use(Fallback, clients=[ScriptedClient()]), "a model over the whole stack"),
+        (stack.use(Fallback, clients=[ScriptedClient()]), "ChatStackModel"),
     ):
         with pytest.raises(WiringError, match=reason):
             StackMiddleware(unfit)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from opentelemetry import trace
 from pydantic_ai import RunContext
@@ -19,29 +18,18 @@ from chatstack import (
     ChatOptions,
     ChatRequest,
     ChatStack,
-    ChatStackError,
     ChatStream,
     ChatUpdate,
-    WiringError,
     semconv,
 )
-from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, layer_kind, provider_info
 from chatstack.client.wiring import Resolver
-from chatstack.providers.foreign import foreign_failure
-from chatstack.telemetry.agent_turns import count_round
+from chatstack.nodes.in_place import InPlace
 from chatstack_pydantic_ai.answers import answer_of
 from chatstack_pydantic_ai.messages import Converted
 from chatstack_pydantic_ai.options import declared
 
 Answer: TypeAlias = ModelResponse | StreamedResponse
 Ask: TypeAlias = Callable[[list[ModelMessage]], Awaitable[Answer]]
-
-_UNFIT: dict[str, str] = {
-    "tool_loop": "the agent runs the tools; leave this layer out",
-    "reporter": "an agent's turn is several model calls; instrument the agent, or open agent_turn(...) around it",
-    "fallback": "the wrapped model answers; use ChatStackModel over the whole stack",
-    "stack": "it is built already; pass the recipe",
-}
 
 
 class StackedModel(WrapperModel):
@@ -59,18 +47,8 @@ class StackedModel(WrapperModel):
 
     def __init__(self, wrapped: Model | str, stack: ChatStack, *, resolve: Resolver | None = None) -> None:
         super().__init__(wrapped)
-        if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WiringError(
-                f"StackedModel: stack is a {type(stack).__name__}; pass a ChatStack, not built", parameter="stack"
-            )
-        info = provider_info(stack.provider) or ProviderInfo(name="pydantic-ai")
-        recipe = replace(stack, provider=_AgentModel(info, stack.provider))
-        self._traced = recipe.build(resolve)
-        self._untraced = replace(recipe, trace_model_calls=False).build(resolve)
-        for name, layer in zip(self._traced.names, self._traced.layers, strict=True):
-            reason = _UNFIT.get(layer_kind(layer))
-            if reason is not None:
-                raise WiringError(f"StackedModel: layer {name!r}: {reason}", layer=name, parameter="stack")
+        self._traced = self._layers(stack, resolve)
+        self._untraced = self._layers(replace(stack, trace_model_calls=False), resolve)
 
     async def request(
         self,
@@ -84,13 +62,9 @@ class StackedModel(WrapperModel):
         call = _Call(messages, model_request_parameters, ask, stream=False)
         if not call.asked.messages:
             return await ask(messages)
-        try:
-            async with await self._sent(call) as stream:
-                await stream.response()
-            return call.response
-        except ChatStackError as error:
-            theirs = call.surfacing(error)
-        raise theirs
+        async with await self._sent(call) as stream:
+            await stream.response()
+        return call.response
 
     @asynccontextmanager
     async def request_stream(
@@ -111,27 +85,18 @@ class StackedModel(WrapperModel):
             if not call.asked.messages:
                 yield await ask(messages)
                 return
-            stream: ChatStream | None = None
-            failure: Exception | None = None
-            try:
-                stream = await self._sent(call)
-            except ChatStackError as error:
-                failure = call.surfacing(error)
-            if stream is None:
-                raise failure or AssertionError
-            async with stream:
+            async with await self._sent(call) as stream:
                 yield call.stream
                 if call.is_complete:
                     await stream.response()
 
+    @staticmethod
+    def _layers(stack: ChatStack, resolve: Resolver | None) -> InPlace:
+        return InPlace(stack, owner="StackedModel", whole="ChatStackModel", resolve=resolve)
+
     async def _sent(self, call: _Call) -> ChatStream:
-        count_round(self, call.asked)
-        client = self._untraced if _has_chat_span() else self._traced
-        token = _call_now.set(call)
-        try:
-            return await client.send(call.asked)
-        finally:
-            _call_now.reset(token)
+        layers = self._untraced if _has_chat_span() else self._traced
+        return await layers.send(call.asked, call.answered)
 
 
 class _Call:
@@ -149,19 +114,12 @@ class _Call:
         named = getattr(last, "conversation_id", None)
         self.asked = ChatRequest(self._converted.messages, options, named, stream)
         self.answer: Answer | None = None
-        self.raised: Exception | None = None
 
-    async def ask(self, sent: ChatRequest) -> Answer:
+    async def answered(self, sent: ChatRequest) -> ChatStream:
         """Ask the wrapped model what the layers leave of the request."""
-        if sent.options != self.asked.options:
-            raise WiringError("StackedModel: a layer changes the options of the call, which are the agent's here")
         is_same = sent.messages is self.asked.messages
-        try:
-            self.answer = await self._ask(self._came if is_same else self._converted.theirs(sent.messages))
-        except Exception as error:
-            self.raised = error
-            raise
-        return self.answer
+        self.answer = await self._ask(self._came if is_same else self._converted.theirs(sent.messages))
+        return ChatStream(_updates(self.answer))
 
     @property
     def response(self) -> ModelResponse:
@@ -181,40 +139,6 @@ class _Call:
     def is_complete(self) -> bool:
         """True if the stream was read to its end."""
         return self.stream.get().state == "complete"
-
-    def surfacing(self, error: ChatStackError) -> Exception:
-        """Return the exception for the agent: what its model raised, where that is the cause."""
-        cause: BaseException | None = error
-        while cause is not None:
-            if cause is self.raised and isinstance(cause, Exception):
-                return cause
-            cause = cause.__cause__
-        return error
-
-
-_call_now: ContextVar[_Call] = ContextVar("chatstack_pydantic_ai_call")
-
-
-class _AgentModel:
-    """The end of the stack: the wrapped model. ``inner`` is asked for summaries, and what else layers need."""
-
-    kind: ClassVar[LayerKind] = "context"  # so that summaries are asked for below it
-
-    def __init__(self, info: ProviderInfo, inner: ChatClient) -> None:
-        self.info = info
-        self.inner = inner
-
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        try:
-            answer = await _call_now.get().ask(request)
-        except Exception as error:
-            known = foreign_failure(self.info.name, error)
-            if known is None or known is error:
-                raise
-            raise known from error
-        stream = ChatStream(_updates(answer))
-        stream.sent = request
-        return stream
 
 
 async def _updates(answer: Answer) -> AsyncGenerator[ChatUpdate, None]:
