@@ -86,11 +86,16 @@ class GeminiSdk(Sdk[Connection]):
 
     name = PROVIDER
 
-    def client(self, owner: str, client: object | None, asked: Mapping[str, object]) -> Connection:
-        """Return the connection of a given client, or of a new one."""
+    def client(
+        self, owner: str, client: object | None, asked: Mapping[str, object], cloud: str | None = None
+    ) -> Connection:
+        """Return the connection of a given client, or of a new one. On Google Cloud only a given one can be."""
         from google.genai import Client
         from google.genai.client import AsyncClient
 
+        if cloud is not None:
+            told = f"cloud={cloud!r}: pass client=google.genai.Client(vertexai=True, ...)"
+            raise WiringError(f"{owner}: {told}", parameter="cloud")
         if client is None:
             made = _made(owner, asked)
             return Connection(made.aio, made)

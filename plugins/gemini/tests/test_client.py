@@ -269,6 +269,17 @@ def test_an_http_client_of_the_callers_is_used_and_left_open() -> None:
     assert not is_closed
 
 
+def test_one_client_serves_one_event_loop_after_another() -> None:
+    async def work(server: ScriptedServer) -> list[str]:
+        client = client_of(server)
+        return [await asyncio.to_thread(lambda: asyncio.run(ask(client))) for _ in range(3)]
+
+    async def ask(client: GeminiChatClient) -> str:
+        return (await (await client.send(HI)).response()).text
+
+    assert served(work, FINE)[0] == ["fine"] * 3
+
+
 def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "from-environment")
     _, (request,) = served(asking(api_key=None), FINE)
