@@ -9,7 +9,7 @@ import importlib
 import inspect
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ from chatstack.providers.assembly import StallGuard
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import failure, misshapen, transport_failure
 from chatstack.providers.received import readable
-from chatstack.providers.settings import check_base_url, check_key
+from chatstack.providers.settings import check_base_url, check_choice, check_key
 
 if TYPE_CHECKING:
 
@@ -80,6 +80,7 @@ class Sdk(Generic[C]):
     ``name`` is our extra and the GenAI name of the provider. ``module`` is where its client and its errors are imported
     from: by default the module that is called ``name``, for an API without an SDK a small client module of our own.
     ``resource`` is the attribute, besides ``base_url``, by which a client of another make can stand in for the SDK's.
+    ``clouds`` are the names of its asynchronous clients for other clouds.
     """
 
     name: ClassVar[str]
@@ -90,10 +91,12 @@ class Sdk(Generic[C]):
     resource: ClassVar[str]
     default_url: ClassVar[str]
     default_max_tokens: ClassVar[int] = 0
+    clouds: ClassVar[Mapping[str, str]] = MappingProxyType({})
     dict_options: ClassVar[Mapping[str, object]]
 
-    def client(self, owner: str, client: object | None, asked: Mapping[str, object]) -> C:
-        """Return the given client, or a new one. Raises ``WiringError``, naming ``owner`` and the remedy."""
+    def client(self, owner: str, client: object | None, asked: Mapping[str, object], cloud: str | None = None) -> C:
+        """Return the given client, or a new one, for that cloud. Raises ``WiringError``, naming ``owner`` and the
+        remedy."""
         try:
             sdk = self._imported()
         except ModuleNotFoundError as error:
@@ -106,6 +109,8 @@ class Sdk(Generic[C]):
             raise WiringError(f"{owner}: {told}") from error
         options = {name: value for name, value in asked.items() if value is not None}
         check_key(owner, asked["api_key"])
+        if cloud is not None:
+            return self._on_cloud(owner, sdk, cloud, client, options)
         if client is None:
             return self._made(owner, sdk, options)
         if options:
@@ -140,6 +145,30 @@ class Sdk(Generic[C]):
         if not self.has_key(self._with_key(owner, made)):
             raise keyless
         return made
+
+    def _on_cloud(
+        self, owner: str, sdk: ModuleType, cloud: str, client: object | None, options: Mapping[str, object]
+    ) -> C:
+        """Return a new client for a cloud, which reads keys, regions and projects from the environment itself."""
+        check_choice(owner, "cloud", cloud, self.clouds)
+        for name, given in (("client", client), ("api_key", options.get("api_key"))):
+            if given is not None:
+                told = f"pass {name}, or cloud={cloud!r}, whose credentials come from the environment, not both"
+                raise WiringError(f"{owner}: {told}", parameter=name)
+        if "base_url" in options:
+            check_base_url(owner, options["base_url"])
+        try:
+            made: C = getattr(sdk, self.clouds[cloud])(**options)
+        except (getattr(sdk, f"{self.client_name}Error"), ValueError) as error:
+            raise WiringError(f"{owner}: cloud={cloud!r}: {error}", parameter="cloud") from error
+        return self._with_key(owner, made)
+
+    def settled(self, client: C, asked: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the settings of a client that was made of ``asked``, to make another like it: what came from the
+        environment may be gone by then."""
+        key = asked["api_key"] or getattr(client, "api_key", None)
+        url = asked["base_url"] or os.environ.get(f"{self.name.upper()}_BASE_URL")
+        return {**asked, "api_key": key if isinstance(key, str) and key else None, "base_url": url or None}
 
     def has_key(self, client: C) -> bool:
         """Return True if a new client has a key; the SDK itself may check only with the first request."""

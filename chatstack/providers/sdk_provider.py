@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any, ClassVar, Generic
 
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.client.stream import ChatStream
+from chatstack.providers.per_loop import PerLoop
 from chatstack.providers.sdk import C, Sdk
 from chatstack.providers.settings import BaseUrl, check_settings
 from chatstack.values.requests import ChatRequest
@@ -19,7 +21,7 @@ from chatstack.values.responses import ChatUpdate
 class SdkProvider(Closing, ChatFronts, Generic[C]):
     """The innermost of a stack: a subclass names its SDK, and implements sending and reading in ``_updates``."""
 
-    __slots__ = ("_client", "_is_ours", "info", "model", "stall_seconds")
+    __slots__ = ("_clients", "info", "model", "stall_seconds")
 
     _sdk: ClassVar[Sdk[Any]]
 
@@ -35,6 +37,7 @@ class SdkProvider(Closing, ChatFronts, Generic[C]):
         stall_seconds: PositiveFloat | None = 120,
         http_client: object | None = None,
         window_tokens: PositiveInt | None = None,
+        cloud: str | None = None,
     ) -> None:
         owner = type(self).__name__
         check_settings(
@@ -52,12 +55,20 @@ class SdkProvider(Closing, ChatFronts, Generic[C]):
             "max_retries": max_retries,
             "http_client": http_client,
         }
-        self._client: C = self._sdk.client(owner, client, asked)
+        first: C = self._sdk.client(owner, client, asked, cloud)
         # The SDK would close an HTTP client of the caller's with its own.
-        self._is_ours = client is None and http_client is None
+        is_ours = client is None and http_client is None
+        settled = self._sdk.settled(first, asked) if is_ours and cloud is None else asked
+        make = partial(self._sdk.client, owner, None, settled, cloud)
+        self._clients: PerLoop[C] = PerLoop(first, make if is_ours else None)
         self.model = model
-        self.info = self._sdk.info(self._client, model, window_tokens)
+        self.info = self._sdk.info(first, model, window_tokens)
         self.stall_seconds = stall_seconds
+
+    @property
+    def _client(self) -> C:
+        """The SDK's client for the running event loop."""
+        return self._clients.current
 
     @abstractmethod
     def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
@@ -71,8 +82,7 @@ class SdkProvider(Closing, ChatFronts, Generic[C]):
 
     async def aclose(self) -> None:
         """Close the SDK's client, if it was made here."""
-        if self._is_ours:
-            await self._client.close()
+        await self._clients.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, server={self.info.server_address!r})"

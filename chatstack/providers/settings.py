@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, TypeAlias, get_args
+from collections.abc import Collection
+from typing import Annotated, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -39,8 +40,9 @@ def check_settings(
 
 
 def check_choice(owner: str, parameter: str, value: object, choices: object) -> None:
-    """Raise ``WiringError``, naming ``owner`` and the parameter, unless the value is one of a ``Literal``'s."""
-    names = get_args(choices)
+    """Raise ``WiringError``, naming ``owner`` and the parameter, unless the value is one of a ``Literal``'s, or of a
+    collection's."""
+    names = get_args(choices) or tuple(cast("Collection[object]", choices))
     if value not in names:
         raise _wrong(owner, parameter, f"must be one of {', '.join(map(repr, names))}", value)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import struct
+import zlib
 from typing import Any, TypeVar
 
 import anthropic
 import openai
+import pytest
 
 from chatstack import ChatClient
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
-from chatstack.testing.provider_contract import ProviderSettings
+from chatstack.testing.provider_contract import ModelAnswer, ProviderSettings, ServerReply
 from tests.contract import test_providers as at_home
 from tests.contract.test_providers import no_certificates
 
@@ -71,11 +76,46 @@ class TestAnthropicChatClientOnFoundry(at_home.TestAnthropicChatClient):
         return over(AnthropicChatClient, settings, client)
 
 
-class TestAnthropicChatClientOnBedrock(at_home.TestAnthropicChatClient):
-    """Over the endpoint that speaks Anthropic's own API. The older one streams a binary form, by botocore."""
+class TestAnthropicChatClientOnBedrockMantle(at_home.TestAnthropicChatClient):
+    """Over the endpoint that speaks Anthropic's own API."""
 
     def make(self, settings: ProviderSettings) -> ChatClient:
         client = anthropic.AsyncAnthropicBedrockMantle(
             api_key=settings.api_key, base_url=settings.base_url, aws_region="eu-west-1", **timing(settings)
         )
         return over(AnthropicChatClient, settings, client)
+
+
+def frame(payload: dict[str, Any], **headers: str) -> bytes:
+    """One message of the binary form that AWS streams in: lengths, headers, payload, and a checksum after each part."""
+    named = [(f":{name.replace('_', '-')}".encode(), value.encode()) for name, value in headers.items()]
+    head = b"".join(
+        struct.pack(">B", len(name)) + name + struct.pack(">BH", 7, len(value)) + value for name, value in named
+    )
+    body = json.dumps(payload).encode()
+    lengths = struct.pack(">II", len(head) + len(body) + 16, len(head))
+    message = lengths + struct.pack(">I", zlib.crc32(lengths)) + head + body
+    return message + struct.pack(">I", zlib.crc32(message))
+
+
+class TestAnthropicChatClientOnBedrock(at_home.TestAnthropicChatClient):
+    """Over the older endpoint, where a stream is one of binary messages, which the SDK reads by botocore."""
+
+    def make(self, settings: ProviderSettings) -> ChatClient:
+        pytest.importorskip("botocore")
+        client = anthropic.AsyncAnthropicBedrock(
+            api_key=settings.api_key, base_url=settings.base_url, aws_region="eu-west-1", **timing(settings)
+        )
+        return over(AnthropicChatClient, settings, client)
+
+    def answer(self, said: ModelAnswer, *, stream: bool) -> ServerReply:
+        reply = super().answer(said, stream=stream)
+        if not stream:
+            return reply
+        events = (each.partition(b"data: ")[2].strip() for each in reply.pieces)
+        chunks = ({"bytes": base64.b64encode(event).decode()} for event in events)
+        frames = (frame(each, message_type="event", event_type="chunk") for each in chunks)
+        return ServerReply(tuple(frames), content_type="application/vnd.amazon.eventstream")
+
+    def failure_in_stream(self) -> bytes:
+        return frame({"message": "down"}, message_type="exception", exception_type="serviceUnavailableException")

@@ -13,7 +13,15 @@ from chatstack.providers.anthropic.blocks import PROVIDER
 from chatstack.providers.anthropic.events import AnswerFold
 from chatstack.providers.anthropic.marks import CacheLifetime
 from chatstack.providers.anthropic.native import HOST, is_capable, problem_with
-from chatstack.providers.anthropic.sdk import ANTHROPIC, card_told, created, input_tokens, traced_once, window_told
+from chatstack.providers.anthropic.sdk import (
+    ANTHROPIC,
+    AnthropicCloud,
+    card_told,
+    created,
+    input_tokens,
+    traced_once,
+    window_told,
+)
 from chatstack.providers.anthropic.wire import DEFAULT_MAX_TOKENS, request_to_wire
 from chatstack.providers.cards import Cards
 from chatstack.providers.extras import WireObject
@@ -34,7 +42,8 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
     """Claude, and every server that speaks Anthropic's Messages API, by ``base_url``. The innermost of a stack.
 
     The key is ``api_key`` or ``ANTHROPIC_API_KEY``; a ``client`` of yours (``AsyncAnthropic``, or the SDK's class
-    for another cloud) brings its own. The SDK's own spans are left out where a ``ModelTracer`` opens one. Retries
+    for another cloud) brings its own. ``cloud`` makes that class's client, which reads its credentials, region and
+    project from the environment. The SDK's own spans are left out where a ``ModelTracer`` opens one. Retries
     are the SDK's: ``max_retries`` of them, with its backoff. ``timeout_seconds`` is for one attempt;
     ``stall_seconds`` for a silence on the wire while an answer streams (None: no limit). ``window_tokens`` states
     the model's window, for models of which neither the API nor the published table has it; it wins over both.
@@ -70,6 +79,7 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
         http_client: object | None = None,
         window_tokens: PositiveInt | None = None,
         cache: CacheLifetime = "5m",
+        cloud: AnthropicCloud | None = None,
     ) -> None:
         check_choice(type(self).__name__, "cache", cache, CacheLifetime)
         super().__init__(
@@ -82,6 +92,7 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
             stall_seconds=stall_seconds,
             http_client=http_client,
             window_tokens=window_tokens,
+            cloud=cloud,
         )
         self.cache: CacheLifetime = cache
         self._cards = Cards(lambda name: card_told(self._client, name))

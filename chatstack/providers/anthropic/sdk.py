@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from chatstack.errors import InputError, ServerError
 from chatstack.providers.anthropic.blocks import PROVIDER
@@ -41,6 +41,9 @@ class _Create(Protocol):
     async def __call__(self, **given: object) -> object: ...
 
 
+AnthropicCloud: TypeAlias = Literal["bedrock", "bedrock-mantle", "foundry", "vertex"]
+
+
 class AnthropicSdk(Sdk["AsyncAnthropic"]):
     """The anthropic SDK."""
 
@@ -51,6 +54,12 @@ class AnthropicSdk(Sdk["AsyncAnthropic"]):
     resource = "messages"
     default_url = "https://api.anthropic.com"
     default_max_tokens = DEFAULT_MAX_TOKENS
+    clouds = MappingProxyType({
+        "bedrock": "AsyncAnthropicBedrock",
+        "bedrock-mantle": "AsyncAnthropicBedrockMantle",
+        "foundry": "AsyncAnthropicFoundry",
+        "vertex": "AsyncAnthropicVertex",
+    })  # fmt: skip
     dict_options = MappingProxyType({"mode": "json", "warnings": False})
 
     def has_key(self, client: AsyncAnthropic) -> bool:

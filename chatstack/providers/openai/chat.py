@@ -13,7 +13,7 @@ from chatstack.providers.openai.chat_options import MaxTokensField
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_wire import request_to_wire
 from chatstack.providers.openai.prompt_cache import ChatCache, with_cache_told
-from chatstack.providers.openai.sdk import Create, OpenAIProvider
+from chatstack.providers.openai.sdk import Create, OpenAICloud, OpenAIProvider
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import BaseUrl, check_choice
 from chatstack.values.requests import ChatRequest
@@ -24,8 +24,9 @@ class OpenAIChatClient(OpenAIProvider):
     """OpenAI's chat completions, and every server that speaks them, by ``base_url``. The innermost of a stack.
 
     The key is ``api_key`` or ``OPENAI_API_KEY``; a ``client`` of yours (``AsyncOpenAI``, ``AsyncAzureOpenAI``) brings
-    its own. Retries are the SDK's: ``max_retries`` of them, with its backoff. ``timeout_seconds`` is for one attempt;
-    ``stall_seconds`` for the silence in a stream, before its first event too (None: no limit).
+    its own. ``cloud="azure"`` makes the SDK's client for Azure, which reads key, address and the API's version from
+    the environment. Retries are the SDK's: ``max_retries`` of them, with its backoff. ``timeout_seconds`` is for one
+    attempt; ``stall_seconds`` for the silence in a stream, before its first event too (None: no limit).
     ``max_tokens_field="max_tokens"`` is for servers that know only the older name. ``window_tokens`` states the model's
     window, for models of which neither the server nor the published table has it; it wins over both.
 
@@ -55,6 +56,7 @@ class OpenAIChatClient(OpenAIProvider):
         max_tokens_field: MaxTokensField = "max_completion_tokens",
         window_tokens: PositiveInt | None = None,
         cache: ChatCache = "auto",
+        cloud: OpenAICloud | None = None,
     ) -> None:
         check_choice(type(self).__name__, "cache", cache, ChatCache)
         OpenAIProvider.__init__(
@@ -68,6 +70,7 @@ class OpenAIChatClient(OpenAIProvider):
             stall_seconds=stall_seconds,
             http_client=http_client,
             window_tokens=window_tokens,
+            cloud=cloud,
         )
         self.max_tokens_field: MaxTokensField = max_tokens_field
         self.cache = cache
@@ -85,7 +88,7 @@ class OpenAIChatClient(OpenAIProvider):
         body = sendable(
             request, lambda: request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
         )
-        answer = ChatAnswer()
+        answer = ChatAnswer(request)
         raw: object = None
         async with aclosing(self._exchange(body, request)) as events:
             try:

@@ -15,7 +15,7 @@ from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.prompt_cache import ResponsesCache, is_openai, with_cache_told
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_options import problem_with, request_to_wire
-from chatstack.providers.openai.sdk import OPENAI, Create, OpenAIProvider, body_fields
+from chatstack.providers.openai.sdk import OPENAI, Create, OpenAICloud, OpenAIProvider, body_fields
 from chatstack.providers.sending import sendable
 from chatstack.providers.settings import BaseUrl, check_choice
 from chatstack.telemetry.propagation import trace_headers
@@ -52,6 +52,7 @@ class OpenAIResponsesClient(OpenAIProvider):
         http_client: object | None = None,
         window_tokens: PositiveInt | None = None,
         cache: ResponsesCache = "auto",
+        cloud: OpenAICloud | None = None,
     ) -> None:
         check_choice(type(self).__name__, "cache", cache, ResponsesCache)
         OpenAIProvider.__init__(
@@ -65,6 +66,7 @@ class OpenAIResponsesClient(OpenAIProvider):
             stall_seconds=stall_seconds,
             http_client=http_client,
             window_tokens=window_tokens,
+            cloud=cloud,
         )
         self.cache = cache
         self.info = replace(with_cache_told(self.info, cache), reads_compactions=True)

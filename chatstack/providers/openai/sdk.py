@@ -10,7 +10,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from chatstack.providers.asking import told_window
 from chatstack.providers.extras import WireObject
@@ -23,6 +23,8 @@ from chatstack.values.requests import ChatRequest
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI  # noqa: F401 - in quotes below
+
+OpenAICloud: TypeAlias = Literal["azure"]
 
 Create: TypeAlias = Callable[..., Awaitable[object]]
 """The ``create`` of one of the SDK's resources."""
@@ -39,6 +41,7 @@ class OpenAISdk(Sdk["AsyncOpenAI"]):
     keys = ("api_key", "admin_api_key")
     resource = "chat"
     default_url = "https://api.openai.com/v1"
+    clouds = MappingProxyType({"azure": "AsyncAzureOpenAI"})
     dict_options = MappingProxyType({"warnings": False})
 
 
