@@ -6,18 +6,49 @@ Both providers read whole answers and streamed ones through it, so an answer can
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+import msgspec
+
 from chatstack.errors import BrokenStreamError
 from chatstack.providers.extras import encoded_extra
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, Reasoning, Text, ToolCall
+from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import CallDelta
 
 T = TypeVar("T")
+
+_NEWEST = 8
+"""Messages that an id is made of: enough for a round, with its results in messages of their own."""
+
+
+class _MadeIds:
+    """Ids for the calls of one message that came without any: a digest of the newest messages of the request.
+
+    The last call's id is among these, so an id differs from those before it in a conversation, however alike its turns
+    are. The same request always gives the same ids.
+    """
+
+    __slots__ = ("_made", "_request")
+
+    def __init__(self, request: ChatRequest | None) -> None:
+        self._request = request
+        self._made = ""
+
+    def of(self, position: int) -> str:
+        """Return the id of the call at that position of its message."""
+        if self._request is None:
+            return f"call_{position}"
+        if not self._made:
+            messages = self._request.messages
+            newest = msgspec.json.encode((len(messages), messages[-_NEWEST:]))
+            self._made = hashlib.blake2b(newest, digest_size=8).hexdigest()
+        return f"call_{self._made}_{position}"
 
 
 @dataclass(slots=True)
@@ -40,6 +71,7 @@ class _ReasoningBlock:
 @dataclass(slots=True)
 class _CallBlock:
     position: int
+    ids: _MadeIds
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list[str])
@@ -48,7 +80,7 @@ class _CallBlock:
     def part(self) -> ToolCall:
         text = "".join(self.pieces)
         # Some servers send no ids at all; without one the result could not be paired with its call.
-        call_id = self.id or f"call_{self.position}"
+        call_id = self.id or self.ids.of(self.position)
         return ToolCall(call_id, self.name, text if text.strip() else "{}", self.extra_json)
 
 
@@ -69,13 +101,16 @@ class MessageAssembly:
 
     A ``block`` key (its index, or a name that you choose) assigns a fragment to a block; without one, text continues
     the last block if that was text, and begins a new one if not. Calls are told apart by their index. Empty text and
-    reasoning is left out of the message. ``wire`` names the wire that the fragments come over.
+    reasoning is left out of the message. ``wire`` names the wire that the fragments come over, ``request`` is what is
+    answered: a call that comes without an id gets one that no other call of the conversation has. Without it, the id is
+    unique within the message only.
     """
 
-    __slots__ = ("_blocks", "_calls", "_extra", "_keyed", "_positions", "_wire")
+    __slots__ = ("_blocks", "_calls", "_extra", "_ids", "_keyed", "_positions", "_wire")
 
-    def __init__(self, wire: str) -> None:
+    def __init__(self, wire: str, *, request: ChatRequest | None = None) -> None:
         self._wire = wire
+        self._ids = _MadeIds(request)
         self._blocks: list[_Block] = []
         self._keyed: dict[Hashable, int] = {}
         self._calls: dict[int, _CallBlock] = {}
@@ -107,7 +142,7 @@ class MessageAssembly:
         """
         call = self._calls.get(index)
         if call is None or (id and call.id and id != call.id):
-            call = _CallBlock(self._positions)
+            call = _CallBlock(self._positions, self._ids)
             self._positions += 1
             self._calls[index] = call
             self._blocks.append(call)

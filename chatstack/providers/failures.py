@@ -34,6 +34,8 @@ from chatstack.providers.overflow import Overflow, overflow_in, plausible
 _SHOWABLE = re.compile(r"(?!sk|pk|key|bearer)(?!.*[a-z0-9]{20})[a-z0-9_.]{1,64}", re.ASCII | re.IGNORECASE)
 _HTTP_STATUS = re.compile(r"[1-5][0-9][0-9]")
 
+_AWS_READERS = frozenset({"botocore.eventstream", "botocore.parsers"})
+"""Modules that read the binary streams of Bedrock."""
 _TOO_LONG = "integer string conversion"
 """Text of Python's plain ``ValueError`` for a JSON number with thousands of digits."""
 
@@ -134,9 +136,10 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
         if each.__module__.split(".")[0] in {"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp"}
     }
     is_timeout = "TimeoutException" in names or isinstance(error, TimeoutError)
-    if streaming and (names or isinstance(error, (OSError, ValueError, EOFError, RecursionError))):
+    is_noise = type(error).__module__ in _AWS_READERS
+    if streaming and (names or is_noise or isinstance(error, (OSError, ValueError, EOFError, RecursionError))):
         # ValueError: malformed JSON, or broken UTF-8; RecursionError: JSON that nests too deeply.
-        what = "could not be read" if isinstance(error, (ValueError, RecursionError)) else "was cut"
+        what = "could not be read" if is_noise or isinstance(error, (ValueError, RecursionError)) else "was cut"
         return BrokenStreamError(
             f"{provider}: the stream {what} before the answer was complete ({type(error).__name__})", provider=provider
         )
@@ -151,7 +154,7 @@ def transport_failure(provider: str, error: BaseException, *, streaming: bool = 
         )
     if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
         return ServerError(f"{provider}: the answer is not JSON: check base_url", provider=provider)
-    if isinstance(error, RecursionError) or (isinstance(error, ValueError) and _TOO_LONG in str(error)):
+    if is_noise or isinstance(error, RecursionError) or (isinstance(error, ValueError) and _TOO_LONG in str(error)):
         return ServerError(f"{provider}: the answer cannot be read ({type(error).__name__})", provider=provider)
     return None
 

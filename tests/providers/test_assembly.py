@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 
 import pytest
 
-from chatstack import BrokenStreamError, Message, Reasoning, Text, ToolCall
+from chatstack import BrokenStreamError, ChatRequest, Message, Reasoning, Text, ToolCall
 from chatstack.providers.assembly import MessageAssembly, StallGuard
 from chatstack.values.parts import ProviderItem
 from chatstack.values.responses import CallDelta
@@ -101,6 +102,31 @@ def test_calls_without_ids_get_some_to_be_paired_by() -> None:
     ids = [call.id for call in assembly.calls]
     assert all(ids)
     assert len(set(ids)) == 2
+
+
+def turns_without_ids(turns: int) -> list[str]:
+    """The ids of a conversation whose turns are all alike, two calls in each, from a server that sends no ids."""
+    messages: list[Message] = []
+    ids: list[str] = []
+    for _ in range(turns):
+        messages.append(Message.user("again"))
+        assembly = MessageAssembly("openai-chat", request=ChatRequest(tuple(messages)))
+        assembly.add_call(0, name="look", arguments="{}")
+        assembly.add_call(1, name="look", arguments="{}")
+        answer = assembly.finish()
+        ids += [call.id for call in answer.calls]
+        messages += [answer, *(Message.tool(call.id, "the same") for call in answer.calls), Message.assistant("so")]
+    return ids
+
+
+def test_calls_without_ids_get_some_that_no_other_call_of_the_conversation_has() -> None:
+    ids = turns_without_ids(50)
+    assert len(set(ids)) == 100
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", each) for each in ids)  # what all providers take back
+
+
+def test_the_same_request_gives_the_same_ids() -> None:
+    assert turns_without_ids(3) == turns_without_ids(3)
 
 
 def test_empty_text_and_reasoning_are_left_out() -> None:

@@ -378,6 +378,12 @@ for _kind in (ReadTimeout, RemoteProtocolError, TimeoutException, FromBelow):
     _kind.__module__ = "httpx2._exceptions"
 
 
+class ChecksumMismatch(Exception):
+    """Of botocore's reader of binary streams."""
+
+    __module__ = "botocore.eventstream"
+
+
 @pytest.mark.parametrize(
     ("error", "streaming", "kind"),
     [
@@ -390,6 +396,8 @@ for _kind in (ReadTimeout, RemoteProtocolError, TimeoutException, FromBelow):
         (json.JSONDecodeError("m", "{", 0), False, ServerError),
         (json.JSONDecodeError("m", "{", 0), True, BrokenStreamError),
         (UnicodeDecodeError("utf-8", b"x", 0, 1, "m"), True, BrokenStreamError),
+        (ChecksumMismatch(), False, ServerError),
+        (ChecksumMismatch(), True, BrokenStreamError),
     ],
 )
 def test_errors_of_the_transport_are_known_by_their_module(

@@ -13,6 +13,7 @@ from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.providers.openai.chat_wire import finish_from_wire, usage_from_wire
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
+from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import CallDelta, ChatUpdate, Usage
 
 _TEXT, _REASONING = "content", "reasoning"
@@ -27,11 +28,12 @@ class ChatAnswer:
 
     Only the first choice counts: a request for several (``n``) gets the others in ``raw`` alone. ``add`` raises
     ``InputError`` for a chunk of the wrong shape, and the matching ``ProviderError`` for a chunk with an error.
+    ``request`` is what is answered; calls without ids are told apart by it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, request: ChatRequest | None = None) -> None:
         self.finish_reason = ""
-        self._assembly = MessageAssembly(WIRE)
+        self._assembly = MessageAssembly(WIRE, request=request)
         self._usage: Usage | None = None
         self._id = self._model = ""
         self._last_index = -1
