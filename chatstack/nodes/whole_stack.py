@@ -1,0 +1,69 @@
+"""A whole stack in the place of another framework's model."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from typing import Generic, TypeVar, cast
+
+from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind, provider_info
+from chatstack.client.stream import ChatStream
+from chatstack.errors import WiringError
+from chatstack.telemetry.agent_turns import count_round
+from chatstack.values.requests import ChatRequest, ToolDeclaration
+
+T = TypeVar("T")
+
+
+class Within(Generic[T]):
+    """Sets a context variable while a stream is opened or read, for what stands below: ``ChatStream.watched``."""
+
+    __slots__ = ("_value", "_variable")
+
+    def __init__(self, variable: ContextVar[T], value: T) -> None:
+        self._variable = variable
+        self._value = value
+
+    def enter(self) -> Token[T]:
+        return self._variable.set(self._value)
+
+    def leave(self, token: object, /) -> None:
+        self._variable.reset(cast("Token[T]", token))
+
+    def ended(self, answer: object, error: BaseException | None, /) -> None:
+        return None
+
+
+class WholeStack:
+    """A chat client where another framework wants a model of its own. ``owner`` is what errors call that model.
+
+    Raises ``WiringError`` for what is no client.
+    """
+
+    def __init__(self, client: ChatClient, *, owner: str) -> None:
+        if not is_client(client):
+            told = f"client is a {type(client).__name__}, which has no send(); pass a chat client, e.g. stack.build()"
+            raise WiringError(f"{owner}: {told}", layer=owner, parameter="client")
+        self.client = client
+        self.info = provider_info(client)
+
+    @property
+    def has_tool_loop(self) -> bool:
+        """True if the stack runs tools of its own."""
+        return any(layer_kind(each) == "tool_loop" for each in chain(self.client))
+
+    async def send(self, request: ChatRequest, within: Within[T] | None = None) -> ChatStream:
+        """Ask the stack, as a round of the agent's turn; what stands below sees a variable meanwhile."""
+        count_round(self.client, request)
+        if within is None:
+            return await self.client.send(request)
+        token = within.enter()
+        try:
+            stream: ChatStream = await self.client.send(request)
+        finally:
+            within.leave(token)
+        return ChatStream.watched(stream, within)
+
+
+def tool_names(request: ChatRequest) -> frozenset[str]:
+    """Return the names of the tools that the request declares: the agent's, not those of the stack's own loop."""
+    return frozenset(tool.name for tool in request.options.tools if isinstance(tool, ToolDeclaration))
