@@ -94,9 +94,10 @@ class ChatFronts:
                 return await stream.response()
         stream = await self.send(request)
         try:
-            answer = await stream.response()
-        finally:
+            answer = await stream.response()  # which closes it
+        except BaseException:
             await stream.aclose()
+            raise
         return answer if shape is None else shape.parsed(answer)
 
     def get_streaming_response(
@@ -139,15 +140,17 @@ def request_of(
     shape: OutputShape | None = None,
 ) -> ChatRequest:
     """Check the arguments of a front, and return the request; errors name position and type, never text."""
-    if isinstance(messages, str):
-        found: tuple[object, ...] = (Message.user(messages),)
+    kind = type(messages)
+    if kind is list or kind is tuple or _is_sequence(messages):
+        found: tuple[object, ...] = tuple(cast("Sequence[object]", messages))
+    elif isinstance(messages, str):
+        found = (Message.user(messages),)
     elif isinstance(messages, Message):
         found = (messages,)
-    elif _is_sequence(messages):
-        found = tuple(messages)
     else:
-        kind = type(messages).__name__
-        raise InputError(f"messages: expected text, a Message or a list of them, got {kind}{remedy_for(messages)}")
+        raise InputError(
+            f"messages: expected text, a Message or a list of them, got {kind.__name__}{remedy_for(messages)}"
+        )
     if not found:
         raise InputError("messages: empty; a request needs at least one message")
     if countOf(map(type, found), Message) != len(found):  # histories are long, and nearly always right
@@ -192,7 +195,5 @@ def _check_timeout(seconds: object) -> None:
 
 
 def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
-    """Return True for a list, a tuple or the like; bytes are a mistake, and an iterator could be read only once."""
-    if isinstance(value, list | tuple):
-        return True
+    """Return True for what is like a list; bytes are a mistake, and an iterator could be read only once."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)

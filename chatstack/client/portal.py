@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
 
@@ -69,10 +70,10 @@ class _Loop(PlatformLoop):
 class _Call(Generic[T]):
     """One step on its way to the loop and back. ``begin`` and ``abandon`` run on the loop."""
 
-    __slots__ = ("_error", "_returned", "_step", "_task", "ended")
+    __slots__ = ("_ends", "_error", "_returned", "_step", "_task")
 
     def __init__(self, step: Callable[[], Awaitable[T]]) -> None:
-        self.ended = threading.Event()
+        self._ends: SimpleQueue[None] = SimpleQueue()
         self._step = step
         self._task: asyncio.Task[None] | None = None
         self._returned: T = _UNSET
@@ -80,13 +81,17 @@ class _Call(Generic[T]):
 
     def begin(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._work())
-        self._task.add_done_callback(lambda _: self.ended.set())
+        self._task.add_done_callback(lambda _: self._ends.put(None))
 
     def abandon(self) -> None:
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
             self._task.cancel()
-        else:  # the caller was interrupted before it could begin
-            self.ended.set()
+        else:  # the caller was interrupted before it could begin, or when it had just waited for its end
+            self._ends.put(None)
+
+    def wait(self) -> None:
+        """Wait for its end, in the caller's thread: once, and once more after ``abandon``."""
+        self._ends.get()
 
     async def _work(self) -> None:
         try:
@@ -144,10 +149,10 @@ class Portal:
         try:
             is_begun = self._soon(call.begin)
             if is_begun:
-                call.ended.wait()
+                call.wait()
         except BaseException:
             if self._soon(call.abandon):
-                call.ended.wait()
+                call.wait()
             else:
                 self._thread.join()  # it ends, and with it whatever was begun
             raise
@@ -227,6 +232,35 @@ def release(portal: Portal, user: object) -> None:
         if _current is portal:
             _current = None
     portal.end()
+
+
+class Hold:
+    """One user's hold on the portal of the process, taken when it is first needed."""
+
+    __slots__ = ("_portal",)
+
+    def __init__(self) -> None:
+        self._portal: Portal | None = None
+
+    @property
+    def is_held(self) -> bool:
+        return self._portal is not None and not self._portal.is_over
+
+    def portal(self) -> Portal:
+        portal = self._portal
+        if portal is None or portal.is_over:
+            self._portal = portal = lease(self)
+        return portal
+
+    def release(self) -> None:
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            release(portal, self)
+
+    def drop(self, held: object) -> None:
+        """Close and release after the user was collected."""
+        if self._portal is not None:
+            self._portal.drop(self, held)
 
 
 def _at_exit() -> None:

@@ -75,7 +75,7 @@ class ChatStream:
         self._head: deque[ChatUpdate] | None = None
         self._fold: Fold | None = None
         self._failure: BaseException | None = None
-        self._listeners: list[Callable[[ChatResponse], None]] | None = None
+        self._listeners: list[Callable[[ChatResponse], object]] | None = None
         self._parsed: ChatResponse | None = None
         self._read: Callable[[ChatResponse], ChatResponse] | None = None
         self.sent: ChatRequest | None = None
@@ -139,9 +139,10 @@ class ChatStream:
     @property
     def so_far(self) -> ChatResponse:
         """The whole messages that have arrived."""
-        return (self._fold or Fold()).response()
+        fold = self._fold or Fold()
+        return fold.answer or fold.response()
 
-    def when_answered(self, listener: Callable[[ChatResponse], None]) -> None:
+    def when_answered(self, listener: Callable[[ChatResponse], object]) -> None:
         """Call the listener with the whole answer, once it has all been read. The listener must not raise. No cost per
         update."""
         if self._ended:
@@ -154,8 +155,10 @@ class ChatStream:
     def _finish(self) -> None:
         self._ended = True
         listeners, self._listeners = self._listeners, None
-        for listener in listeners or ():
-            listener(self.so_far)
+        if listeners:
+            answer = self.so_far
+            for listener in listeners:
+                listener(answer)
 
     async def __aenter__(self) -> Self:
         if isinstance(self._source, OpeningSource) and self._failure is None and not self._closed:
@@ -247,7 +250,8 @@ class ChatStream:
 
     def _checked(self, update: ChatUpdate) -> ChatUpdate:
         """Return the update without implausible usage."""
-        if is_modest(update.usage) and is_modest(update.overhead_usage):
+        usage, overhead = update.usage, update.overhead_usage
+        if (usage is None or is_modest(usage)) and (overhead is None or is_modest(overhead)):
             return update
         if self.usage_check is None:
             return with_usage(update, credible)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Never, Self, TypeVar, overload
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.portal import Portal, lease, release
+from chatstack.client.portal import Hold, Portal
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.client.stream import ChatStream
 from chatstack.errors import StreamBusyError, StreamClosedError, WiringError
@@ -43,7 +43,7 @@ class SyncClient:
             raise WiringError(f"SyncClient: a {kind} has no send(); pass a chat client", parameter="inner")
         self.inner = inner
         self._fronts: ChatFronts = inner if isinstance(inner, ChatFronts) else _Fronts(inner)
-        self._hold = _Hold()
+        self._hold = Hold()
         weakref.finalize(self, self._hold.drop, inner).atexit = False
 
     @overload
@@ -158,7 +158,7 @@ class SyncStream:
         self._begin = begin
         self._portal: Portal | None = None
         self._is_over = False
-        self._hold = _Hold()
+        self._hold = Hold()
         self._dropped = weakref.finalize(self, self._hold.drop, stream)
         self._dropped.atexit = False
 
@@ -233,35 +233,6 @@ class SyncStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class _Hold:
-    """One user's hold on the portal of the process, taken when it is first needed."""
-
-    __slots__ = ("_portal",)
-
-    def __init__(self) -> None:
-        self._portal: Portal | None = None
-
-    @property
-    def is_held(self) -> bool:
-        return self._portal is not None and not self._portal.is_over
-
-    def portal(self) -> Portal:
-        portal = self._portal
-        if portal is None or portal.is_over:
-            self._portal = portal = lease(self)
-        return portal
-
-    def release(self) -> None:
-        portal, self._portal = self._portal, None
-        if portal is not None:
-            release(portal, self)
-
-    def drop(self, held: object) -> None:
-        """Close and release after the user was collected."""
-        if self._portal is not None:
-            self._portal.drop(self, held)
 
 
 class _Fronts(ChatFronts):
