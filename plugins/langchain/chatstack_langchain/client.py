@@ -10,11 +10,10 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from chatstack import ChatRequest, ChatStream, ChatUpdate, ProviderInfo, WiringError
+from chatstack import ChatRequest, ChatUpdate, Message, ProviderInfo, WiringError
 from chatstack.client.answers import updates_of
-from chatstack.client.fronts import ChatFronts
-from chatstack.providers.foreign import foreign_failure
-from chatstack.values.responses import CallDelta, FinishReason
+from chatstack.providers.foreign import ForeignClient, finish_reason_of
+from chatstack.values.responses import CallDelta
 from chatstack_langchain.options import kwargs_of, tools_of
 from chatstack_langgraph import from_langchain, to_langchain
 from chatstack_langgraph.updates import from_usage_metadata
@@ -30,16 +29,9 @@ _NAMES = {
     "xai": "x_ai",
 }
 """Names of providers, in LangChain and in telemetry."""
-_FINISHES: dict[str, FinishReason] = {
-    **dict.fromkeys(("stop", "end_turn", "stop_sequence", "completed"), "stop"),
-    **dict.fromkeys(("length", "max_tokens", "max_output_tokens"), "length"),
-    **dict.fromkeys(("tool_calls", "tool_use", "function_call"), "tool_calls"),
-    **dict.fromkeys(("content_filter", "refusal", "safety"), "refused"),
-    "pause_turn": "paused",
-}
 
 
-class LangChainClient(ChatFronts):
+class LangChainClient(ForeignClient):
     """The provider of a stack that asks a chat model of LangChain's: ``ChatStack(LangChainClient(model))``.
 
     So any model that LangChain supports answers for a stack. Name, model and window are the model's own, the window
@@ -58,30 +50,19 @@ class LangChainClient(ChatFronts):
         self.model = model
         self.info = info or info_of(model)
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        stream = await ChatStream.primed(self._updates(request))
-        stream.sent = request
-        return stream
-
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         model, messages = self._bound(request), to_langchain(request.messages)
         whole: AIMessage | None = None
-        try:
-            if request.stream:
-                async for chunk in model.astream(messages, _QUIET):
-                    if not isinstance(chunk, AIMessageChunk):  # of a model that does not stream
-                        whole = chunk
-                        break
-                    for update in _deltas(chunk):
-                        yield update
-                    whole = whole + chunk if isinstance(whole, AIMessageChunk) else chunk
-            else:
-                whole = await model.ainvoke(messages, _QUIET)
-        except Exception as error:
-            known = foreign_failure(self.info.name, error)
-            if known is None or known is error:
-                raise
-            raise known from error
+        if request.stream:
+            async for chunk in model.astream(messages, _QUIET):
+                if not isinstance(chunk, AIMessageChunk):  # of a model that does not stream
+                    whole = chunk
+                    break
+                for update in _deltas(chunk):
+                    yield update
+                whole = whole + chunk if isinstance(whole, AIMessageChunk) else chunk
+        else:
+            whole = await model.ainvoke(messages, _QUIET)
         if whole is not None:
             for update in answer_of(whole, streamed=isinstance(whole, AIMessageChunk)):
                 yield update
@@ -96,9 +77,6 @@ class LangChainClient(ChatFronts):
             tools = [convert_to_openai_tool(tool.get("function", tool), strict=True) for tool in tools]
         choice = "any" if options.tool_choice == "required" else options.tool_choice
         return self.model.bind_tools(tools, tool_choice=choice, **kwargs)
-
-    def __repr__(self) -> str:
-        return f"LangChainClient({type(self.model).__name__}, {self.info.model!r})"
 
 
 def info_of(model: BaseChatModel) -> ProviderInfo:
@@ -125,14 +103,29 @@ def answer_of(message: AIMessage, *, streamed: bool = False) -> Iterator[ChatUpd
     said = cast("dict[str, Any]", message.response_metadata)
     finish = next((said[name] for name in ("finish_reason", "stop_reason", "status") if said.get(name)), "")
     return updates_of(
-        from_langchain([message], keep_rest=False)[0],
+        _ours(message),
         streamed=streamed,
         usage=from_usage_metadata(message.usage_metadata),
-        finish_reason=_FINISHES.get(str(finish).lower()),
+        finish_reason=finish_reason_of(finish),
         response_id=str(said.get("id") or message.id or ""),
         model=str(said.get("model_name") or said.get("model") or ""),
         raw=message,
     )
+
+
+def _ours(message: AIMessage) -> Message:
+    """Return the message as ours; of OpenAI's Responses API with all of its content, which goes back as it came: ids of
+    items, and arguments as the model has spaced them."""
+    content: object = message.content  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(content, list) or not any(map(_is_item, cast("list[object]", content))):
+        return from_langchain([message], keep_rest=False)[0]
+    said = {"tool_calls": message.tool_calls, "invalid_tool_calls": message.invalid_tool_calls}
+    return from_langchain([AIMessage(content=cast("Any", content), **cast("Any", said))])[0]
+
+
+def _is_item(block: object) -> bool:
+    found = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
+    return found.get("type") == "function_call" or (found.get("type") == "text" and "id" in found)
 
 
 def _deltas(chunk: AIMessageChunk) -> Iterator[ChatUpdate]:

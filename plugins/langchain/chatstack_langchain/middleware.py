@@ -21,15 +21,16 @@ from chatstack import (
     ContextOverflowError,
     Message,
 )
+from chatstack.client.blocking import Blocking
 from chatstack.client.wiring import Resolver
+from chatstack.nodes.conversions import Conversions
 from chatstack.nodes.in_place import InPlace
 from chatstack.values.requests import DeclaredTool
-from chatstack_langchain.blocking import run_blocking
 from chatstack_langchain.client import answer_of, info_of
-from chatstack_langchain.known import KnownMessages
 from chatstack_langchain.options import declared
-from chatstack_langchain.turns import plainly
+from chatstack_langchain.turns import content_of, plainly
 from chatstack_langgraph import to_langchain
+from chatstack_langgraph.pieces import pieces_of
 
 Request: TypeAlias = ModelRequest[Any]
 Response: TypeAlias = ModelResponse[Any]
@@ -54,7 +55,8 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def __init__(self, stack: ChatStack, *, resolve: Resolver | None = None) -> None:
         super().__init__()
         self._layers = InPlace(stack, owner="StackMiddleware", whole="ChatStackModel", resolve=resolve)
-        self._known = KnownMessages(plainly)
+        self._known = Conversions(plainly, content_of)
+        self._blocking = Blocking()
         self._edited: dict[int, _Edited] = {}
         self._declared: tuple[list[Any], tuple[DeclaredTool, ...]] = ([], ())
 
@@ -62,7 +64,7 @@ class StackMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Answer a call of ``agent.invoke``."""
         call = _Call(request, self._asked(request), self._edited)
         try:
-            return run_blocking(lambda ask: self._answer(call, ask), handler)
+            return self._blocking.run(lambda ask: self._answer(call, ask), handler)
         except ChatStackError as error:
             theirs = _surfacing(error)
         raise theirs
@@ -153,9 +155,9 @@ class _Call:
 
     def _copied(self, message: Message, before: BaseMessage | None) -> list[BaseMessage]:
         """Return the message that was edited, with what the edit changed; a new one for a message of a layer's."""
-        plain = to_langchain([message])
+        plain = [] if before is None else pieces_of(message)
         if before is None or len(plain) != 1:
-            return plain
+            return to_langchain([message])
         changed = {
             name: getattr(plain[0], name)
             for name in ("content", "tool_calls", "invalid_tool_calls")

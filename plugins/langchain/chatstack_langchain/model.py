@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import Token
-from typing import Any, TypeAlias
+from typing import Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.exceptions import ContextOverflowError as TheirOverflowError
@@ -17,20 +16,17 @@ from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.errors import GraphBubbleUp
-from pydantic import field_validator
+from pydantic import PrivateAttr, field_validator
 
-from chatstack import ChatRequest, ChatStream, ContextOverflowError, ToolDeclaration, WiringError, find
+from chatstack import ChatRequest, ChatStream, ContextOverflowError, find
 from chatstack.client.answers import updates_of
-from chatstack.client.protocol import is_client, provider_info
-from chatstack.telemetry.agent_turns import count_round
+from chatstack.client.blocking import Blocking
+from chatstack.nodes.conversions import Conversions
+from chatstack.nodes.whole_stack import WholeStack, Within, tool_names
 from chatstack.tools.execution import graph_signals
-from chatstack_langchain.blocking import iterate_blocking, run_blocking
 from chatstack_langchain.client import LangChainClient
-from chatstack_langchain.known import KnownMessages
 from chatstack_langchain.options import options_from
-from chatstack_langchain.turns import TurnWriter, from_agent
-
-_Signals: TypeAlias = tuple[type[Exception], ...]
+from chatstack_langchain.turns import TurnWriter, content_of, from_agent
 
 
 class ChatStackModel(BaseChatModel):
@@ -48,21 +44,23 @@ class ChatStackModel(BaseChatModel):
     """
 
     client: Any
+    _blocking: Blocking = PrivateAttr(default_factory=Blocking)
 
     @field_validator("client")
     @classmethod
     def _is_client(cls, given: object) -> object:
-        if not is_client(given):
-            told = f"client is a {type(given).__name__}, which has no send(); pass a chat client, e.g. stack.build()"
-            raise WiringError(f"ChatStackModel: {told}", parameter="client")
-        return given
+        return WholeStack(cast("Any", given), owner="ChatStackModel").client
+
+    @property
+    def _stack(self) -> WholeStack:
+        return WholeStack(self.client, owner="ChatStackModel")
 
     @property
     def _llm_type(self) -> str:
         return "chatstack"
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
-        info = provider_info(self.client)
+        info = self._stack.info
         known = {} if info is None else {"ls_provider": info.name, "ls_model_name": kwargs.get("model") or info.model}
         return {**super()._get_ls_params(stop, **kwargs), **known}
 
@@ -71,7 +69,7 @@ class ChatStackModel(BaseChatModel):
         below = find(self.client, LangChainClient)
         if below is not None:
             return below.model.profile
-        info = provider_info(self.client)
+        info = self._stack.info
         return None if info is None or info.window_tokens is None else {"max_input_tokens": info.window_tokens}
 
     def bind_tools(
@@ -93,7 +91,7 @@ class ChatStackModel(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         request = _request(messages, stop, kwargs, stream=False)
-        return run_blocking(lambda _: self._answer(request), _never)
+        return self._blocking.run(lambda _: self._answer(request), _never)
 
     async def _agenerate(
         self,
@@ -112,7 +110,7 @@ class ChatStackModel(BaseChatModel):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         request = _request(messages, stop, kwargs, stream=True)
-        for message in iterate_blocking(lambda: self._chunks(request)):
+        for message in self._blocking.iterate(lambda: self._chunks(request)):
             chunk = ChatGenerationChunk(message=message)
             if run_manager is not None:
                 run_manager.on_llm_new_token(message.text, chunk=chunk)
@@ -155,30 +153,12 @@ class ChatStackModel(BaseChatModel):
                 yield writer.closing(await stream.response())
 
     async def _sent(self, request: ChatRequest) -> ChatStream:
-        count_round(self, request)
-        watch = _Pausing()
-        token = watch.enter()
-        try:
-            stream: ChatStream = await self.client.send(request)
-        finally:
-            watch.leave(token)
-        return ChatStream.watched(stream, watch)
+        return await self._stack.send(request, _PAUSING)
 
 
-class _Pausing:
-    """Lets a tool of the stack's pause the graph around it, while the stream is opened or read."""
-
-    def enter(self) -> Token[_Signals]:
-        return graph_signals.set((GraphBubbleUp,))
-
-    def leave(self, token: Any, /) -> None:
-        graph_signals.reset(token)
-
-    def ended(self, answer: object, error: BaseException | None, /) -> None:
-        return None
-
-
-_known = KnownMessages(from_agent)
+_PAUSING = Within[tuple[type[Exception], ...]](graph_signals, (GraphBubbleUp,))
+"""Lets a tool of the stack's pause the graph around it."""
+_known = Conversions(from_agent, content_of)
 
 
 def _request(
@@ -191,7 +171,7 @@ def _request(
 
 
 def _writer_for(request: ChatRequest) -> TurnWriter:
-    return TurnWriter(each.name for each in request.options.tools if isinstance(each, ToolDeclaration))
+    return TurnWriter(tool_names(request))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any, cast
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from chatstack import ChatOptions, InputError, OutputSchema, ProviderItem, ToolDeclaration
+from chatstack.providers.openai.chat_options import options_to_wire
 from chatstack.values.requests import DeclaredTool
 
 _CHOICES = {"any": "required", True: "required", False: None, "required": "required"}
@@ -47,19 +48,7 @@ def options_from(kwargs: Mapping[str, Any], stop: Sequence[str] | None = None) -
 
 def kwargs_of(options: ChatOptions) -> dict[str, Any]:
     """Return the arguments for a model of LangChain's, tools and ``tool_choice`` apart: those that were chosen."""
-    chosen = {name: getattr(options, name) for name in _SAME}
-    kwargs = {name: value for name, value in chosen.items() if value is not None}
-    if options.stop:
-        kwargs["stop"] = list(options.stop)
-    if options.output_schema is not None:
-        shape = options.output_schema
-        described: dict[str, Any] = {"name": shape.name, "schema": json.loads(shape.schema)}
-        if shape.strict is not None:
-            described["strict"] = shape.strict
-        if shape.description:
-            described["description"] = shape.description
-        kwargs["response_format"] = {"type": "json_schema", "json_schema": described}
-    return {**kwargs, **options.extra}
+    return options_to_wire(options.but(tools=(), tool_choice=None), max_tokens_field="max_tokens")
 
 
 def tools_of(options: ChatOptions) -> list[dict[str, Any]]:

@@ -110,6 +110,12 @@ def plainly(message: BaseMessage) -> tuple[Message, ...]:
     return tuple(from_langchain([message], keep_rest=False))
 
 
+def content_of(message: BaseMessage) -> object:
+    """Return all that a conversion reads of the message, and its id: what is told apart goes back as the object that
+    it is."""
+    return {**vars(message), "artifact": None}
+
+
 def _turn_in(message: BaseMessage) -> tuple[Message, ...]:
     kept = as_object(message.additional_kwargs.get(KEPT)) or {}
     if "turn" not in kept or not isinstance(message, AIMessage) or kept.get("of") != _digest(message):

@@ -28,10 +28,10 @@ from chatstack import (
     agent_turn,
     semconv,
 )
+from chatstack.nodes.conversions import Conversions
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack_langchain import LangChainClient, StackMiddleware
-from chatstack_langchain.known import KnownMessages
-from chatstack_langchain.turns import plainly
+from chatstack_langchain.turns import content_of, plainly
 from tests.models import ScriptedModel, called
 
 LONG = "word " * 400
@@ -310,9 +310,9 @@ def test_layers_that_cannot_work_there_are_refused_with_the_reason() -> None:
         StackMiddleware(stack.build())  # type: ignore[arg-type]
 
 
-def test_a_message_is_converted_once_and_again_when_somebody_changes_it() -> None:
+def test_equal_messages_are_converted_once_and_one_that_somebody_changes_again() -> None:
     converted: list[Any] = []
-    known = KnownMessages(lambda message: (converted.append(message), plainly(message))[1])
+    known = Conversions(lambda message: (converted.append(message), plainly(message))[1], content_of)
     message = called(("c1", "look", {"place": "a"}), text="I look")
     first = known.of(message)
     assert known.of(message) is first
@@ -321,7 +321,9 @@ def test_a_message_is_converted_once_and_again_when_somebody_changes_it() -> Non
     message.content = "I looked"
     assert known.of(message)[0].text == "I looked"
     assert len(converted) == 3
-    assert known.of(message.model_copy()) is not known.of(message)
+    assert known.of(message.model_copy(deep=True)) is known.of(message)
+    tool_result = ToolMessage("seen", tool_call_id="c1", artifact=object())
+    assert known.of(tool_result) is known.of(tool_result)
 
 
 def test_a_cancelled_run_cancels_the_model_and_ends_its_spans() -> None:

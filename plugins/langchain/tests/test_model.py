@@ -261,3 +261,21 @@ def test_deepagents_works_with_the_model_and_with_the_middleware() -> None:
     agent = create_deep_agent(model=theirs, tools=[look], middleware=[StackMiddleware(stack)])
     state = agent.invoke({"messages": [HumanMessage("go")]})
     assert state["messages"][-1].content == "done"
+
+
+def test_items_of_the_responses_api_go_back_to_the_model_as_they_came() -> None:
+    items: list[Any] = [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"},
+        {"type": "text", "text": "I look", "annotations": [], "id": "msg_1"},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": '{"place":"a"}'},
+    ]
+    call: Any = {"id": "c1", "name": "look", "args": {"place": "a"}}
+    model = ScriptedModel(answers=[AIMessage(items, tool_calls=[call]), "fine"])
+    client = ChatStack(LangChainClient(model)).use(FunctionInvoker, tools=[look]).build()
+    agent = create_agent(ChatStackModel(client=client), [])
+    asked: list[Any] = [HumanMessage("look")]
+    state = agent.invoke({"messages": asked})
+    assert model.received[1][1].content == items
+    agent.invoke({"messages": [*state["messages"], HumanMessage("again")]})
+    assert model.received[2][1].content == items
+    assert model.received[2][: len(model.received[1])] == model.received[1]
