@@ -13,50 +13,21 @@ from agent_framework import Message as TheirMessage
 
 from chatstack import ChatResponse, ChatStream, ChatUpdate, Message, ToolCall, Usage
 from chatstack.client.answers import updates_of
-from chatstack.providers.foreign import foreign_failure
+from chatstack.providers.foreign import finish_reason_of
 from chatstack.values.parts import Part
-from chatstack.values.responses import CallDelta, FinishReason
+from chatstack.values.responses import CallDelta
 from chatstack_agent_framework.contents import arguments_of, content_of, from_theirs, kept_of
 
 TheirStream: TypeAlias = "ResponseStream[TheirUpdate, TheirResponse[Any]]"
 TheirAnswer: TypeAlias = "TheirResponse[Any] | TheirStream"
 
-_FINISHES: dict[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "content_filter": "refused",
-}
-_THEIR_FINISHES = {ours: theirs for theirs, ours in _FINISHES.items()}
+_THEIR_FINISHES = {"stop": "stop", "length": "length", "tool_calls": "tool_calls", "refused": "content_filter"}
 _COVERED = object()
 """The ``raw`` of an update that another one's ``raw`` holds as well."""
 
 
-async def stream_of(name: str, ask: Callable[[], Awaitable[TheirAnswer]]) -> ChatStream:
-    """Return the answer of a chat client of theirs as a stream of ours. ``raw`` of an update is what it was made from.
-
-    ``ask`` asks the client. What it raises becomes the matching ``ProviderError`` of the provider of that name; an
-    exception that does not come from the model's side surfaces as it is.
-    """
-    return await ChatStream.primed(_telling(name, _updates(ask)))
-
-
-async def _telling(name: str, updates: AsyncGenerator[ChatUpdate, None]) -> AsyncGenerator[ChatUpdate, None]:
-    try:
-        async for update in updates:
-            yield update
-    except Exception as error:
-        known = foreign_failure(name, error)
-        if known is None and isinstance(error.__cause__, Exception):  # of the SDK below
-            known = foreign_failure(name, error.__cause__)
-        if known is None or known is error:
-            raise
-        raise known from error
-    finally:
-        await updates.aclose()
-
-
-async def _updates(ask: Callable[[], Awaitable[TheirAnswer]]) -> AsyncGenerator[ChatUpdate, None]:
+async def answered(ask: Callable[[], Awaitable[TheirAnswer]]) -> AsyncGenerator[ChatUpdate, None]:
+    """Ask a chat client of theirs, and yield its answer; ``raw`` of an update is what it was made from."""
     answer = await ask()
     if not isinstance(answer, ResponseStream):
         for update in _whole(answer):
@@ -83,7 +54,7 @@ def _whole(response: TheirResponse[Any], *, streamed: bool = False) -> Iterator[
             message,
             streamed=streamed,
             usage=usage_of(response.usage_details) if last else None,
-            finish_reason=_FINISHES.get(str(response.finish_reason)),
+            finish_reason=finish_reason_of(response.finish_reason),
             response_id=response.response_id or "",
             model=response.model or "",
             raw=response if last else None,

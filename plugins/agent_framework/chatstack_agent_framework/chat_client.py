@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
-from contextvars import Token
 from typing import Any, ClassVar
 
 from agent_framework import (
@@ -17,9 +16,9 @@ from agent_framework import (
 from agent_framework import ChatResponse as TheirResponse
 from agent_framework import Message as TheirMessage
 
-from chatstack import ChatRequest, ChatStream, ToolDeclaration, WiringError, find
-from chatstack.client.protocol import ChatClient, is_client, provider_info
-from chatstack.telemetry.agent_turns import count_round
+from chatstack import ChatRequest, ChatStream, find
+from chatstack.client.protocol import ChatClient
+from chatstack.nodes.whole_stack import WholeStack, Within, tool_names
 from chatstack_agent_framework.answers import TheirStream, their_response, their_updates, whole_of
 from chatstack_agent_framework.client import AgentFrameworkClient
 from chatstack_agent_framework.contents import Counterparts, counterparts_now, from_theirs
@@ -39,15 +38,12 @@ class ChatStackClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Ba
     """
 
     OTEL_PROVIDER_NAME: ClassVar[str] = "chatstack"
-    DEFAULT_EXCLUDE: ClassVar[set[str]] = {*BaseChatClient.DEFAULT_EXCLUDE, "client"}
+    DEFAULT_EXCLUDE: ClassVar[set[str]] = {*BaseChatClient.DEFAULT_EXCLUDE, "client", "_stack"}
 
     def __init__(self, client: ChatClient, **options: Any) -> None:
-        if not is_client(client):
-            told = f"client is a {type(client).__name__}, which has no send(); pass a chat client, e.g. stack.build()"
-            raise WiringError(f"ChatStackClient: {told}", parameter="client")
+        self._stack = WholeStack(client, owner="ChatStackClient")
         self.client = client
-        info = provider_info(client)
-        self.model = info.model if info is not None else ""
+        self.model = self._stack.info.model if self._stack.info is not None else ""
         below = find(client, AgentFrameworkClient)
         if below is not None:  # an agent asks who keeps the history
             vars(self)["STORES_BY_DEFAULT"] = getattr(below.client, "STORES_BY_DEFAULT", False)
@@ -75,45 +71,18 @@ class ChatStackClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Ba
 
     async def _whole(self, request: ChatRequest, known: Counterparts, response_format: Any) -> TheirResponse[Any]:
         async with await self._sent(request, known) as stream:
-            return their_response(await stream.response(), _names(request), response_format)
+            return their_response(await stream.response(), tool_names(request), response_format)
 
     def _streamed(self, request: ChatRequest, known: Counterparts, response_format: Any) -> TheirStream:
         opened: list[ChatStream] = []
 
         async def updates() -> AsyncIterator[ChatResponseUpdate]:
             opened.append(await self._sent(request, known))
-            async with aclosing(their_updates(opened[0], _names(request))) as told:
+            async with aclosing(their_updates(opened[0], tool_names(request))) as told:
                 async for update in told:
                     yield update
 
         return ResponseStream(updates(), finalizer=lambda seen: whole_of(opened[0], seen, response_format))
 
     async def _sent(self, request: ChatRequest, known: Counterparts) -> ChatStream:
-        count_round(self, request)
-        watch = _Knowing(known)
-        token = watch.enter()
-        try:
-            stream: ChatStream = await self.client.send(request)
-        finally:
-            watch.leave(token)
-        return ChatStream.watched(stream, watch)
-
-
-class _Knowing:
-    """Tells a client of theirs below what the messages were made from, while the stream is opened or read."""
-
-    def __init__(self, known: Counterparts) -> None:
-        self._known = known
-
-    def enter(self) -> Token[Counterparts]:
-        return counterparts_now.set(self._known)
-
-    def leave(self, token: Any, /) -> None:
-        counterparts_now.reset(token)
-
-    def ended(self, answer: object, error: BaseException | None, /) -> None:
-        return None
-
-
-def _names(request: ChatRequest) -> set[str]:
-    return {tool.name for tool in request.options.tools if isinstance(tool, ToolDeclaration)}
+        return await self._stack.send(request, Within(counterparts_now, known))

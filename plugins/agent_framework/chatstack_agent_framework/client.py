@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
 
 from agent_framework import ChatMiddlewareLayer, FunctionInvocationLayer, ResponseStream, SupportsChatGetResponse
 from agent_framework.observability import ChatTelemetryLayer
 
-from chatstack import ChatRequest, ChatStream, ProviderInfo, WiringError
-from chatstack.client.fronts import ChatFronts
-from chatstack_agent_framework.answers import TheirAnswer, stream_of
+from chatstack import ChatRequest, ChatUpdate, ProviderInfo, WiringError
+from chatstack.providers.foreign import ForeignClient
+from chatstack_agent_framework.answers import TheirAnswer, answered
 from chatstack_agent_framework.contents import counterparts_now, to_theirs
 from chatstack_agent_framework.options import to_their_options
 
 
-class AgentFrameworkClient(ChatFronts):
+class AgentFrameworkClient(ForeignClient):
     """The provider of a stack that asks a chat client of Agent Framework's::
 
         client = ChatStack(AgentFrameworkClient(OpenAIChatClient(model="gpt-5-mini"))).use(...).build()
@@ -36,7 +36,7 @@ class AgentFrameworkClient(ChatFronts):
         self.client = client
         self.info = info or info_of(client)
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
+    def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         messages = [to_theirs(message, counterparts_now.get()) for message in request.messages]
         options = to_their_options(request.options)
 
@@ -45,12 +45,7 @@ class AgentFrameworkClient(ChatFronts):
             answer: Any = client.get_response(messages, stream=request.stream, options=options)
             return cast("TheirAnswer", answer if isinstance(answer, ResponseStream) else await answer)
 
-        stream = await stream_of(self.info.name, ask)
-        stream.sent = request
-        return stream
-
-    def __repr__(self) -> str:
-        return f"AgentFrameworkClient({type(self.client).__name__}, {self.info.model!r})"
+        return answered(ask)
 
 
 def info_of(client: object) -> ProviderInfo:

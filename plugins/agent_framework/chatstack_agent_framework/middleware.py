@@ -12,12 +12,13 @@ from agent_framework import ChatContext, ChatMiddleware, ChatResponseUpdate, Res
 from agent_framework import ChatResponse as TheirResponse
 from agent_framework.observability import ChatTelemetryLayer
 
-from chatstack import ChatRequest, ChatStack, ChatStackError, ChatStream, WiringError
+from chatstack import ChatRequest, ChatStack, ChatStackError, ChatStream
 from chatstack.client.wiring import Resolver
 from chatstack.lru import Lru
 from chatstack.nodes.in_place import InPlace, raised_by_call
+from chatstack.providers.foreign import foreign_stream
 from chatstack.stack.recipe import NO_PROVIDER
-from chatstack_agent_framework.answers import TheirAnswer, stream_of, their_response, their_updates, whole_of
+from chatstack_agent_framework.answers import TheirAnswer, answered, their_response, their_updates, whole_of
 from chatstack_agent_framework.client import AgentFrameworkClient, info_of
 from chatstack_agent_framework.contents import from_theirs, to_theirs
 from chatstack_agent_framework.options import from_their_options
@@ -44,16 +45,12 @@ class StackMiddleware(ChatMiddleware):
     """
 
     def __init__(self, stack: ChatStack, *, resolve: Resolver | None = None) -> None:
-        if not isinstance(stack, ChatStack):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WiringError(
-                f"StackMiddleware: stack is a {type(stack).__name__}; pass a ChatStack, not built", parameter="stack"
-            )
         self._stack = stack
         self._resolve = resolve
         self._made: Lru[tuple[int, bool], tuple[Any, InPlace]] = Lru(
             _MOST_CLIENTS
         )  # a client that is held keeps its id
-        if stack.provider is not NO_PROVIDER:
+        if not isinstance(stack, ChatStack) or stack.provider is not NO_PROVIDER:  # pyright: ignore[reportUnnecessaryIsInstance]
             InPlace(stack, owner="StackMiddleware", resolve=resolve)  # mistakes show here, not with the first call
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
@@ -75,7 +72,7 @@ class StackMiddleware(ChatMiddleware):
         async def call(sent: ChatRequest) -> ChatStream:
             same = sent.messages is messages
             context.messages = came if same else [to_theirs(message, counterparts) for message in sent.messages]
-            return await stream_of(info_of(context.client).name, ask)
+            return await foreign_stream(info_of(context.client).name, answered(ask))
 
         stream = await self._layers(context.client).send(request, call)
         response_format = (context.options or {}).get("response_format")

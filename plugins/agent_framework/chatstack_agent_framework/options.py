@@ -10,6 +10,7 @@ from agent_framework import FunctionTool, normalize_tools
 from pydantic import BaseModel
 
 from chatstack import ChatOptions, OutputSchema, ProviderItem, ToolDeclaration
+from chatstack.providers.openai.chat_options import options_to_wire
 from chatstack.values.requests import DeclaredTool
 
 _SAME = ("model", "instructions", "temperature", "top_p", "max_tokens", "seed")
@@ -54,9 +55,7 @@ def to_their_options(options: ChatOptions) -> dict[str, Any]:
         found["allow_multiple_tool_calls"] = options.parallel_tool_calls
     shape = options.output_schema
     if shape is not None:
-        schema: dict[str, Any] = {"name": shape.name, "schema": json.loads(shape.schema)}
-        schema |= {} if shape.strict is None else {"strict": shape.strict}
-        found["response_format"] = {"type": "json_schema", "json_schema": schema}
+        found |= options_to_wire(ChatOptions(output_schema=shape))
     rest = dict(options.extra)
     held = rest.pop("previous_response_id", None) or rest.pop("conversation", None)
     return {**found, **({"conversation_id": held} if held else {}), **rest}

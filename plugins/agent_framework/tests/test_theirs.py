@@ -55,7 +55,7 @@ def run(place: str) -> tuple[set[str], int]:
         "no:warnings",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *files],
+        [sys.executable, "-P", "-m", "pytest", *options, *files],  # of what is installed, not of the checkout
         cwd=core,
         env={**os.environ, "CHATSTACK_IN_PLACE": place, "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,

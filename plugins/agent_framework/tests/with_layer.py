@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import agent_framework
 import pytest
 from agent_framework import BaseChatClient, ChatMiddlewareLayer, FunctionInvocationLayer, RawAgent, chat_middleware
 
@@ -102,4 +103,7 @@ def pytest_runtest_call(item: Any) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    passed, failed = (len(terminalreporter.getreports(outcome)) for outcome in ("passed", "failed"))
+    terminalreporter.write_line(f"agent_framework {agent_framework.__version__} in {agent_framework.__path__}")
+    terminalreporter.write_line(f"{passed} passed, {failed} failed")
     terminalreporter.write_line(f"chatstack: {asked} requests through the stack, in {tests} tests that passed")
