@@ -10,16 +10,9 @@ from pydantic_ai.usage import RequestUsage
 
 from chatstack import ChatUpdate, Usage
 from chatstack.client.answers import updates_of
-from chatstack.values.responses import FinishReason
+from chatstack.providers.foreign import finish_reason_of
 from chatstack_pydantic_ai.messages import from_response
 
-_FINISHES: dict[str | None, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "content_filter": "refused",
-    "tool_call": "tool_calls",
-    "error": "other",
-}
 _THEIRS: dict[str | None, Literal["stop", "length", "content_filter", "tool_call", "error"]] = {
     "stop": "stop",
     "length": "length",
@@ -34,7 +27,7 @@ def answer_of(response: ModelResponse, *, streamed: bool = False) -> Iterator[Ch
         from_response(response),
         streamed=streamed,
         usage=from_usage(response.usage),
-        finish_reason=_FINISHES.get(response.finish_reason),
+        finish_reason=finish_reason_of(response.finish_reason),
         response_id=response.provider_response_id or "",
         model=response.model_name or "",
         raw=response,

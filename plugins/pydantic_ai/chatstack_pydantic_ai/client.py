@@ -20,16 +20,15 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, infer_model
 
-from chatstack import ChatRequest, ChatStream, ChatUpdate, ProviderInfo
-from chatstack.client.fronts import ChatFronts
-from chatstack.providers.foreign import foreign_failure
+from chatstack import ChatRequest, ChatUpdate, ProviderInfo
+from chatstack.providers.foreign import ForeignClient
 from chatstack.values.responses import CallDelta
 from chatstack_pydantic_ai.answers import answer_of
 from chatstack_pydantic_ai.messages import to_theirs
 from chatstack_pydantic_ai.options import parameters_of, settings_of
 
 
-class PydanticAIClient(ChatFronts):
+class PydanticAIClient(ForeignClient):
     """The provider of a stack that asks a model of Pydantic AI's: ``ChatStack(PydanticAIClient("openai:gpt-5-mini"))``.
 
     So any model that Pydantic AI supports answers for a stack. Name, model and window are the model's own; ``info``
@@ -41,11 +40,6 @@ class PydanticAIClient(ChatFronts):
         self.model = infer_model(model)
         self.info = info or info_of(self.model)
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
-        stream = await ChatStream.primed(self._updates(request))
-        stream.sent = request
-        return stream
-
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         options = request.options
         messages = to_theirs(request.messages)
@@ -53,25 +47,16 @@ class PydanticAIClient(ChatFronts):
             messages.insert(0, ModelRequest([SystemPromptPart(options.instructions)]))
         parameters = parameters_of(options)
         settings, parameters = self.model.prepare_request(settings_of(options), parameters)
-        try:
-            if request.stream:
-                async with self.model.request_stream(messages, settings, parameters) as stream:
-                    async for event in stream:
-                        for update in _deltas(event):
-                            yield update
-                    answer: ModelResponse = stream.get()
-            else:
-                answer = await self.model.request(messages, settings, parameters)
-        except Exception as error:
-            known = foreign_failure(self.info.name, error)
-            if known is None or known is error:
-                raise
-            raise known from error
+        if request.stream:
+            async with self.model.request_stream(messages, settings, parameters) as stream:
+                async for event in stream:
+                    for update in _deltas(event):
+                        yield update
+                answer: ModelResponse = stream.get()
+        else:
+            answer = await self.model.request(messages, settings, parameters)
         for update in answer_of(answer, streamed=request.stream):
             yield update
-
-    def __repr__(self) -> str:
-        return f"PydanticAIClient({type(self.model).__name__}, {self.info.model!r})"
 
 
 def info_of(model: Model) -> ProviderInfo:

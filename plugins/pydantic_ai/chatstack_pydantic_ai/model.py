@@ -15,8 +15,7 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
 from chatstack import ChatClient, ChatRequest, ChatResponse, ChatStream, Message, ToolCall, WiringError
-from chatstack.client.protocol import chain, is_client, layer_kind, provider_info
-from chatstack.telemetry.agent_turns import count_round
+from chatstack.nodes.whole_stack import WholeStack
 from chatstack_pydantic_ai.answers import to_finish_reason, to_usage
 from chatstack_pydantic_ai.messages import Converted, to_response_parts
 from chatstack_pydantic_ai.options import options_from
@@ -34,16 +33,14 @@ class ChatStackModel(Model):
     def __init__(
         self, client: ChatClient, *, settings: ModelSettings | None = None, profile: ModelProfile | None = None
     ) -> None:
-        if not is_client(client):
-            told = f"client is a {type(client).__name__}, which has no send(); pass a chat client, e.g. stack.build()"
-            raise WiringError(f"ChatStackModel: {told}", parameter="client")
-        if any(layer_kind(each) == "tool_loop" for each in chain(client)):
+        self._stack = WholeStack(client, owner="ChatStackModel")
+        if self._stack.has_tool_loop:
             told = "the stack runs tools of its own, whose results have no place in a response; give them to the agent"
             raise WiringError(f"ChatStackModel: {told}", parameter="client")
         native = ModelProfile(supports_json_schema_output=True)
         super().__init__(settings=settings, profile=native if profile is None else profile)
         self.client = client
-        self._info = provider_info(client)
+        self._info = self._stack.info
 
     @property
     def model_name(self) -> str:
@@ -90,8 +87,7 @@ class ChatStackModel(Model):
         options = options_from(settings, parameters, last.instructions if last is not None else None)
         conversation_id: str | None = getattr(last, "conversation_id", None)
         request = ChatRequest(Converted(messages).messages, options, conversation_id, stream)
-        count_round(self, request)
-        return await self.client.send(request)
+        return await self._stack.send(request)
 
     def _response(self, answer: ChatResponse) -> ModelResponse:
         return ModelResponse(
