@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
 
 from agents import FunctionTool, Handoff, ModelSettings, Tool, UserError
@@ -85,24 +85,8 @@ class Asked:
         ]  # its type, id and status
 
 
-class Underway:
-    """Tells a model of theirs at the bottom of a stack which call its request is about, while a stream is opened or
-    read."""
-
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-
-    def enter(self) -> Token[Asked | None]:
-        return asked_now.set(self._asked)
-
-    def leave(self, token: Any, /) -> None:
-        asked_now.reset(token)
-
-    def ended(self, answer: object, error: BaseException | None, /) -> None:
-        return None
-
-
 asked_now: ContextVar[Asked | None] = ContextVar("chatstack_asked", default=None)
+"""The call that a request is about, for a model of theirs at the bottom of a stack."""
 
 
 def options_of(call: ModelCall) -> ChatOptions:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
 from typing import Any
 
 from agents import Model, ModelResponse
 from agents.items import TResponseStreamEvent
 from msgspec.structs import replace
 
-from chatstack import ChatRequest, ChatStream, ChatUpdate, ProviderInfo, Usage, WiringError
+from chatstack import ChatRequest, ChatUpdate, ProviderInfo, Usage, WiringError
 from chatstack.client.answers import updates_of
-from chatstack.client.fronts import ChatFronts
 from chatstack.errors import ChatStackError
 from chatstack.providers.failures import failure
-from chatstack.providers.foreign import foreign_failure
+from chatstack.providers.foreign import ForeignClient
 from chatstack.providers.openai.responses_answers import ResponsesAnswer
 from chatstack.providers.openai.responses_wire import message_from_wire
 from chatstack_openai_agents.calls import ModelCall, asked_now, call_of, plain
@@ -33,7 +31,7 @@ class FailedEvent(Exception):
         self.event = event
 
 
-class AgentsModelClient(ChatFronts):
+class AgentsModelClient(ForeignClient):
     """The provider of a stack that asks a model of the Agents SDK's: ``ChatStack(AgentsModelClient(model))``.
 
     So any model that the SDK supports answers for a stack. Under a ``StackModel`` it is asked with the very arguments
@@ -49,24 +47,10 @@ class AgentsModelClient(ChatFronts):
         name: object = getattr(model, "model", "")
         self.info = info or ProviderInfo(name="openai", model=name if isinstance(name, str) else "")
 
-    async def send(self, request: ChatRequest, /) -> ChatStream:
+    def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         asked = asked_now.get()
         call = (asked.call_for(request) if asked is not None else None) or call_of(request)
-        updates = self._streamed(call) if request.stream else self._whole(call)
-        stream = await ChatStream.primed(self._telling(updates))
-        stream.sent = request
-        return stream
-
-    async def _telling(self, updates: AsyncGenerator[ChatUpdate, None]) -> AsyncGenerator[ChatUpdate, None]:
-        try:
-            async with aclosing(updates):
-                async for update in updates:
-                    yield update
-        except Exception as error:
-            known = foreign_failure(self.info.name, error)
-            if known is None or known is error:
-                raise
-            raise known from error
+        return self._streamed(call) if request.stream else self._whole(call)
 
     async def _whole(self, call: ModelCall) -> AsyncGenerator[ChatUpdate, None]:
         response: ModelResponse = await call.run(self.model.get_response)
@@ -80,18 +64,15 @@ class AgentsModelClient(ChatFronts):
         events: AsyncGenerator[TResponseStreamEvent, None] = call.run(self.model.stream_response)
         try:
             async for event in events:
-                for update in _updates(answer, event):
+                for update in _updates_of(answer, event):
                     yield update
         finally:
             close = getattr(events, "aclose", None)  # any asynchronous iterator will do
             if close is not None:
                 await close()
 
-    def __repr__(self) -> str:
-        return f"AgentsModelClient({type(self.model).__name__}, {self.info.model!r})"
 
-
-def _updates(answer: ResponsesAnswer, event: TResponseStreamEvent) -> Iterator[ChatUpdate]:
+def _updates_of(answer: ResponsesAnswer, event: TResponseStreamEvent) -> Iterator[ChatUpdate]:
     """Yield our updates for an event; the first one, or at the end the last, has it as its ``raw``."""
     raw: Any = event
     try:

@@ -26,18 +26,16 @@ from chatstack import (
     Message,
     Text,
     ToolCall,
-    ToolDeclaration,
-    WiringError,
     find,
     to_openai_responses,
 )
 from chatstack import Usage as OurUsage
-from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
+from chatstack.client.protocol import ChatClient
 from chatstack.errors import ChatStackError, InputError
 from chatstack.nodes.in_place import raised_by_call
+from chatstack.nodes.whole_stack import WholeStack, Within, tool_names
 from chatstack.providers.openai.responses_wire import message_from_wire
-from chatstack.telemetry.agent_turns import count_round
-from chatstack_openai_agents.calls import Asked, ModelCall, Underway, plain
+from chatstack_openai_agents.calls import Asked, ModelCall, asked_now, plain
 from chatstack_openai_agents.client import COVERED, AgentsModelClient, FailedEvent
 
 _ITEM: TypeAdapter[TResponseOutputItem] = TypeAdapter(ResponseOutputItem)
@@ -55,14 +53,11 @@ class StackModel(Model):
     """
 
     def __init__(self, client: ChatClient) -> None:
-        if not is_client(client):
-            told = f"client is a {type(client).__name__}, which has no send(); pass a chat client, e.g. stack.build()"
-            raise WiringError(f"StackModel: {told}", parameter="client")
+        self._stack = WholeStack(client, owner="StackModel")
         self.client = client
         below = find(client, AgentsModelClient)
         self._below = None if below is None else below.model
-        has_loop = any(layer_kind(each) == "tool_loop" for each in chain(client))
-        self._as_it_came = below is not None and not has_loop
+        self._as_it_came = below is not None and not self._stack.has_tool_loop
 
     async def get_response(self, *given: Any, **named: Any) -> ModelResponse:
         """Answer a call of the runner."""
@@ -114,14 +109,7 @@ class StackModel(Model):
             return None
 
     async def _sent(self, asked: Asked) -> ChatStream:
-        count_round(self, asked.request)
-        watch = Underway(asked)
-        token = watch.enter()
-        try:
-            stream: ChatStream = await self.client.send(asked.request)
-        finally:
-            watch.leave(token)
-        return ChatStream.watched(stream, watch)
+        return await self._stack.send(asked.request, Within[Asked | None](asked_now, asked))
 
     def _surfacing(self, error: ChatStackError) -> Exception:
         return error if self._below is None else raised_by_call(error)
@@ -156,7 +144,7 @@ def _response(answer: ChatResponse, asked: Asked) -> ModelResponse:
         return raw
     *before, last = [message for message in answer.messages if message.role == "assistant"]
     said = [Message("assistant", tuple(part for part in each.parts if isinstance(part, Text))) for each in before]
-    names = {tool.name for tool in asked.request.options.tools if isinstance(tool, ToolDeclaration)}
+    names = tool_names(asked.request)
     mine = tuple(part for part in last.parts if not isinstance(part, ToolCall) or part.name in names)
     items = to_openai_responses([*(each for each in said if each.parts), Message("assistant", mine)])
     return ModelResponse(output=list(map(_item, items)), usage=_usage(answer), response_id=answer.id or None)
