@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chatstack import semconv
 from chatstack.context.choices import Bound
 from chatstack.context.context import Context
-from chatstack.context.conversations import Chosen, put_term
+from chatstack.context.conversations import Chosen, term_in, with_term
+from chatstack.context.forgetting import came_link
 from chatstack.context.history import Recognised
 from chatstack.context.memory import ContextMemory
 from chatstack.context.records import Insertion, Record
 from chatstack.context.saying import say_rejected
-from chatstack.context.sharing import SharedDecisions
 from chatstack.context.summaries import is_summary
 from chatstack.context.verifier import problems
 from chatstack.telemetry.emission import Telemetry
@@ -40,8 +40,8 @@ class Agreement:
         if shared is None:
             return self.memory.chosen(place, seen, others)
         known = self.memory.chosen(place, seen, others)
-        asked = seen.conversation.asked
-        before = asked.get(place, 0)
+        conversation = seen.conversation
+        before = term_in(conversation.asked, place) or 0
         # Links are looked up only once: else every call would look up the whole history.
         beyond = max(0, known.covers - 1, before)
         links, messages = list(seen.links[: seen.length]), seen.history.messages[: seen.length]
@@ -51,22 +51,30 @@ class Agreement:
             self._say(found.problem)
             answered = answered and found.answered
             record, covers = found.record, found.covers
-            if record is not None and record != known.record and self._holds(record, seen, context):
-                self.memory.adopt(Bound(place, seen.who, links[covers - 1], record, messages[:covers]), seen)
+            if record is None:
+                continue
+            under = self.memory.noted_under(seen, covers, record)
+            if seen.came is not None:
+                await shared.keep_notes(under)
+            if record != known.record and self._holds(record, seen, context):
+                bound = Bound(place, seen.who, links[covers - 1], record, messages[:covers], under[-1])
+                self.memory.adopt(bound, seen)
                 known = self.memory.chosen(place, seen)
                 break
         if answered:
-            put_term(asked, place, max(0, seen.history.latest_assistant))
+            conversation.asked = with_term(conversation.asked, place, max(0, seen.history.latest_assistant))
         return known
 
-    async def share(self, bound: Bound, seen: Recognised, context: Context) -> None:
-        """Put a choice into the store; if there is one already, adopt that. ``context`` is as it came in."""
+    async def share(self, bound: Sequence[Bound], seen: Recognised, context: Context) -> None:
+        """Put choices into the store; where there is one already, adopt that. ``context`` is as it came in."""
         if self.memory.shared is None:
             return
-        there = await self.memory.shared.put(_owner(bound.place, bound.who), bound.link, bound.record, bound.messages)
-        self._say(there.problem)
-        if there.record is not bound.record and self._holds(there.record, seen, context):
-            self.memory.adopt(bound._replace(record=there.record), seen)
+        for each in bound:
+            owner = _owner(each.place, each.who)
+            there = await self.memory.shared.put(owner, each.link, each.record, each.messages, under=each.under)
+            self._say(there.problem)
+            if there.record is not each.record and self._holds(there.record, seen, context):
+                self.memory.adopt(each._replace(record=there.record), seen)
 
     async def artifact(self, subject: str, link: bytes, seen: Recognised) -> Message | None:
         """Return the artifact about exactly this subject, here or in the store; None if there is none."""
@@ -80,21 +88,26 @@ class Agreement:
         made = found.record.insert[0].made()
         if not is_summary(made):
             return None
-        self.memory.keep_artifact(subject, link, made, seen)
+        under = _under(seen, link)
+        if under != link:
+            await self.memory.shared.keep_notes([under])
+        self.memory.keep_artifact(subject, link, made, seen, under)
         return made
 
     async def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised) -> Message:
-        """Keep an artifact; return the one in force, as another process may have made one first."""
+        """Keep an artifact under a link of this history; return the one in force, as another process may have made one
+        first. If the history is an edited form, the artifact is forgotten with what that stands for."""
         known = self.memory.artifact(subject, link)
         if known is not None:
             return known
-        shared: SharedDecisions | None = self.memory.shared
+        shared, under = self.memory.shared, _under(seen, link)
         if shared is not None:
-            there = await shared.put(subject, link, Record(insert=(Insertion(0, made, made.annotation),)), ())
+            record = Record(insert=(Insertion(0, made, made.annotation),))
+            there = await shared.put(subject, link, record, (), under=under)
             self._say(there.problem)
             kept = there.record.insert[0].made() if there.record.insert else made
             made = kept if is_summary(kept) else made
-        self.memory.keep_artifact(subject, link, made, seen)
+        self.memory.keep_artifact(subject, link, made, seen, under)
         return made
 
     def _holds(self, record: Record, seen: Recognised, context: Context) -> bool:
@@ -131,6 +144,14 @@ class Recall:
 
     async def answer(self) -> Chosen:
         return await self.agreement.recalled(self.place, self.seen, self.context, self.others)
+
+
+def _under(seen: Recognised, link: bytes) -> bytes:
+    """Return the link of the history as it came that reaches what is kept under a link of this form of it."""
+    if seen.came is None:
+        return link
+    links = seen.links
+    return came_link(seen, next((at + 1 for at in range(seen.length - 1, -1, -1) if links[at] == link), seen.length))
 
 
 def _owner(place: str, who: str) -> str:

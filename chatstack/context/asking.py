@@ -99,11 +99,16 @@ def on_this_thread() -> Generator[None]:
         _may_leave.reset(token)
 
 
+def is_long(messages: int) -> bool:
+    """Return True if work that reads that many messages is done in a thread."""
+    return messages >= MANY and _may_leave.get()
+
+
 def aside(work: Callable[[], T], messages: int) -> Asking[T]:
     """Do work that makes no I/O and reads that many messages; in a thread, if these are many."""
-    if messages < MANY or not _may_leave.get():
-        return work()
-    return (yield from ask(Aside(work)))
+    if is_long(messages):
+        return (yield from ask(Aside(work)))
+    return work()
 
 
 @dataclass(frozen=True, slots=True)

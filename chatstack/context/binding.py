@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement, Recall
 from chatstack.context.asking import Asking, ask
 from chatstack.context.choices import Bound
-from chatstack.context.conversations import Planned, Reached, put_term
+from chatstack.context.conversations import NOTHING_CHOSEN, NOTHING_KNOWN, Planned, Reached, term_in, with_term
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry
@@ -33,18 +34,16 @@ class Binding:
     def in_force(self, opened: Opened) -> Asking[Reached]:
         """Return the edits in force for this history, and up to how many messages they are known to be complete."""
         seen, place = opened.seen, self.place_of(opened)
-        reached = seen.conversation.reached.get(self.terms(opened))
+        reached = term_in(seen.conversation.reached, self.terms(opened))
         if reached is not None and reached.length > seen.length:
             reached = None
-        length = 0 if reached is None else reached.length
-
-        def others() -> tuple[str, ...]:
-            return self._other_names(opened)
-
+        others = functools.partial(self._other_names, opened)
         if self.memory.shared is None:
-            chosen = self.memory.chosen(place, seen, others, beyond=length)
+            chosen = self.memory.chosen(place, seen, others, beyond=0 if reached is None else reached.length)
         else:
             chosen = yield from ask(Recall(self.agreement, place, seen, opened.context, others))
+        if chosen is NOTHING_CHOSEN:
+            return NOTHING_KNOWN if reached is None else reached
         known = Reached(max(0, chosen.covers - 1), chosen.record)
         if reached is not None:
             # A choice bound by the answer to that very request is no news: then the wait that was kept still holds.
@@ -62,18 +61,20 @@ class Binding:
 
     def bind(self, opened: Opened, said: Message, entry: Entry) -> list[Bound]:
         """Bind the edits in force to this answer, unless they are bound to an earlier one of this conversation."""
-        place, seen, record = self.place_of(opened), opened.seen, opened.replayed
+        seen, record = opened.seen, opened.replayed
         if not seen.length:
             return []
         if opened.reached is not None:
             entry.keep_reached(*opened.reached)
-        conversation = seen.conversation
         if isinstance(opened.ahead, Planned):
             self._bind_ahead(opened.ahead.record, opened, said)
-        chosen = conversation.choices.get(place)
-        if record is None or conversation.bound.get(place) is record or (chosen and chosen.record is record):
+        if record is None:
             return []
-        put_term(conversation.bound, place, record)
+        place, conversation = self.place_of(opened), seen.conversation
+        chosen = term_in(conversation.choices, place)
+        if term_in(conversation.bound, place) is record or (chosen and chosen.record is record):
+            return []
+        conversation.bound = with_term(conversation.bound, place, record)
         return self.memory.choose(place, seen, record, said, (seen.who, *self._other_names(opened)))
 
     def planned(self, opened: Opened) -> Record | None:
@@ -83,19 +84,18 @@ class Binding:
 
     def _bind_ahead(self, record: Record, opened: Opened, said: Message) -> None:
         """Bind edits that are planned before they are due to an answer, in this process alone."""
-        place, bound = _AHEAD + self.place_of(opened), opened.seen.conversation.bound
-        if bound.get(place) is not record:
-            put_term(bound, place, record)
+        place, conversation = _AHEAD + self.place_of(opened), opened.seen.conversation
+        if term_in(conversation.bound, place) is not record:
+            conversation.bound = with_term(conversation.bound, place, record)
             self.memory.choose(place, opened.seen, record, said, (opened.seen.who, *self._other_names(opened)))
 
     async def share(self, bound: Sequence[Bound], opened: Opened) -> None:
         """Put choices into the store."""
-        for each in bound:
-            await self.agreement.share(each, opened.seen, opened.context)
+        await self.agreement.share(bound, opened.seen, opened.context)
 
     def place_of(self, opened: Opened) -> str:
         """Return the key of choices beside the conversation: the layer's place and the model."""
-        return f"{self.place}:{opened.model}"
+        return _place(self.place, opened.model)
 
     def terms(self, opened: Opened) -> int:
         """Return a hash of everything that a plan depends on, beside the history."""
@@ -109,6 +109,12 @@ class Binding:
         if request.conversation_id is None:
             return ()
         return (self.memory.names.by_head(opened.seen.head_of(request.messages), request.options.instructions),)
+
+
+@functools.lru_cache(maxsize=256)
+def _place(place: str, model: str) -> str:
+    """Return one string for all conversations, which hold it as a key."""
+    return f"{place}:{model}"
 
 
 class ThenShared:

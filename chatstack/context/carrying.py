@@ -8,7 +8,7 @@ from itertools import accumulate
 import msgspec
 
 from chatstack.context.context import Context
-from chatstack.context.conversations import Carried, put_term
+from chatstack.context.conversations import Carried, term_in, with_term
 from chatstack.context.history import Recognised
 from chatstack.context.opened import Opened
 from chatstack.context.records import Made, Record
@@ -27,7 +27,7 @@ def carried_out(
     if not isinstance(positions, range):  # system messages stand between the others, and stay where they are
         edited = record.edited(messages, positions)
         return None if edited is None else context.after(record.plan(positions, len(messages), edited))
-    carried = seen.conversation.carried.get((owner, opened.before))
+    carried = term_in(seen.conversation.carried, (owner, opened.before))
     if carried is None or carried.record is not record:
         edited = record.edited(messages, positions)
         if edited is None:
@@ -49,7 +49,8 @@ def keep_carried(
         carried = Carried(made, made.record.saved([0, *accumulate(map(size_of, came))], size_of, made.edited))
     else:
         carried = weighed(made, seen, counter, size_of)
-    put_term(seen.conversation.carried, (owner, opened.before), carried)
+    conversation = seen.conversation
+    conversation.carried = with_term(conversation.carried, (owner, opened.before), carried)
     return carried
 
 
@@ -64,8 +65,10 @@ def with_edits(context: Context, carried: Carried, positions: range) -> Context:
     record, messages = carried.record, context.messages
 
     def origins() -> list[int | None]:
-        plan = record.plan(positions, len(messages), carried.edited)
-        return [origin for _, origin in plan.apply_to(messages)]
+        came: list[int | None] = list(range(len(messages)))
+        for start, stop, put in reversed(record.patches):  # by slices, as each call asks for all of them
+            came[start + positions.start : stop + positions.start] = [None] * len(put)
+        return came
 
     return msgspec.structs.replace(
         context,

@@ -11,20 +11,24 @@ _LATEST_REMINDERS = 4
 
 
 class Choice(NamedTuple):
-    """The edits in force when an answer was given. ``parent`` is the link of the request, without the answer."""
+    """The edits in force when an answer was given. ``reached_by`` are further links that it is forgotten with: those of
+    the request without the answer, and the one that its own is noted under."""
 
     record: Record
-    parent: bytes
+    reached_by: tuple[bytes, ...]
 
 
 class Bound(NamedTuple):
-    """A choice and its key; ``messages`` are the part of the request that may come again, and its answer."""
+    """A choice and its key; ``messages`` are the part of the request that may come again, and its answer. ``under`` is
+    the link of the history as it came that reaches it; its own, unless the history was edited or ends with what may
+    not come again."""
 
     place: str
     who: str
     link: bytes
     record: Record
     messages: tuple[Message, ...]
+    under: bytes
 
 
 def lengths_before_answer(messages: tuple[Message, ...], length: int, record: Record) -> range:

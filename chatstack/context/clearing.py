@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import itemgetter
 
 from msgspec.structs import replace
 
 from chatstack.context.break_even import waited_for
+from chatstack.context.clearable import Clearable, Results, of_open_units
 from chatstack.context.clearing_options import ClearingOptions
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
 from chatstack.context.handles import filled, handle_of
-from chatstack.context.pairing import Answered, Place, alone, answered_at, as_it_came, in_full, places_of
+from chatstack.context.pairing import Place, alone, answered_at, as_it_came, in_full
 from chatstack.context.plans import Plan
 from chatstack.context.recalling import recalled_lately
 from chatstack.context.strategy import Strategy
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE
-from chatstack.values.messages import Annotation, Message
+from chatstack.values.messages import Annotation, Message, annotated_by, last_edit_of
 from chatstack.values.parts import Part, ToolCall, ToolResult
 
 _BATCH = 4
@@ -30,22 +32,6 @@ _SURE = 2
 """An edit that nothing forces waits until re-reading has cost that many times what it will cost. Once would be enough
 never to pay more than double; but some conversations end just then, and over recorded sets it cost up to 0.3 % more."""
 _NO_ARGUMENTS = "{}"
-
-
-class Clearable(NamedTuple):
-    """A call and its result, one of them or both cleared, and what that saves in tokens, as counted."""
-
-    answered: Answered
-    result: ToolResult
-    call: ToolCall
-    saves: int
-    since: int
-    """The position of the message by which it was among the newest no more."""
-
-    @property
-    def first_position(self) -> int:
-        """The first message that it changes."""
-        return self.answered.position if self.call is self.answered.call else self.answered.call_position
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -106,7 +92,9 @@ class ClearToolResults(ClearingOptions, Strategy):
         if the rest is not enough."""
         found = self._found(context)
         recalled = recalled_lately(context)
-        others = [each for each in found if each.answered.position not in recalled]
+        if not recalled:
+            return found
+        others = [each for each in found if each.place[0] not in recalled]
         return others if len(others) == len(found) or self._suffices(context, others) else found
 
     def _suffices(self, context: Context, batch: Sequence[Clearable]) -> bool:
@@ -121,36 +109,35 @@ class ClearToolResults(ClearingOptions, Strategy):
         """Return all results but the newest that may be cleared."""
         results = self._results(context)
         messages, left_out, found = context.messages, context.left_out, results.places
+        latest, user = context.latest_assistant, context.latest_user
         first, end = results.settled, bisect_left(found, (len(messages),))
         if left_out:
             found = [place for place in found[:end] if place[0] not in left_out]
             first, end = 0, len(found)
         kept = self._kept(context, found, end)
-        open_calls = _of_open_units(context, results)
+        open_calls = of_open_units(context, results)
         batch: list[Clearable] = []
         for number in range(first, end - kept):
             place = found[number]
             position = place[0]
-            if position > context.latest_assistant or position in open_calls:
-                continue
-            if messages[position].role == "user" and position == context.latest_user:
+            if position > latest or position == user or position in open_calls:
                 continue
             since = found[number + kept][0]
             clearable = results.clearable(place, messages) or self._clearable(context, place, since)
             if clearable is not None:
                 clearable = clearable if clearable.since == since else clearable._replace(since=since)
-                results.known[place] = clearable
+                results.known[place] = (messages[position], messages[place[2]], clearable)
                 batch.append(clearable)
             elif number == results.settled and not left_out:
                 results.settled += 1
         return batch
 
-    def _results(self, context: Context) -> _Results:
+    def _results(self, context: Context) -> Results:
         """The results of a context, and of the longer ones that it is the beginning of."""
         growth = Growth.of(context)
         known = growth.kept
-        if not isinstance(known, _Results) or known.strategy is not self:
-            known = growth.kept = _Results(self, growth.messages)
+        if not isinstance(known, Results) or known.strategy is not self:
+            known = growth.kept = Results(self, self.exclude_tools, growth.messages)
         return known
 
     def _kept(self, context: Context, found: Sequence[Place], end: int) -> int:
@@ -163,7 +150,7 @@ class ClearToolResults(ClearingOptions, Strategy):
             return end
         kept = 0
         for number in range(end - 1, -1, -1):
-            budget -= _size(context, answered_at(context.messages, found[number])) * context.scale
+            budget -= _size(context, found[number]) * context.scale
             if budget < 0:
                 break
             kept += 1
@@ -171,36 +158,47 @@ class ClearToolResults(ClearingOptions, Strategy):
 
     def _clearable(self, context: Context, place: Place, since: int) -> Clearable | None:
         """Return what may be cleared of a result and its call; None if nothing ever may, however long it grows."""
-        each = answered_at(context.messages, place)
-        if context.messages[each.position].pinned or each.result.is_error:
+        message, call = context.messages[place[0]], context.messages[place[2]].parts[place[3]]
+        result = message.parts[place[1]]
+        assert type(result) is ToolResult and type(call) is ToolCall  # noqa: PT018 - as pairs are
+        if message.pinned or result.is_error:
             return None
-        result, saves = self._cleared_result(context, each)
-        call, saves_too = self._cleared_call(context, each)
-        return Clearable(each, result, call, saves + saves_too, since) if saves + saves_too > 0 else None
+        cleared, saves = self._cleared_result(context, message, place[1], result, result.name or call.name)
+        if not self.clear_tool_inputs:
+            return Clearable(place, cleared, None, saves, since) if saves > 0 else None
+        asked, saves_too = self._cleared_call(context, call, is_pinned=context.messages[place[2]].pinned)
+        return Clearable(place, cleared, asked, saves + saves_too, since) if saves + saves_too > 0 else None
 
-    def _cleared_result(self, context: Context, each: Answered) -> tuple[ToolResult, int]:
-        """The result without its content, if that makes it smaller, and by how much it does."""
-        result, message = each.result, context.messages[each.position]
-        if result != as_it_came(message, each.part):
-            return result, 0  # an edited one has given back what it had
-        before = _size(context, each)
-        placeholder = filled(
-            self.placeholder, result.name or each.call.name, before, lambda: handle_of(in_full(message, each.part))
-        )
+    def _cleared_result(
+        self, context: Context, message: Message, at: int, result: ToolResult, tool: str
+    ) -> tuple[ToolResult | Message | None, int]:
+        """The result without its content, if that makes it smaller, and by how much it does; its message, where that
+        holds nothing else, so that it is made and counted once."""
+        is_alone, last_edit = len(message.parts) == 1, last_edit_of(message)
+        if is_alone and last_edit is not None and last_edit.strategy == self.name:
+            return None, 0  # most of those that were edited
+        if message.original is not message and result != as_it_came(message, at):
+            return None, 0  # an edited one has given back what it had
+        before = context.size_of(message if is_alone else alone(result))
+        placeholder = self.placeholder
+        if "{" in placeholder:
+            placeholder = filled(placeholder, tool, before, lambda: handle_of(in_full(message, at)))
         cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
-        is_alone = len(message.parts) == 1
-        after = context.size_of(replace(message, parts=(cleared,)) if is_alone else alone(cleared))
-        return (cleared, before - after) if after < before else (result, 0)
+        made: ToolResult | Message = cleared
+        if is_alone:
+            made = message.edited(parts=(cleared,), annotation=self._annotation(context, message, (0,)))
+        after = context.size_of(made if type(made) is Message else alone(cleared))
+        return (made, before - after) if after < before else (None, 0)
 
-    def _cleared_call(self, context: Context, each: Answered) -> tuple[ToolCall, int]:
+    def _cleared_call(self, context: Context, call: ToolCall, *, is_pinned: bool) -> tuple[ToolCall | None, int]:
         """The call without its arguments, if they are to go and that makes it smaller, and by how much it does."""
-        call, wanted = each.call, self.clear_tool_inputs
+        wanted = self.clear_tool_inputs
         is_wanted = wanted if isinstance(wanted, bool) else call.name in wanted
-        if not is_wanted or len(call.arguments) <= len(_NO_ARGUMENTS) or context.messages[each.call_position].pinned:
-            return call, 0
+        if not is_wanted or len(call.arguments) <= len(_NO_ARGUMENTS) or is_pinned:
+            return None, 0
         cleared = ToolCall(call.id, call.name, _NO_ARGUMENTS, call.extra_json)
         saves = context.size_of(Message("assistant", (call,))) - context.size_of(Message("assistant", (cleared,)))
-        return (cleared, saves) if saves > 0 else (call, 0)
+        return (cleared, saves) if saves > 0 else (None, 0)
 
     def _is_worth_it(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
         after = context.tokens - saves * context.scale
@@ -222,10 +220,7 @@ class ClearToolResults(ClearingOptions, Strategy):
         return after - context.reserved_tokens < wanted or saves * context.scale * _BATCH >= after
 
     def _has_cleared_before(self, context: Context) -> bool:
-        return any(
-            message.annotation is not None and message.annotation.strategy == self.name and at not in context.left_out
-            for at, message in enumerate(context.messages)
-        )
+        return any(at not in context.left_out for at in annotated_by(self.name, context.messages))
 
     def _pays(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
         """Tell whether reading the batch again, since it could have gone, has cost what rewriting all behind it will.
@@ -237,7 +232,7 @@ class ClearToolResults(ClearingOptions, Strategy):
         calls_since = list(itertools.accumulate(backwards, initial=0))
         end, due, read_again = len(context.messages) - 1, self._due_at(context), 0
         for each in batch:
-            calls = calls_since[end - each.answered.position] - 1  # the first one took it into the cache
+            calls = calls_since[end - each.place[0]] - 1  # the first one took it into the cache
             read_again += each.saves * max(0, min(calls, calls_since[end - max(each.since, due)]))
         return CACHE_READ * read_again >= _SURE * (CACHE_WRITE - CACHE_READ) * self._behind(context, batch, saves)
 
@@ -259,74 +254,47 @@ class ClearToolResults(ClearingOptions, Strategy):
 
     def _edits(self, context: Context, batch: Sequence[Clearable]) -> list[tuple[int, Message]]:
         """The messages without what is cleared, each with its place."""
+        edited: dict[int, Message] = {}
         changed: dict[int, dict[int, Part]] = {}
-        for each in batch:
-            at = each.answered
-            if each.result is not at.result:
-                changed.setdefault(at.position, {})[at.part] = each.result
-            if each.call is not at.call:
-                changed.setdefault(at.call_position, {})[at.call_part] = each.call
-        return [(position, self._edited(context, position, parts)) for position, parts in sorted(changed.items())]
+        for place, result, call, _, _ in batch:
+            if type(result) is Message:
+                edited[place[0]] = result
+            elif type(result) is ToolResult:
+                changed.setdefault(place[0], {})[place[1]] = result
+            if call is not None:
+                changed.setdefault(place[2], {})[place[3]] = call
+        for position, parts in changed.items():
+            edited[position] = self._edited(context, context.messages[position], parts)
+        return sorted(edited.items(), key=itemgetter(0))
 
-    def _edited(self, context: Context, position: int, parts: Mapping[int, Part]) -> Message:
-        message = context.messages[position]
-        before = message.annotation
+    def _edited(self, context: Context, message: Message, parts: Mapping[int, Part]) -> Message:
+        """The message with these parts in their places."""
+        return message.edited(
+            parts=tuple([parts.get(at, part) for at, part in enumerate(message.parts)]),
+            annotation=self._annotation(context, message, parts),
+        )
+
+    def _annotation(self, context: Context, message: Message, parts: Iterable[int]) -> Annotation:
+        """The annotation of a message that is edited in these places."""
+        before, found = last_edit_of(message), cleared_by(self.name, context.size_of(message.original))
+        if before is None or not (before.handles or before.call_ids):
+            return found  # completed when it is asked for
         handles = [handle_of(in_full(message, at)) for at in parts if type(message.parts[at]) is ToolResult]
         call_ids = [part.id for at in parts if type(part := message.parts[at]) is ToolCall]
-        return message.edited(
-            parts=tuple(parts.get(at, part) for at, part in enumerate(message.parts)),
-            annotation=Annotation(
-                self.name,
-                context.size_of(message.original),
-                tuple(dict.fromkeys((*(before.handles if before is not None else ()), *handles))),
-                (*(before.call_ids if before is not None else ()), *call_ids),
-            ),
+        return replace(
+            found,
+            handles=tuple(dict.fromkeys((*before.handles, *handles))),
+            call_ids=(*before.call_ids, *call_ids),
         )
 
 
-class _Results:
-    """The results in messages, in order, without those of tools that a strategy excludes: their places.
-
-    The first ``settled`` ones are never cleared any more, in this context or a longer one. ``known`` is what may be
-    cleared of others."""
-
-    __slots__ = ("_answers", "_calls", "known", "places", "settled", "strategy")
-
-    def __init__(self, strategy: ClearToolResults, messages: Sequence[Message]) -> None:
-        pairs, places = places_of(messages)
-        self._answers = [place[0] for place in places]
-        self._calls = sorted([*[place[2] for place in places], *[position for position, _, _ in pairs.open_calls()]])
-        self.places = places
-        if strategy.exclude_tools:
-            answered = [answered_at(messages, place) for place in places]
-            names = [each.result.name or each.call.name for each in answered]
-            self.places = [
-                place for place, name in zip(places, names, strict=True) if name not in strategy.exclude_tools
-            ]
-        self.strategy = strategy
-        self.settled = 0
-        self.known: dict[Place, Clearable] = {}
-
-    def clearable(self, place: Place, messages: Sequence[Message]) -> Clearable | None:
-        """Return what is known to be clearable in that place, unless it has been edited since."""
-        known = self.known.get(place)
-        if known is None or known.answered.result is not messages[place[0]].parts[place[1]]:
-            return None
-        return known if known.answered.call is messages[place[2]].parts[place[3]] else None
-
-    def has_open_calls(self, length: int) -> bool:
-        """Return True if a call among that many messages has no result among them."""
-        return bisect_left(self._calls, length) != bisect_left(self._answers, length)
+@functools.lru_cache(maxsize=4_096)
+def cleared_by(strategy: str, tokens_before: int) -> Annotation:
+    """Return the annotation of an edit, one for all messages of that size."""
+    return Annotation(strategy, tokens_before)
 
 
-def _of_open_units(context: Context, results: _Results) -> frozenset[int]:
-    """The positions of messages in units with a call that waits."""
-    if not results.has_open_calls(len(context.messages)):
-        return frozenset()
-    return frozenset(position for unit in context.units if unit.is_open for position in unit.positions)
-
-
-def _size(context: Context, each: Answered) -> int:
+def _size(context: Context, place: Place) -> int:
     """The size of a result; of its message, where that holds nothing else."""
-    message = context.messages[each.position]
-    return context.size_of(message if len(message.parts) == 1 else alone(each.result))
+    message = context.messages[place[0]]
+    return context.size_of(message if len(message.parts) == 1 else alone(answered_at(context.messages, place).result))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from chatstack.context.conversations import term_in, with_term
 from chatstack.context.history import Recognised
 from chatstack.context.units import is_users, units_of
 from chatstack.values.messages import Message
@@ -41,9 +42,10 @@ def without_compacted(messages: tuple[Message, ...], seen: Recognised, provider:
 def _kept_before(border: int, seen: Recognised) -> tuple[int, ...]:
     """Return the positions before a compaction of what stays whatever follows; worked out once for each compaction."""
     history = seen.history
-    known = history.kept_before.get(border)
+    known = term_in(history.kept_before, border)
     if known is None:
-        known = history.kept_before[border] = tuple(sorted({*_staying(history.messages[:border])}))
+        known = tuple(sorted({*_staying(history.messages[:border])}))
+        history.kept_before = with_term(history.kept_before, border, known)
     return known
 
 

@@ -73,7 +73,8 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @property
     def tokens(self) -> int:
         """The total size, with ``scale`` applied and the room for the answer included."""
-        return self.reserved_tokens + self._as_will_be(self.input_tokens)
+        counted = self.fixed_tokens + self.messages_tokens
+        return self.reserved_tokens + (counted if self.scale == 1.0 else self._as_will_be(counted))
 
     def as_expected(self) -> Context:
         """Return the context with ``expected_scale`` applied, as reports of other conversations suggest."""
@@ -190,4 +191,5 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def to_send(self) -> ChatRequest:
         """Return the request with the messages of this context."""
-        return self.request.but(messages=self.messages) if self.is_edited else self.request
+        request = self.request
+        return request if self.messages is request.messages else request.but(messages=self.messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -13,13 +13,15 @@ from chatstack.values.messages import Message
 
 K = TypeVar("K")
 V = TypeVar("V")
+Terms: TypeAlias = tuple[tuple[K, V], ...]
+"""Entries by what they depend on. There are mostly none or one: a dict takes 64 bytes for none, and 230 for one."""
 
 _PATIENCE = 32
 _MOST_TERMS = 64
 """A conversation keeps its state for that many layers, models and sets of options; else it is worked out again."""
 
 
-class LastAnswer(msgspec.Struct, frozen=True):
+class LastAnswer(msgspec.Struct, frozen=True, gc=False):
     """The time of the last answer to a conversation, what was reported for it, and the edits that it was given under
     (their fingerprint, 0 for none). ``length``: how many messages the request had.
 
@@ -35,11 +37,10 @@ class LastAnswer(msgspec.Struct, frozen=True):
     cleared_tokens: int = 0
 
 
-class LastReport(msgspec.Struct, frozen=True):
+class LastReport(Anchor, frozen=True, gc=False):
     """The reported size of a request of ``length`` messages."""
 
     length: int
-    anchor: Anchor
 
 
 class Chosen:
@@ -99,7 +100,7 @@ class Planned(NamedTuple):
     """True if the record holds the summary itself."""
 
 
-class Reached(msgspec.Struct, frozen=True):
+class Reached(msgspec.Struct, frozen=True, gc=False):
     """The progress of a pure strategy over a history: the length up to which it was run, the resulting edits, and its
     wait, so that nothing is run twice. ``scale`` is that of the context then. ``ahead`` is what is planned before it is
     due; a ``Wait`` if there was nothing to plan."""
@@ -130,18 +131,21 @@ class Conversation:
         "reached",
         "reports",
         "reports_before",
+        "who",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, who: str = "") -> None:
+        self.who = who
+        """Its name; kept as a key, so that it is to be one object for all that do."""
         self.levels: dict[str, int] = {}
-        self.choices: dict[str, Chosen] = {}
-        self.bound: dict[str, Record] = {}
+        self.choices: Terms[str, Chosen] = ()
+        self.bound: Terms[str, Record] = ()
         """The edits last bound to an answer, by layer."""
-        self.carried: dict[tuple[str, int], Carried] = {}
+        self.carried: Terms[tuple[str, int], Carried] = ()
         """The records carried out last, by layer and by the edits of layers outside."""
-        self.reached: dict[int, Reached] = {}
-        self.reports: dict[int, LastReport] = {}
-        self.reports_before: dict[int, LastReport] = {}
+        self.reached: Terms[int, Reached] = ()
+        self.reports: Terms[int, LastReport] = ()
+        self.reports_before: Terms[int, LastReport] = ()
         """The last two reports of the provider, by a hash of what they depend on beside the history."""
         self.answered: LastAnswer | None = None
         self.answered_before: LastAnswer | None = None
@@ -150,7 +154,7 @@ class Conversation:
         tokens that it saves."""
         self.past: list[int] = []
         """The keys of its entries in ``OwnPast``, the oldest first."""
-        self.asked: dict[str, int] = {}
+        self.asked: Terms[str, int] = ()
         """Number of its messages that were looked up in the store, by layer."""
 
     def last_answer(self, length: int) -> LastAnswer | None:
@@ -158,14 +162,18 @@ class Conversation:
 
         The answer to the very same request is skipped, as another conversation may have made that request.
         """
-        found = (self.answered, self.answered_before)
-        return next((each for each in found if each is not None and each.length < length), None)
+        for known in (self.answered, self.answered_before):
+            if known is not None and known.length < length:
+                return known
+        return None
 
     def last_report(self, terms: int, length: int) -> LastReport | None:
         """Return the last report for a request of fewer messages under these terms, a hash of what it depends on beside
         the messages. The report of the very same request is skipped, as another conversation may have made it."""
-        found = (self.reports.get(terms), self.reports_before.get(terms))
-        return next((each for each in found if each is not None and each.length < length), None)
+        for known in (term_in(self.reports, terms), term_in(self.reports_before, terms)):
+            if known is not None and known.length < length:
+                return known
+        return None
 
     def keep_answer(self, answer: LastAnswer) -> None:
         """Keep an answer, unless one to a longer request is known: answers may come out of order."""
@@ -178,22 +186,32 @@ class Conversation:
 
     def keep_report(self, terms: int, report: LastReport) -> None:
         """Keep a report, unless one of a longer request is known: reports may come out of order."""
-        known = self.reports.get(terms)
+        known = term_in(self.reports, terms)
         if known is not None and known.length > report.length:
             return
         if known is not None and known.length < report.length:
-            put_term(self.reports_before, terms, known)
-        put_term(self.reports, terms, report)
+            self.reports_before = with_term(self.reports_before, terms, known)
+        self.reports = with_term(self.reports, terms, report)
 
     def keep_reached(self, terms: int, reached: Reached) -> None:
         """Keep the progress of a strategy, unless it is known to be further."""
-        known = self.reached.get(terms)
+        known = term_in(self.reached, terms)
         if known is None or known.length <= reached.length:
-            put_term(self.reached, terms, reached)
+            self.reached = with_term(self.reached, terms, reached)
 
 
-def put_term(entries: dict[K, V], term: K, value: V) -> None:
-    """Put an entry of a conversation under what it depends on; where there are too many of others, these go."""
-    if term not in entries and len(entries) >= _MOST_TERMS:
-        entries.clear()
-    entries[term] = value
+def term_in(entries: Terms[K, V], term: K) -> V | None:
+    """Return the entry under what it depends on; None if there is none."""
+    for known, value in entries:
+        if known == term:
+            return value
+    return None
+
+
+def with_term(entries: Terms[K, V], term: K, value: V) -> Terms[K, V]:
+    """Return the entries of a conversation with one under what it depends on; where there are too many of others, these
+    go."""
+    if not entries or (len(entries) == 1 and entries[0][0] == term):
+        return ((term, value),)
+    others = [each for each in entries if each[0] != term]
+    return (*others, (term, value)) if len(others) < _MOST_TERMS else ((term, value),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from chatstack.context.conversations import Conversation, put_term
+from chatstack.context.conversations import Conversation, term_in, with_term
 from chatstack.context.history import Form, History, Recognised, weight_of
 from chatstack.context.own_past import OwnPast
 from chatstack.context.shaping import NOTHING_SHAPED, Shapes
@@ -46,16 +46,17 @@ class Derived:
             if new:
                 history.grow(conversation)
                 self._weigh(seen.history, new * _MESSAGE_BYTES)
-        return Recognised(history, state, len(conversation), positions, False, seen.who)
+        came = seen.came if form.is_shaped else seen.came or seen  # a shaped one has the links of the other
+        return Recognised(history, state, len(conversation), positions, False, seen.who, came)
 
     def keep_shapes(self, history: History, terms: int, shapes: Shapes) -> None:
         """Keep the shaped messages of a history, unless it is known to be shaped further."""
         with self._lock:
-            known = history.shapes.get(terms, NOTHING_SHAPED)
+            known = term_in(history.shapes, terms) or NOTHING_SHAPED
             if known.looked_at >= shapes.looked_at:
                 return
             new = [message for at, message in shapes.messages.items() if at not in known.messages]
-            put_term(history.shapes, terms, shapes)
+            history.shapes = with_term(history.shapes, terms, shapes)
             if new:
                 self._weigh(history, sum(map(weight_of, new)))
 
@@ -100,5 +101,5 @@ class Derived:
         dropped, _ = history.forms.pop(form)
         for each in [*dropped.forms]:
             self._drop(dropped, each)
-        shaped = sum(weight_of(each) for shapes in dropped.shapes.values() for each in shapes.messages.values())
+        shaped = sum(weight_of(each) for _, shapes in dropped.shapes for each in shapes.messages.values())
         self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES - shaped)

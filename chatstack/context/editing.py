@@ -15,14 +15,14 @@ from chatstack.context.asking import Asking, aside
 from chatstack.context.binding import Binding
 from chatstack.context.carrying import carried_out, keep_carried
 from chatstack.context.context import Context
-from chatstack.context.conversations import NOTHING_KNOWN, Wait
+from chatstack.context.conversations import NOTHING_KNOWN, Wait, term_in
 from chatstack.context.limits import check_counter
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.opening import Weighing
 from chatstack.context.plans import Plan
 from chatstack.context.reconstructing import Policy, Reconstruction
-from chatstack.context.records import NOTHING_MADE, Made, Record, record_of
+from chatstack.context.records import NOTHING_MADE, Made, Record, named, record_in_place, record_of
 from chatstack.context.reports import Reports
 from chatstack.context.saying import (
     say_edited,
@@ -95,12 +95,13 @@ class ContextEditing:
             # If later messages are gone, an edited one may be the latest user message, which must stay.
             if opened.replayed is not None and opened.replayed.touches(seen.history.latest_user):
                 opened.know(NOTHING_KNOWN)
-            edited = self._carried_out(opened.replayed, context, opened)
-            if edited is None:
-                opened.know(NOTHING_KNOWN)
-            else:
-                opened.saved = context.messages_tokens - edited.messages_tokens
-                context = edited
+            if opened.replayed is not None:
+                edited = self._carried_out(opened.replayed, context, opened)
+                if edited is None:
+                    opened.know(NOTHING_KNOWN)
+                else:
+                    opened.saved = context.messages_tokens - edited.messages_tokens
+                    context = edited
         return self.reports.corrected(opened, context)
 
     def edit(self, policy: Policy, context: Context, opened: Opened, *, span: Span | None = None) -> Asking[Context]:
@@ -171,7 +172,7 @@ class ContextEditing:
 
     def past_of(self, came: Context, opened: Opened, policy: Policy) -> Reconstruction:
         """Return the reconstruction of a history's earlier requests."""
-        carried = opened.seen.conversation.carried.get((self.owner, opened.before))
+        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.before))
         return Reconstruction(
             came, opened.seen, self.counter, policy, by_original=opened.is_by_original, carried=carried
         )
@@ -214,17 +215,25 @@ class ContextEditing:
         return None if made is None else made.record
 
     def _drafted(self, plan: Plan, context: Context, opened: Opened) -> Made:
-        after = context.after(plan)
-        left = list(zip(after.messages, after.origins, strict=True))
-        carried = opened.seen.conversation.carried.get((self.owner, opened.before))
+        positions, came = opened.seen.positions, opened.context.messages
+        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.before))
         known = NOTHING_MADE if carried is None else carried.made
-        return record_of(opened.seen.positions, opened.context.messages, left, known)
+        if isinstance(positions, range) and not (plan.drop or plan.insert):
+            head, before = positions.start, opened.replayed
+            if before is None:
+                return record_in_place(came, head, dict(plan.replace))
+            if before is known.record and not (before.drop or before.insert):
+                edited = {at + head: message for at, message in known.edited.items()}
+                return record_in_place(came, head, {**edited, **dict(plan.replace)}, known)
+        after = context.after(plan)
+        return record_of(positions, came, list(zip(after.messages, after.origins, strict=True)), known)
 
     def _made(self, plan: Plan, context: Context, opened: Opened, made: Made | None, span: Span | None) -> Context:
         """Apply a verified plan: keep its record, and report it."""
         after, seen = context.after(plan), opened.seen
         opened.ahead = None
         if made is not None:
+            made = named(made) if self.memory.shared is not None else made
             opened.replayed = made.record
             if isinstance(seen.positions, range):
                 keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.weighing.size_of)

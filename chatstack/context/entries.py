@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from chatstack.context.choices import Bound, Choice
+from chatstack.context.forgetting import came_link
 from chatstack.context.history import ArtifactKey, ChoiceKey, EntryKey, History, Recognised, weight_of, weight_of_fields
 from chatstack.context.records import Record
 from chatstack.values.messages import Message
@@ -20,6 +22,11 @@ _SHARE = 2
 _LOW_WATER = 0.75
 
 
+class _Artifact(NamedTuple):
+    made: Message
+    under: bytes
+
+
 class Entries:
     """The choices and artifacts in the memory. They count as part of their histories, and are evicted with them.
 
@@ -32,7 +39,7 @@ class Entries:
         self._most = max_bytes // _SHARE
         self._lock = lock
         self._choices: dict[ChoiceKey, Choice] = {}
-        self._artifacts: dict[ArtifactKey, Message] = {}
+        self._artifacts: dict[ArtifactKey, _Artifact] = {}
 
     def choice(self, place: str, who: str, link: bytes) -> Choice | None:
         """Return the choice that is bound to the answer with that link."""
@@ -40,23 +47,25 @@ class Entries:
 
     def artifact(self, subject: str, link: bytes) -> Message | None:
         """Return the artifact about exactly this subject."""
-        return self._artifacts.get((subject, link))
+        found = self._artifacts.get((subject, link))
+        return None if found is None else found.made
 
     def keep_choice(self, bound: Bound, seen: Recognised) -> bool:
         """Keep a choice; return False if its history is not known any more."""
-        key, parent = (bound.place, bound.who, bound.link), seen.links[max(0, len(bound.messages) - 2)]
+        key, before = (bound.place, bound.who, bound.link), max(1, len(bound.messages) - 1)
+        reached_by = tuple({seen.links[before - 1], came_link(seen, before), bound.under})
         with self._lock:
             if not self._keep(key, _weight_of(bound.record, self._latest(seen)), seen):
                 return False
-            self._choices[key] = Choice(bound.record, parent)
+            self._choices[key] = Choice(bound.record, reached_by)
         return True
 
-    def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised) -> None:
-        """Keep an artifact, if its history is known."""
+    def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised, under: bytes) -> None:
+        """Keep an artifact, if its history is known. It is forgotten with the link ``under``, too."""
         key = (subject, link)
         with self._lock:
             if self._keep(key, _KEY_BYTES + weight_of(made), seen):
-                self._artifacts[key] = made
+                self._artifacts[key] = _Artifact(made, under)
 
     def drop(self, history: History) -> None:
         """Drop all entries of a history that is not known any more."""
@@ -66,9 +75,9 @@ class Entries:
     def forget(self, who: str | None, links: Collection[bytes], histories: Iterable[History]) -> None:
         """Drop the entries of a conversation, and those that are bound to these links; the lock is held."""
         for key, choice in tuple(self._choices.items()):
-            if key[1] == who or key[2] in links or choice.parent in links:
+            if key[1] == who or key[2] in links or _any_in(choice.reached_by, links):
                 del self._choices[key]
-        for subject in [each for each in self._artifacts if each[1] in links]:
+        for subject in [key for key, each in self._artifacts.items() if key[1] in links or each.under in links]:
             del self._artifacts[subject]
         for history in histories:
             if who is not None and who in history.entries:
@@ -79,9 +88,10 @@ class Entries:
                 if not kept:
                     del history.entries[name]
 
-    def continued_from(self, links: Collection[bytes]) -> set[bytes]:
-        """Return the links of choices whose requests, without the answers, end with one of these."""
-        return {key[2] for key, choice in self._choices.items() if choice.parent in links}
+    def reached_by(self, links: Collection[bytes]) -> set[bytes]:
+        """Return the links of all entries that are forgotten with these."""
+        choices = {key[2] for key, each in self._choices.items() if _any_in(each.reached_by, links)}
+        return choices | {key[1] for key, each in self._artifacts.items() if each.under in links}
 
     def clear(self) -> None:
         """Drop all entries."""
@@ -128,6 +138,10 @@ class Entries:
             if len(key) == 3 and key in self._choices:
                 return self._choices[key].record
         return None
+
+
+def _any_in(reached_by: tuple[bytes, ...], links: Collection[bytes]) -> bool:
+    return any(each in links for each in reached_by)
 
 
 def _weight_of(record: Record, known: Record | None) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable
 
-from chatstack.context.digests import written
+from chatstack.values.handles import handle_of as handle_of
 from chatstack.values.parts import ToolResult
 from chatstack.values.requests import DeclaredTool, ToolDeclaration
 from chatstack.values.surrogates import without_lone_surrogates
@@ -19,11 +18,6 @@ RECALL_DESCRIPTION = (
 )
 """The description of the recall tool for the model. The tool is recognised by it, whatever its name is."""
 _FIELD = re.compile(r"\{(tool|tokens|handle)\}")
-
-
-def handle_of(result: ToolResult) -> str:
-    """Return a short name of a result, a hash of its content and call id: the same in every process."""
-    return hashlib.blake2b(written(result), digest_size=5).hexdigest()
 
 
 def recall_name(tools: Iterable[DeclaredTool]) -> str:

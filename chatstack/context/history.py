@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from chatstack.context.conversations import Conversation
+from chatstack.context.conversations import Conversation, Terms
 from chatstack.context.digests import Links, first_link, next_link
 from chatstack.context.pairing import Pairs
 from chatstack.context.shaping import Shapes
@@ -104,9 +104,9 @@ class History:
         """True if its messages came as other objects than before: those before need not be kept anywhere."""
         self.pairs = Pairs()
         self.latest_user = self.latest_assistant = -1
-        self.compactions: list[tuple[int, str]] = []
+        self.compactions: tuple[tuple[int, str], ...] = ()
         """The positions of compactions, with the providers that made them."""
-        self.kept_before: dict[int, tuple[int, ...]] = {}
+        self.kept_before: Terms[int, tuple[int, ...]] = ()
         """The positions that stay before a compaction, by its position. See ``without_compacted``."""
         self.pinned = self.pinned_results = -1
         """The positions of the first pinned message, and of the first one with tool results; -1 if there is none."""
@@ -116,7 +116,7 @@ class History:
         """Number of times in a row that it came with another beginning than before."""
         self.forms: dict[Form, tuple[History, Conversation]] = {}
         """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
-        self.shapes: dict[int, Shapes] = {}
+        self.shapes: Terms[int, Shapes] = ()
         """Its shaped messages, by a hash of the options that they were shaped under. See ``Derived``."""
         self.entries: dict[str, dict[EntryKey, int]] = {}
         """The memory's entries for it with their bytes, by the conversations that they were kept for."""
@@ -135,7 +135,7 @@ class History:
         if found is None:
             while len(self._conversations) >= _MOST_CONVERSATIONS:
                 self._conversations.pop(next(iter(self._conversations)), None)
-            found = self._conversations[who] = Conversation()
+            found = self._conversations[who] = Conversation(who)
         return found
 
     def is_of(self, who: str) -> bool:
@@ -162,18 +162,18 @@ class History:
             self.messages = messages
             return
         new = messages[known:]
-        if self.root is self:  # an edited form holds nothing of its own, and nobody repairs it
+        if self.root is self:  # an edited form holds nothing of its own, and is neither repaired nor cut
             self.pairs.extend(messages, known)
             self.held_bytes += sum(map(weight_of, new))
+            for at, message in enumerate(new, known):
+                found = compaction_in(message) if message.role == "assistant" else None
+                if found is not None:
+                    self.compactions += ((at, found.provider),)
         new_ones = range(len(messages) - 1, known - 1, -1)
         latest = (at for at in new_ones if messages[at].role == "assistant")
         self.latest_assistant = next(latest, self.latest_assistant)
         self.latest_user = next((at for at in new_ones if is_users(messages[at])), self.latest_user)
         for at, message in enumerate(new, known):
-            if message.role == "assistant":
-                found = compaction_in(message)
-                if found is not None:
-                    self.compactions.append((at, found.provider))
             if message.pinned:
                 self.pinned = at if self.pinned < 0 else self.pinned
                 self.pinned_results = at if self.pinned_results < 0 and message.results else self.pinned_results
@@ -198,11 +198,6 @@ class History:
                 new = [prefix := hash((prefix, message)) for message in self.messages[len(hashes) : length]]
                 hashes.extend(new)
         return hashes[length - 1]
-
-    @property
-    def has_links(self) -> bool:
-        """True if its hash chain was asked for: then it is for each message to come."""
-        return self._chain.length > 0
 
     def links(self, length: int) -> Links:
         """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than
@@ -253,6 +248,8 @@ class Recognised(msgspec.Struct, frozen=True):
     positions: Sequence[int]
     needs_repair: bool
     who: str = ""
+    came: Recognised | None = None
+    """The same request as it came, if this is about an edited form of its history under links of its own."""
 
     @property
     def links(self) -> Sequence[bytes]:
@@ -297,6 +294,8 @@ def weight_of(message: Message) -> int:
 
 def weight_of_fields(part: object) -> int:
     """Estimate the size of a part's text in bytes."""
+    if type(part) is ToolResult and type(part.output) is str:  # nearly all that edits put in
+        return part.call_id.__sizeof__() + part.name.__sizeof__() + part.output.__sizeof__()
     weight = 0
     for name in getattr(part, "__struct_fields__", ()):  # not properties: some repeat a field, as a result's text
         value = getattr(part, name)

@@ -15,6 +15,7 @@ from chatstack.context.choices import Bound
 from chatstack.context.context import Context
 from chatstack.context.digests import subject_digest
 from chatstack.context.folding import Cut
+from chatstack.context.forgetting import came_link
 from chatstack.context.history import Recognised
 from chatstack.context.opened import Opened
 from chatstack.context.records import Record
@@ -59,9 +60,9 @@ class KeptSummaries:
         """Keep a cut for this conversation, which has an id, under the messages that it is about."""
         covers = self._end(max(record.drop) + 1, sent)
         link, messages = seen.links[covers - 1], seen.history.messages[:covers]
-        bound = Bound(self._place(model), seen.who, link, record, messages)
+        bound = Bound(self._place(model), seen.who, link, record, messages, came_link(seen, covers))
         self.agreement.memory.adopt(bound, seen)
-        await self.agreement.share(bound, seen, context)
+        await self.agreement.share([bound], seen, context)
 
     def _end(self, end: int, sent: int) -> int:
         return max(end, sent) if self.cache_aligned else end

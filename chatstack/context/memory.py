@@ -10,14 +10,14 @@ from typing import ClassVar
 
 from chatstack.client.options import PositiveFloat, PositiveInt, check_arguments
 from chatstack.context.choices import Bound, lengths_before_answer
-from chatstack.context.conversations import NOTHING_CHOSEN, Chosen, put_term
+from chatstack.context.conversations import NOTHING_CHOSEN, Chosen, term_in, with_term
 from chatstack.context.derived import Derived
-from chatstack.context.digests import next_link
 from chatstack.context.entries import Entries
+from chatstack.context.forgetting import answer_links, found_under, links_of
 from chatstack.context.history import History, Recognised
 from chatstack.context.names import Names
 from chatstack.context.own_past import OwnPast
-from chatstack.context.recognising import Recogniser
+from chatstack.context.recognising import Recogniser, leading_systems
 from chatstack.context.records import Record
 from chatstack.context.sharing import DecisionStore, SharedDecisions
 from chatstack.context.sizes import Sizes
@@ -50,8 +50,8 @@ class ContextMemory:
     process that forks while other threads use it needs a new one.
 
     With a ``store``, processes share choices and artifacts, under digests that only holders of the ``scope`` can
-    compute. Each query (one per context layer and call, one more for an edit) waits at most ``store_timeout_seconds``;
-    then the call goes on without it.
+    compute. Each query (one per context layer and call, a few more for an edit) waits at most
+    ``store_timeout_seconds``; then the call goes on without it.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -116,14 +116,11 @@ class ContextMemory:
         self, messages: Sequence[Message], conversation_id: str | None = None, instructions: str | None = None
     ) -> Recognised:
         """Recognise the history that these messages continue, or make a new one."""
-        if conversation_id is not None:
-            who = self.names.by_id(conversation_id)
-            return self._recogniser.recognise(tuple(messages), lambda _: who)
-        return self._recogniser.recognise(tuple(messages), lambda systems: self.names.by_head(systems, instructions))
-
-    def size_of(self, message: Message, counter: TokenCounter) -> int:
-        """Return the size of a message by that counter."""
-        return self._sizes.by(counter)(message)
+        messages = tuple(messages)
+        head = leading_systems(messages)
+        names = self.names
+        who = names.by_head(messages[:head], instructions) if conversation_id is None else names.by_id(conversation_id)
+        return self._recogniser.recognise(messages, head, who)
 
     def sizes_by(self, counter: TokenCounter) -> Callable[[Message], int]:
         """Return a function that gives the size of a message by that counter. See ``Sizes``."""
@@ -142,8 +139,8 @@ class ContextMemory:
         conversation. Only answers to requests of at least ``beyond`` messages are considered."""
         if place not in self._deciders:  # a layer without choices needs no digests
             return NOTHING_CHOSEN
-        history, length, choices = seen.history, seen.length, seen.conversation.choices
-        known = choices.get(place)
+        history, length, conversation = seen.history, seen.length, seen.conversation
+        known = term_in(conversation.choices, place)
         first = history.links(1).first
         with self._lock:
             edition = self._editions.get(first) or 0
@@ -153,7 +150,7 @@ class ContextMemory:
             return self._looked_up(place, (seen.who, *others()), seen, Chosen(None, 0, beyond, edition), edition)
         known = known if known is not None and known.length <= length else None
         chosen = self._looked_up(place, (seen.who, *others()), seen, known, edition)
-        put_term(choices, place, chosen)
+        conversation.choices = with_term(conversation.choices, place, chosen)
         return chosen
 
     def choose(self, place: str, seen: Recognised, record: Record, said: Message, whos: Iterable[str]) -> list[Bound]:
@@ -163,12 +160,13 @@ class ContextMemory:
         sent with one request may not be in the next. The latter are kept for the conversation's own name only, as
         another conversation may have sent just those messages, and have got the same answer.
         """
-        links, messages = seen.links, seen.history.messages
+        messages = seen.history.messages
+        lengths = lengths_before_answer(messages, seen.length, record)
+        links, under = answer_links(seen, lengths, said, self._key)
         kept: list[Bound] = []
-        for at in lengths_before_answer(messages, seen.length, record):
-            link = next_link(links[at - 1], said, self._key)
+        for at, link in zip(lengths, links, strict=True):
             names = whos if at == seen.length else (seen.who,)
-            kept.extend(Bound(place, who, link, record, (*messages[:at], said)) for who in names)
+            kept.extend(Bound(place, who, link, record, (*messages[:at], said), under) for who in names)
         for each in kept:
             self.adopt(each, seen)
         return kept
@@ -189,9 +187,9 @@ class ContextMemory:
         """Return the artifact about exactly this subject; None if there is none."""
         return self._entries.artifact(subject, link)
 
-    def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised) -> None:
-        """Keep an artifact as long as this history is known."""
-        self._entries.keep_artifact(subject, link, made, seen)
+    def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised, under: bytes = b"") -> None:
+        """Keep an artifact as long as this history is known. ``under``: see ``Agreement.keep_artifact``."""
+        self._entries.keep_artifact(subject, link, made, seen, under)
 
     # Warnings
 
@@ -223,6 +221,10 @@ class ContextMemory:
         self.set_level(owner, who, level)
         return True
 
+    def noted_under(self, seen: Recognised, length: int, record: Record) -> list[bytes]:
+        """Return the links from which a record about so many messages of a history is reached. See ``found_under``."""
+        return found_under(seen, length, record, self._key)
+
     # Letting go
 
     def forget(self, *, conversation_id: str | None = None, messages: Sequence[Message] | None = None) -> None:
@@ -230,11 +232,12 @@ class ContextMemory:
         self._forget(conversation_id, () if messages is None else self._links_of(messages), messages is None)
 
     async def forget_stored(self, messages: Sequence[Message]) -> None:
-        """Forget these messages and every beginning of them, here and in the store. Pass the whole history, with the
-        answers, as choices are kept under these. Raises what the store raises."""
+        """Forget these messages and every beginning of them, here and in the store, whichever process has kept what is
+        there. Pass the whole history, with the answers, as choices are kept under these; of one that has branches, pass
+        each. Raises what the store raises."""
         links = set(self._links_of(messages))
         with self._lock:
-            links |= self._entries.continued_from(links)
+            links |= self._entries.reached_by(links)
         self._forget(None, tuple(links), False)
         if self.shared is not None and links:
             await self.shared.forget(sorted(links))
@@ -272,8 +275,9 @@ class ContextMemory:
         return small * _SMALL_BYTES + len(self.past) * _PAST_BYTES
 
     def _links_of(self, messages: Sequence[Message]) -> tuple[bytes, ...]:
-        seen = Recogniser(self._key, 1).recognise(tuple(messages))
-        return tuple(seen.links[: seen.length])
+        messages = tuple(messages)
+        seen = Recogniser(self._key, 1).recognise(messages, leading_systems(messages))
+        return tuple(links_of(seen, self._key))
 
     def _forget(self, conversation_id: str | None, links: tuple[bytes, ...], is_whole: bool) -> None:
         self.past.clear()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from chatstack.context.asking import Asking, aside
+from chatstack.context.asking import Asking, aside, is_long
 from chatstack.context.compacted import without_compacted
 from chatstack.context.context import Context
 from chatstack.context.conversations import LastAnswer
@@ -67,10 +67,8 @@ class Weighing:
         )
 
     def counted(self, seen: Recognised) -> Asking[None]:
-        """Count the new messages of a history; aside, if these are many."""
-        history, length = seen.history, seen.length
-        new = length - history.counted_by(self.counter)
-        yield from aside(lambda: history.sums(length, self.counter, self.size_of), new)
+        """Count the many new messages of a history; few are counted where they are weighed."""
+        yield from aside(lambda: seen.history.sums(seen.length, self.counter, self.size_of), seen.length)
 
     def _is_cold(self, last: LastAnswer) -> bool:
         """Return True if hardly anything of the history with this answer is in the provider's cache."""
@@ -103,7 +101,8 @@ class Opening:
         if self.compacted_by and came.seen.history.compactions:
             came = self._with_compaction(came)
         seen = came.seen
-        yield from self.weighing.counted(seen)
+        if is_long(seen.length - seen.history.counted_by(self.weighing.counter)):
+            yield from self.weighing.counted(seen)
         answered = seen.conversation.levels.get(_ANSWERED, 0)
         if seen.needs_repair or answered:
             came = self._repaired(came, answered)
@@ -116,8 +115,7 @@ class Opening:
     def stands_aside(self, request: ChatRequest) -> bool:
         """Return True if the history is kept at the provider, so that nothing may be edited; warns once for each
         conversation."""
-        extra = request.options.extra
-        if not extra or not any(extra.get(name) for name in SERVER_HELD):
+        if not any(request.options.extra.get(name) for name in SERVER_HELD):
             return False
         if self.memory.raise_level(f"{self.owner}:bypass", who_of(request, self._recognised(request).seen), 1):
             say_bypassed(self.telemetry)

@@ -8,16 +8,13 @@ past is kept here, too, by the answers.
 from __future__ import annotations
 
 import threading
-from typing import TypeVar
 
-from chatstack.context.conversations import Conversation, LastAnswer, LastReport, Reached
-from chatstack.context.digests import soft_digest
+from chatstack.context.conversations import Conversation, LastAnswer, LastReport, Reached, Terms, with_term
+from chatstack.context.digests import soft_hash
 from chatstack.context.history import History, Recognised
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
-
-V = TypeVar("V")
 
 _LOOKS_BACK = 64
 """Maximum number of messages since the answer that an entry is kept under."""
@@ -35,17 +32,16 @@ class Entry:
     def __init__(self, *, ends_turn: bool = False) -> None:
         self.ends_turn = ends_turn
         self.answered: LastAnswer | None = None
-        # Pairs, as there is nearly always one: a dict would be the largest part of the entry.
-        self.reports: tuple[tuple[int, LastReport], ...] = ()
-        self.reached: tuple[tuple[int, Reached], ...] = ()
+        self.reports: Terms[int, LastReport] = ()
+        self.reached: Terms[int, Reached] = ()
 
     def keep_report(self, terms: int, report: LastReport) -> None:
         """Keep a report under a hash of what it depends on beside the history."""
-        self.reports = _with(self.reports, terms, report)
+        self.reports = with_term(self.reports, terms, report)
 
     def keep_reached(self, terms: int, reached: Reached) -> None:
         """Keep the progress of a strategy, likewise."""
-        self.reached = _with(self.reached, terms, reached)
+        self.reached = with_term(self.reached, terms, reached)
 
 
 class OwnPast:
@@ -120,15 +116,9 @@ class OwnPast:
         return len(self._parted)
 
 
-def _with(pairs: tuple[tuple[int, V], ...], terms: int, value: V) -> tuple[tuple[int, V], ...]:
-    if not pairs or (len(pairs) == 1 and pairs[0][0] == terms):
-        return ((terms, value),)
-    return (*[each for each in pairs if each[0] != terms], (terms, value))
-
-
 def _key(who: str, history: History, length: int, said: Message) -> int:
     """Return the key of a request of that many messages and its answer, which callers may send back reformatted."""
-    return hash((who, history.prefix_hash(length), soft_digest(said, keeps=history.root.has_links)))
+    return hash((who, history.prefix_hash(length), soft_hash(said)))
 
 
 def _take_up(entry: Entry, conversation: Conversation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -97,7 +98,8 @@ class Arrived(msgspec.Struct, frozen=True):
         if opened.is_ineffective:
             passage.is_ineffective = True
         passage.handed_on(Step(self.place, editing, opened, context, request))
-        fewer = self.fewer + context.fewer_than(opened.context) if context.is_edited else self.fewer
+        is_edited = request is not context.request
+        fewer = self.fewer + context.fewer_than(opened.context) if is_edited else self.fewer
         return passage.to(Arrived(passage, self.place + 1, request, fewer))
 
     def rebased(self, editing: ContextEditing, context: Context, opened: Opened, terms: int) -> Asking[ChatStream]:
@@ -188,12 +190,13 @@ class Passage:
         steps, sent = tuple(self._steps), stream.sent
         for step in steps:
             step.editing.binding.reach(step.opened, step.context.scale)
-        stream.when_answered(lambda answer: self._answered(answer, steps, sent))
+        stream.when_answered(partial(self._answered, steps, sent))
         return stream
 
     def handed_on(self, step: Step) -> None:
         """Note what a layer hands on."""
-        self.back_to(step.place)
+        if self._steps or self._bases:
+            self.back_to(step.place)
         self._steps.append(step)
 
     def back_to(self, place: int) -> None:
@@ -227,7 +230,7 @@ class Passage:
         seen, last, by_original, before = came.seen, came.last, False, 0
         was_edited = editing.by_original and seen.history.is_edited  # further out, by a layer that is no neighbour
         if request.messages is came.request.messages and not was_edited:
-            context = self._as_it_came(editing.weighing, request)
+            context = self._as_it_came(editing.weighing, request, came)
         else:
             by_original, before = editing.by_original, self._edits
             if was_edited or not (by_original and self._stands_in_place):
@@ -249,7 +252,7 @@ class Passage:
             above=self._above,
             before=before,
             last_answer=last,
-            provider_clears=self.provider_clears or _cleared_before(last, request),
+            provider_clears=self.provider_clears or (0 if last is None else _cleared_again(last, request)),
         )
 
     @property
@@ -277,48 +280,53 @@ class Passage:
             return step.context.messages_tokens + step.context.left_out_tokens
         return sum(map(weighing.size_of, request.messages))
 
-    def _as_it_came(self, weighing: Weighing, request: ChatRequest) -> Context:
+    def _as_it_came(self, weighing: Weighing, request: ChatRequest, came: Came) -> Context:
         """Return the context of a request with the messages that came, counted once for layers that count alike."""
         known = self._contexts.get(weighing.counter)
         if known is None or known.request is not request:
-            came = self._base
             known = self._contexts[weighing.counter] = weighing.weighed(request, came.seen, came.last)
         return known
 
-    def _answered(self, answer: ChatResponse, steps: Sequence[Step], sent: ChatRequest | None) -> None:
+    def _answered(self, steps: Sequence[Step], sent: ChatRequest | None, answer: ChatResponse) -> None:
         """Learn from an answer, and bind to it the choices that it was given under."""
-        said = next((message for message in answer.messages if message.role == "assistant"), None)
-        if said is None:
+        for said in answer.messages:
+            if said.role == "assistant":
+                break
+        else:
             return
-        cleared = sum(each.cleared_tokens for each in answer.applied_edits)
-        usage, is_compacted = _with_cleared(answer.usage, cleared), compaction_in(said) is not None
-        kept: set[int] = set()
-        learnt: set[tuple[int, TokenCounter]] = set()
+        cleared, usage = 0, answer.usage
+        if answer.applied_edits:
+            cleared = sum(each.cleared_tokens for each in answer.applied_edits)
+            usage = _with_cleared(usage, cleared)
+        is_compacted = compaction_in(said) is not None
+        # Lists: they have two or three entries.
+        kept: list[Conversation] = []
+        learnt: list[tuple[object, TokenCounter]] = []
         for step in reversed(steps):
             opened, reports = step.opened, step.editing.reports
+            conversation, counter = opened.seen.conversation, reports.counter
             entry = self.memory.past.entry(opened.seen, said)
-            if id(opened.seen.conversation) not in kept:
-                kept.add(id(opened.seen.conversation))
+            if conversation not in kept:
+                kept.append(conversation)
                 keep_answer(opened, entry, answer.usage, self.memory.clock(), cleared)
             is_sent = (
                 sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
             )
             # Of layers that got the same history, and count it alike, one learns; across conversations, one of all.
-            of_history = (id(opened.seen.conversation), reports.counter)
-            across = (id(reports.calibration), reports.counter)
             # What a compaction reports is not the size of the request.
-            if is_sent and not is_compacted and of_history not in learnt:
-                reports.learn(opened, step.context, entry, usage, is_news=across not in learnt)
-                learnt.update((of_history, across))
+            if is_sent and not is_compacted and (conversation, counter) not in learnt:
+                is_news = (reports.calibration, counter) not in learnt
+                reports.learn(opened, step.context, entry, usage, is_news=is_news)
+                learnt += ((conversation, counter), (reports.calibration, counter))
             bound = step.editing.binding.bind(opened, said, entry)
             if bound:
                 self.bound.append((step, bound))
 
 
-def _cleared_before(last: LastAnswer | None, request: ChatRequest) -> int:
+def _cleared_again(last: LastAnswer, request: ChatRequest) -> int:
     """Return the tokens that the provider had cleared of the request before, if it is asked to again: by a layer that
     is no neighbour, or by the caller."""
-    if last is None or not last.cleared_tokens:
+    if not last.cleared_tokens:
         return 0
     options = request.options
     return last.cleared_tokens if options.native_edits or options.extra.get("context_management") else 0

@@ -76,15 +76,11 @@ class Recogniser:
         self._bytes = 0
         self._latest: _Latest | None = None
 
-    def recognise(
-        self, messages: tuple[Message, ...], who_of: Callable[[tuple[Message, ...]], str] = lambda _: ""
-    ) -> Recognised:
-        """Recognise the history that these messages continue, or make a new one. ``who_of`` names the conversation by
-        the system messages at its head; later ones do not count, as they come and go."""
-        head = _leading_systems(messages)
+    def recognise(self, messages: tuple[Message, ...], head: int = 0, who: str = "") -> Recognised:
+        """Recognise the history that these messages continue, or make a new one. ``head`` is the number of system
+        messages at their head, ``who`` the name of the conversation."""
         conversation = messages[head:] if head else messages
         positions: Sequence[int] = range(head, len(messages))
-        who = who_of(messages[:head])
         latest = self._latest
         if latest is not None and latest.messages is messages and latest.is_still(who):
             return latest.seen
@@ -103,7 +99,7 @@ class Recogniser:
             state = history.conversation(who)
         if not isinstance(positions, range):
             needs_repair = needs_repair or is_interrupted(messages, positions)
-        seen = Recognised(history, state, length, positions, needs_repair, who)
+        seen = Recognised(history, state, length, positions, needs_repair, state.who)
         self._latest = _Latest(messages, history.messages, seen)
         return seen
 
@@ -263,7 +259,8 @@ def _end(conversation: tuple[Message, ...], at: int) -> int:
     return hash((conversation[at - 1] if at else None, conversation[at]))
 
 
-def _leading_systems(messages: tuple[Message, ...]) -> int:
+def leading_systems(messages: tuple[Message, ...]) -> int:
+    """Return the number of system messages at the head of these. Later ones come and go."""
     head = 0
     for message in messages:
         if message.role != "system":

@@ -22,7 +22,7 @@ from chatstack.context.conversations import Carried, Wait
 from chatstack.context.growth import Growth
 from chatstack.context.history import Recognised
 from chatstack.context.plans import Plan
-from chatstack.context.records import NOTHING_MADE, Made, Record, edit_of, record_of
+from chatstack.context.records import NOTHING_MADE, Made, Record, record_in_place, record_of
 from chatstack.context.units import is_users
 from chatstack.context.verifier import keeps_pairs, problems
 from chatstack.tokens.counter import TokenCounter
@@ -234,22 +234,9 @@ class Reconstruction:
     def _made(self, course: _Course) -> Made:
         """Return the record of all edits of a course."""
         if course.replaced is not None:
-            return self._made_of(course.replaced, course.made)
+            return record_in_place(self._came.messages, self._seen.positions[0], course.replaced, course.made)
         left = list(zip(course.edited.messages, course.edited.origins, strict=True))
         return record_of(self._seen.positions[: course.length], self._came.messages, left, course.made)
-
-    def _made_of(self, replaced: Mapping[int, Message], known: Made) -> Made:
-        """Return the record of edits that move no message; ``known`` is that of the first of them."""
-        messages, head = self._came.messages, self._seen.positions[0]
-        earlier = {each.position: each for each in known.record.replace}
-        edited = {at - head: replaced[at] for at in sorted(replaced) if replaced[at] is not messages[at]}
-        replace = tuple(
-            [
-                earlier[at] if known.edited.get(at) is message else edit_of(at, messages[at + head], message)
-                for at, message in edited.items()
-            ]
-        )
-        return Made(Record(replace=replace), edited)
 
     def _course(self, record: Record | None, made: Made | None = None) -> _Course | None:
         """Return the course that begins with a record; None if it does not fit the messages."""

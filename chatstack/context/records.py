@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from chatstack.context.plans import Plan
-from chatstack.values.messages import Annotation, Message
+from chatstack.values.messages import Annotation, Message, last_edit_of
 from chatstack.values.parts import Part, ToolCall, ToolResult
 
 MAX_ENTRIES = 20_000
@@ -18,7 +18,7 @@ _FEW = msgspec.Meta(max_length=MAX_ENTRIES)
 _Position = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 
 
-class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """An edit of one message, without its text: in ``parts``, a number stands for that part of the original message."""
 
     position: _Position
@@ -166,14 +166,16 @@ class Record(msgspec.Struct, frozen=True, dict=True):
 
 def edit_of(position: int, old: Message, new: Message) -> Edit:
     """Return the difference between a message and its edited form."""
-    places: dict[Part, int] = {}
-    if len(old.parts) > 1 or len(new.parts) > 1:  # else a part that is not in its place is in none
+    parts: tuple[int | Part, ...]
+    if len(old.parts) == len(new.parts) == 1:  # then a part that is not in its place is in none
+        parts = new.parts if old.parts != new.parts else (0,)
+    else:
         places = {part: at for at, part in reversed([*enumerate(old.parts)])}
-    parts: tuple[int | Part, ...] = tuple([_part(at, part, old.parts, places) for at, part in enumerate(new.parts)])
-    if int not in map(type, parts):  # the tuple of the message serves for both
-        parts = new.parts
+        parts = tuple([_part(at, part, old.parts, places) for at, part in enumerate(new.parts)])
+        if int not in map(type, parts):  # the tuple of the message serves for both
+            parts = new.parts
     extra_json = None if new.extra_json == old.extra_json else new.extra_json
-    return Edit(position, parts, extra_json, None if new.mark == old.mark else new.mark, new.annotation)
+    return Edit(position, parts, extra_json, None if new.mark == old.mark else new.mark, last_edit_of(new))
 
 
 def _part(at: int, part: Part, old: tuple[Part, ...], places: Mapping[Part, int]) -> int | Part:
@@ -191,6 +193,31 @@ class Made(NamedTuple):
 
 
 NOTHING_MADE = Made(Record(), {})
+
+
+def named(made: Made) -> Made:
+    """Return a record for a store: its annotations are complete, as other processes have no originals to do that by."""
+    replace = [
+        msgspec.structs.replace(each, annotation=made.edited[each.position].annotation)
+        if each.annotation is last_edit_of(made.edited[each.position])
+        else each
+        for each in made.record.replace
+    ]
+    return Made(msgspec.structs.replace(made.record, replace=tuple(replace)), made.edited)
+
+
+def record_in_place(
+    messages: Sequence[Message], head: int, replaced: Mapping[int, Message], known: Made = NOTHING_MADE
+) -> Made:
+    """Return the record of edits that move no message: these messages by their position in the request, in which the
+    history begins at ``head``. ``known`` is the record of an earlier request of the same history."""
+    earlier = {each.position: each for each in known.record.replace}
+    edited = {at - head: replaced[at] for at in sorted(replaced) if replaced[at] is not messages[at]}
+    replace = [
+        earlier[at] if known.edited.get(at) is message else edit_of(at, messages[at + head], message)
+        for at, message in edited.items()
+    ]
+    return Made(Record(replace=tuple(replace)), edited)
 
 
 def record_of(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from chatstack.context.context import Context
-from chatstack.context.conversations import LastAnswer, LastReport
+from chatstack.context.conversations import LastAnswer, LastReport, term_in
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry
@@ -54,16 +54,16 @@ class Reports:
         known = again = None
         if seen.conversation.reports:
             terms = self._terms(opened)
-            known, again = seen.conversation.last_report(terms, seen.length), seen.conversation.reports.get(terms)
+            known, again = seen.conversation.last_report(terms, seen.length), term_in(seen.conversation.reports, terms)
         scale = 1.0
         if opened.scale is not None:
             scale = opened.scale
             opened.is_anchored = scale != 1.0
-        elif known is not None and known.anchor.estimated <= counted:
+        elif known is not None and known.estimated <= counted:
             opened.is_anchored = True
-            scale = _scale(known.anchor, counted)
-        if again is not None and again.length == seen.length and again.anchor.estimated <= counted:
-            expected = _scale(again.anchor, counted) / scale
+            scale = _scale(known, counted)
+        if again is not None and again.length == seen.length and again.estimated <= counted:
+            expected = _scale(again, counted) / scale
         else:
             expected = 1.0 if opened.is_anchored else self.calibration.factor(opened.model, self.counter)
         if scale == expected == 1.0:
@@ -80,7 +80,7 @@ class Reports:
             self.calibration.learn(opened.model, self.counter, counted, reported)
         if is_plausible(counted, reported):
             terms = self._terms(opened)
-            report = LastReport(opened.seen.length, Anchor(counted, reported))
+            report = LastReport(counted, reported, opened.seen.length)
             entry.keep_report(terms, report)
             opened.seen.conversation.keep_report(terms, report)
 

@@ -123,17 +123,19 @@ class ContextRun:
     async def send(self, request: ChatRequest, /) -> ChatStream:
         """Answer a request: pass it through all layers, and send what is left of it."""
         opening = self.opening
-        if opening is not None and opening.stands_aside(request):
+        if opening is not None and request.options.extra and opening.stands_aside(request):
             others = [layer for layer in self.layers if layer.editing is None]
             return await answered(Passage(others, self.outer, self.below, self.memory, request).core())
         for counter in self.counters:
             await counter.prepare()
         passage = self.passage(request)
         # in no variable: a refusal keeps the frames that it went through, and must not keep a later stream open
+        if self.memory.shared is None:
+            return await answered(passage.core())
         return self._then_shared(passage, await answered(passage.core()))
 
     def _then_shared(self, passage: Passage, stream: ChatStream) -> ChatStream:
-        if self.memory.shared is None or not passage.has_edits:
+        if not passage.has_edits:
             return stream
         shared = ChatStream(ThenShared(stream, partial(_share, passage)), owns=stream)
         shared.sent = stream.sent

@@ -6,13 +6,16 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 from chatstack.client.options import PositiveFloat, check_arguments
 from chatstack.client.time_limits import expire_in
+from chatstack.context.notes import add_note, read_notes, use_note
 from chatstack.context.outages import Outage
 from chatstack.context.records import Record
 from chatstack.context.stored import RecordError, restored, stored
+from chatstack.context.unkept import Entry, Unkept
 from chatstack.errors import ChatStackError, StoreError, UnusableRecordError, WiringError
 from chatstack.values.messages import Message
 
@@ -20,6 +23,8 @@ T = TypeVar("T")
 
 _OWNER_SIZE = 16
 _UNUSABLE = 1_000
+_MOST_CAUGHT_UP = 64
+"""Maximum number of records that one call puts for others, which the store did not take before."""
 _MOST_PASSED = 3
 """Maximum number of unusable records in a row that one call skips; each is another query to the store."""
 
@@ -74,9 +79,10 @@ class Kept(NamedTuple):
 class SharedDecisions:
     """Decisions in a store, behind a timeout and a circuit breaker, so that no call fails because of it.
 
-    A call waits ``timeout_seconds`` at most. After a failure the store is not used for ``rest_seconds``, then one call
-    tries it; while it keeps failing the backoff doubles, up to a minute. A failure is reported as the ``problem`` of
-    the call that met it first: once for each outage, and once for each record that cannot be used.
+    A query waits ``timeout_seconds`` at most. After a failure the store is not used for ``rest_seconds``, then one call
+    tries it; while it keeps failing the backoff doubles, up to a minute. One that takes no writes (full, locked, a
+    read-only replica) is still read, and what it did not take is put again later. A failure is reported as the
+    ``problem`` of the call that met it first: once for each outage, and once for each record that cannot be used.
     Records are decoded strictly, and verified as plans before they are applied. Works from several threads and event
     loops.
     """
@@ -97,7 +103,9 @@ class SharedDecisions:
         self.store = store
         self.timeout_seconds = timeout_seconds
         self._outage = Outage(rest_seconds, clock)
+        self._no_writes = Outage(rest_seconds, clock)
         self._unusable: set[int] = set()
+        self._unkept = Unkept()
 
     async def find(
         self, owner: str, links: Sequence[bytes], messages: tuple[Message, ...], *, beyond: int = 0
@@ -107,7 +115,12 @@ class SharedDecisions:
         The link at ``i`` stands for the first ``i + 1`` messages. Only records of more than ``beyond`` messages are
         looked up, as a process knows its own records.
         """
-        asked = list(links[beyond:])
+        found = await self._find(owner, list(links[beyond:]), messages, beyond)
+        if found.answered:
+            await self._catch_up()
+        return found
+
+    async def _find(self, owner: str, asked: list[bytes], messages: tuple[Message, ...], beyond: int) -> Found:
         problems: dict[str, None] = {}
 
         async def ask() -> tuple[int, bytes | UnusableRecordError] | None:
@@ -134,28 +147,18 @@ class SharedDecisions:
         return Found(None, 0, "; ".join(problems))
 
     async def put(
-        self,
-        owner: str,
-        link: bytes,
-        record: Record,
-        messages: tuple[Message, ...],
+        self, owner: str, link: bytes, record: Record, messages: tuple[Message, ...], *, under: bytes = b""
     ) -> Kept:
-        """Keep a record about these messages under that link; an existing one of another process wins over it."""
+        """Keep a record about these messages under that link; an existing one of another process wins over it.
+
+        ``under``, if given, is the link from which ``forget`` is to reach it. What could not be kept is put again, by
+        whichever call comes once the store takes it.
+        """
         try:
             mine = stored(record, messages)
         except RecordError as error:
             return Kept(record, f"a decision cannot be stored, and holds in this process only: {error}")
-
-        async def ask() -> bytes | UnusableRecordError:
-            try:
-                there = await self.store.put(_hashed(owner), link, mine)
-            except UnusableRecordError as error:
-                return error
-            if type(there) is not bytes:  # what lies there was not asked for
-                raise StoreError(f"it gave a {type(there).__name__} for bytes")
-            return there
-
-        answered, there, problem = await self._attempt(ask)
+        answered, there, problem = await self._keep(Entry(_hashed(owner), link, mine, under))
         if not answered or there is None or there == mine:
             return Kept(record, problem)
         try:
@@ -163,10 +166,62 @@ class SharedDecisions:
         except RecordError as error:
             return Kept(record, self._told_once(there, error))
 
+    async def _keep(self, entry: Entry) -> tuple[bool, bytes | UnusableRecordError | None, str]:
+        """Put a record, as ``_attempt`` does; later, if the store does not take it now, or the call is cancelled."""
+        try:
+            done = await self._attempt(partial(self._put, entry), writes=True)
+        except asyncio.CancelledError:
+            self._unkept.add(entry)
+            raise
+        if not done[0]:
+            self._unkept.add(entry)
+        return done
+
+    async def _put(self, entry: Entry) -> bytes | UnusableRecordError:
+        """Note the link of a record, then put it: one that no note leads to could not be forgotten."""
+        if entry.under and entry.under != entry.link:
+            await add_note(self.store, entry.under, entry.link)
+        try:
+            there = await self.store.put(entry.owner, entry.link, entry.record)
+        except UnusableRecordError as error:
+            return error
+        if type(there) is not bytes:  # what lies there was not asked for
+            raise StoreError(f"it gave a {type(there).__name__} for bytes")
+        return there
+
+    async def _catch_up(self) -> None:
+        """Put a few of the records that could not be put before, as long as a query may take."""
+        begun = time.monotonic()
+        for _ in range(min(len(self._unkept), _MOST_CAUGHT_UP)):
+            if self._no_writes.rests or time.monotonic() - begun > self.timeout_seconds:
+                return
+            entry = self._unkept.take()
+            if entry is None:  # another call was quicker
+                return
+            if not (await self._keep(entry))[0]:
+                return
+
+    async def keep_notes(self, under: Sequence[bytes]) -> None:
+        """Use the notes under these links, as stores delete what is not used: a note stays as long as its records."""
+        for each in under:
+            await self._attempt(partial(use_note, self.store, each))
+
     async def forget(self, links: Sequence[bytes] | None = None) -> None:
-        """Delete the records of these links, or all records of all owners. Without a timeout, and raises what the store
-        raises: the caller must know if a deletion failed."""
-        await self.store.forget(links)
+        """Delete the records of these links, and of those noted under them, or all records of all owners.
+
+        Without a timeout, and raises what the store raises: the caller must know if a deletion failed. Raises
+        ``StoreError`` if there is a note that cannot be read, after everything else was deleted.
+        """
+        if links is None:
+            self._unkept.forget()
+            await self.store.forget()
+            return
+        noted_links, unreadable = await read_notes(self.store, links)
+        gone = {*links, *noted_links}
+        self._unkept.forget(gone)
+        await self.store.forget(sorted(gone))
+        if unreadable:
+            raise StoreError(f"{unreadable} notes cannot be read, of what else was kept about these messages")
 
     async def aclose(self) -> None:
         """Close the store."""
@@ -182,9 +237,10 @@ class SharedDecisions:
         self._unusable.add(known)
         return f"a stored decision cannot be used: {error}"
 
-    async def _attempt(self, ask: Callable[[], Awaitable[T]]) -> tuple[bool, T | None, str]:
+    async def _attempt(self, ask: Callable[[], Awaitable[T]], *, writes: bool = False) -> tuple[bool, T | None, str]:
         """Query the store. Return True if it answered, the answer, and the problem, "" if it was reported before."""
-        ticket = self._outage.ticket()
+        outage = self._no_writes if writes else self._outage
+        ticket = None if writes and self._outage.rests else outage.ticket()
         if ticket is None:
             return False, None, ""
         limit = asyncio.timeout(None)
@@ -196,16 +252,17 @@ class SharedDecisions:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                self._outage.gave_up(ticket)
+                outage.gave_up(ticket)
                 raise
             why = "it cancelled itself"
         except Exception as error:  # noqa: BLE001 - whatever a store raises is told, and no call fails for it
             why = f"no answer in {self.timeout_seconds:g} seconds" if limit.expired() else _told(error)
         else:
-            self._outage.over(ticket)
+            outage.over(ticket)
             return True, found, ""
-        rest, is_news = self._outage.failed(ticket)
-        told = f"the store of decisions fails ({why}); it is left alone for {rest:g} seconds, then tried again"
+        rest, is_news = outage.failed(ticket)
+        left_alone = "takes none" if writes else "fails"
+        told = f"the store of decisions {left_alone} ({why}); it is left alone for {rest:g} seconds, then tried again"
         return False, None, told if is_news else ""
 
     def __repr__(self) -> str:

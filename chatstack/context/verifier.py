@@ -46,25 +46,28 @@ def _misplaced(plan: Plan, context: Context) -> Iterator[str]:
     if type(plan) is not Plan:
         yield f"it is a {type(plan).__name__}, not a Plan"
         return
-    given = (*plan.drop, *(position for position, _ in (*plan.replace, *plan.insert)))
-    if any(type(position) is not int for position in given):
+    replaced, inserted = [at for at, _ in plan.replace], [at for at, _ in plan.insert]
+    if not {int}.issuperset(map(type, (*plan.drop, *replaced, *inserted))):
         yield "a position is not a whole number"
         return
-    if any(type(message) is not Message for _, message in (*plan.replace, *plan.insert)):
+    if not {Message}.issuperset([type(message) for _, message in (*plan.replace, *plan.insert)]):
         yield "what it puts in is not a Message"
         return
-    for word, positions, limit in (
-        ("drop", plan.drop, length),
-        ("replace", tuple(position for position, _ in plan.replace), length),
-        ("insert", tuple(position for position, _ in plan.insert), length + 1),
-    ):
+    for word, positions, limit in (("drop", plan.drop, length), ("replace", replaced, length)):
+        yield from _out_of(word, positions, limit, length)
+    yield from _out_of("insert", inserted, length + 1, length)
+    touched = (*plan.drop, *replaced)
+    if len(set(touched)) != len(touched):
+        for position, times in Counter(touched).items():
+            if times > 1:
+                yield f"position {position} is named {times} times"
+
+
+def _out_of(word: str, positions: Sequence[int], limit: int, length: int) -> Iterator[str]:
+    if positions and not 0 <= min(positions) <= max(positions) < limit:
         for position in positions:
             if not 0 <= position < limit:
                 yield f"{word}: position {position} is not among the {length} messages"
-    touched = Counter((*plan.drop, *(position for position, _ in plan.replace)))
-    for position, times in touched.items():
-        if times > 1:
-            yield f"position {position} is named {times} times"
 
 
 def _unmarked(plan: Plan, context: Context) -> Iterator[str]:
@@ -73,9 +76,11 @@ def _unmarked(plan: Plan, context: Context) -> Iterator[str]:
             yield f"insert at {position}: the message is not marked as ours"
         if message.role in ("system", "user") or message.pinned:
             yield f"insert at {position}: a layer may not speak as {message.role}, nor pin"
+    messages = context.messages
     for position, message in plan.replace:
-        old = context.messages[position]
-        if message.original is not old.original:
+        old = messages[position]
+        # An equal one is as good: another thread may just have linked the edited message to its own copy of it.
+        if message.original is not old.original and message.original != old.original:
             yield f"replace at {position}: not made by edited() from the message that it replaces"
         elif message.role != old.role:
             yield f"replace at {position}: the role changes from {old.role} to {message.role}"
@@ -84,17 +89,18 @@ def _unmarked(plan: Plan, context: Context) -> Iterator[str]:
 
 
 def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
+    messages, latest_user = context.messages, context.latest_user
     for word, positions in (
         ("dropped", plan.drop),
-        ("replaced", () if is_repair else tuple(position for position, _ in plan.replace)),
+        ("replaced", () if is_repair else [position for position, _ in plan.replace]),
     ):
         for position in positions:
-            message = context.messages[position]
+            message = messages[position]
             if message.role == "system":
                 yield f"the system message at {position} is {word}"
             elif message.pinned and not is_repair:
                 yield f"the pinned message at {position} is {word}"
-            elif position == context.latest_user:
+            elif position == latest_user:
                 yield f"the latest user message, at {position}, is {word}"
     yield from _lost_compaction(plan, context)
 
@@ -103,10 +109,10 @@ def _lost_compaction(plan: Plan, context: Context) -> Iterator[str]:
     """Check that the newest compaction stays; only what the plan touches is searched for one."""
     after: list[tuple[int, Message | None]] = [*((at, None) for at in plan.drop), *plan.replace]
     for at, message in after:
-        is_lost = compaction_in(context.messages[at]) is not None and (
-            message is None or compaction_in(message) is None
-        )
-        if is_lost and at == context.latest_compaction:
+        before = context.messages[at]
+        if compaction_in(before) is None:
+            continue
+        if (message is None or compaction_in(message) is None) and at == context.latest_compaction:
             yield f"the provider's compaction at {at} is lost"
 
 
@@ -163,13 +169,21 @@ def keeps_pairs(plan: Plan, context: Context) -> bool:
     """Return True if it only replaces messages by ones with the same calls and results in the same order."""
     if plan.drop or plan.insert:
         return False
-    return all(_ids(message) == _ids(context.messages[position]) for position, message in plan.replace)
+    return all(_asks_alike(context.messages[position].parts, message.parts) for position, message in plan.replace)
 
 
-def _ids(message: Message) -> list[tuple[type[Part], str]]:
+def _asks_alike(before: tuple[Part, ...], after: tuple[Part, ...]) -> bool:
+    if len(before) == len(after) == 1:
+        old, new = before[0], after[0]
+        if type(old) is ToolResult and type(new) is ToolResult:  # most of what is edited
+            return old.call_id == new.call_id
+    return _ids(before) == _ids(after)
+
+
+def _ids(parts: tuple[Part, ...]) -> list[tuple[type[Part], str]]:
     return [
         (type(part), part.id if isinstance(part, ToolCall) else part.call_id)
-        for part in message.parts
+        for part in parts
         if isinstance(part, ToolCall | ToolResult)
     ]
 

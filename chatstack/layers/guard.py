@@ -100,7 +100,12 @@ class ContextWindowGuard(ContextLayer):
 
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
         opened = arrived.opened(self._editing)
-        limit = yield from self._limit(opened)
+        model = opened.context.request.options.model
+        if self.max_context_tokens == "auto":
+            window = yield from ask(AskWindow(self.windows, self.inner, model))
+        else:
+            window = self.windows.learnt(self.inner, model)
+        limit = self._tighter(opened, window)
         if limit is None:
             self._say_unknown(opened)
             context = yield from self._editing.replay(opened)
@@ -118,17 +123,9 @@ class ContextWindowGuard(ContextLayer):
         """Return the key of its warning levels: with another threshold or limit, other lines are crossed."""
         return f"{self._editing.owner}:{limit}:{self.warning_threshold:g}"
 
-    def _limit(self, opened: Opened) -> Asking[int | None]:
-        """Return the limit that was asked for, or the model's window; never more than a refusal has told."""
-        model = opened.context.request.options.model
-        if self.max_context_tokens == "auto":
-            window = yield from ask(AskWindow(self.windows, self.inner, model))
-        else:
-            window = self.windows.learnt(self.inner, model)
-        return self._tighter(opened, window)
-
     def _tighter(self, opened: Opened, window: int | None) -> int | None:
-        """The limit that binds, the stated one or the window; the context is weighed against that one from here on."""
+        """Return the limit that binds, the stated one or the window; the context is weighed against that one from here
+        on. Never more than a refusal has told."""
         stated = None if self.max_context_tokens == "auto" else self.max_context_tokens
         if window is None:
             return stated

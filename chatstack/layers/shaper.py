@@ -17,6 +17,7 @@ from chatstack.client.wiring import wraps_a_client
 from chatstack.context.asking import Asking, aside
 from chatstack.context.clearing_options import ToolNames
 from chatstack.context.context import Context
+from chatstack.context.conversations import term_in
 from chatstack.context.editing import ContextEditing
 from chatstack.context.handles import recall_name
 from chatstack.context.history import weight_of
@@ -93,7 +94,7 @@ class ToolResultShaper(ContextLayer):
     def _shaped(self, rule: Shaper, terms: int, opened: Opened) -> Asking[Context]:
         """Return the context with its results shaped; only new messages are looked at."""
         history, length = opened.seen.history, opened.seen.length
-        known = history.shapes.get(terms, NOTHING_SHAPED)
+        known = term_in(history.shapes, terms) or NOTHING_SHAPED
         context = self._editing.reports.corrected(opened, _with_shapes(known, opened))
         if known.looked_at >= length:
             return context

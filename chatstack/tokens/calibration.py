@@ -79,7 +79,7 @@ class Calibration:
         return f"Calibration({len(self._learnt)} learnt)"
 
 
-class Anchor(msgspec.Struct, frozen=True):
+class Anchor(msgspec.Struct, frozen=True, gc=False):
     """An earlier request with its reported size and its uncorrected estimate.
 
     For a request that starts with that one, only the messages added since need an estimate.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import CoroutineType
 from typing import Any, Literal, TypeAlias, cast
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from chatstack.errors import InputError
+from chatstack.values.handles import handle_of
 from chatstack.values.parts import PART_TYPES, File, Image, Part, ProviderItem, Text, ToolCall, ToolResult
 from chatstack.values.surrogates import lone_surrogate_in
 
@@ -20,7 +21,7 @@ _ROLES = frozenset({"system", "user", "assistant", "tool"})
 _OTHER_NAMES = {"human": "user", "ai": "assistant", "model": "assistant", "developer": "system", "function": "tool"}
 
 
-class Annotation(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Annotation(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """Record of an edit: the strategy, the message's tokens before, the handles of the tool results whose content was
     removed, and the ids of the calls whose arguments were.
 
@@ -47,6 +48,7 @@ class _Hidden:
 
     __slots__ = ("_annotation", "_digest", "_original", "_shaped", "_size", "_soft")
 
+    _annotation: Annotation | None
     _original: Message | None
     _shaped: Message | None
 
@@ -68,6 +70,7 @@ class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaul
 
     def __post_init__(self) -> None:
         force_setattr(self, "_original", None)
+        force_setattr(self, "_annotation", None)
         if self.role not in _ROLES:
             meant = _OTHER_NAMES.get(self.role)
             remedy = f"; write {meant!r}" if meant else ""
@@ -150,16 +153,20 @@ class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaul
     @property
     def annotation(self) -> Annotation | None:
         """Annotation by the edit that made this message; never on a wire, and never compared."""
-        return getattr(self, "_annotation", None)
+        found = self._annotation
+        if found is None or found.handles or found.call_ids or self._original is None:
+            return found
+        return _completed(found, self, self._original)
 
     def edited(self, *, annotation: Annotation | None = None, **changes: object) -> Message:
         """Return the same message with some fields replaced; it keeps its original."""
         edited = replace(self, **changes)
-        force_setattr(edited, "_original", self.original)
-        before = as_shaped(self)
-        if before is not self.original:
-            force_setattr(edited, "_shaped", before)
-        annotation = annotation or self.annotation
+        force_setattr(edited, "_original", self._original or self)
+        if self._original is not None:
+            before = as_shaped(self)
+            if before is not self._original:
+                force_setattr(edited, "_shaped", before)
+        annotation = annotation or self._annotation
         if annotation is not None:
             force_setattr(edited, "_annotation", annotation)
         return edited
@@ -207,6 +214,30 @@ def relink(edited: Mapping[int, Message], messages: Sequence[Message], start: in
         force_setattr(message, "_original", now._original or now)  # pyright: ignore[reportPrivateUsage]
         if as_shaped(now) is now is not now.original:
             force_setattr(message, "_shaped", now)
+
+
+def _completed(annotation: Annotation, message: Message, original: Message) -> Annotation:
+    """Return the annotation with all that an edit took out of a message, its parts in their places. Edits leave that to
+    whoever asks: the handle of a result takes as long as clearing it."""
+    if len(message.parts) != len(original.parts):
+        return annotation
+    taken = [old for new, old in zip(message.parts, original.parts, strict=True) if new != old]
+    handles = tuple(dict.fromkeys([handle_of(part) for part in taken if type(part) is ToolResult]))
+    call_ids = tuple([part.id for part in taken if type(part) is ToolCall])
+    return replace(annotation, handles=handles, call_ids=call_ids) if handles or call_ids else annotation
+
+
+def last_edit_of(message: Message) -> Annotation | None:
+    """Return the annotation of a message without what has not been worked out of it: it costs nothing."""
+    return message._annotation  # pyright: ignore[reportPrivateUsage]
+
+
+def annotated_by(strategy: str, messages: Iterable[Message]) -> Iterator[int]:
+    """Return the positions of the messages that this strategy has edited."""
+    for position, message in enumerate(messages):
+        annotation = message._annotation  # pyright: ignore[reportPrivateUsage]
+        if annotation is not None and annotation.strategy == strategy:
+            yield position
 
 
 def annotated(message: Message, annotation: Annotation) -> Message:

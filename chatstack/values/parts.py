@@ -8,6 +8,9 @@ that wire word for word, and over no other::
 
 The wires of this package are ``openai-chat``, ``openai-responses`` and ``anthropic``. An ``extra_json`` that is no
 object of objects is an ``InputError`` when the part is sent.
+
+They hold text and one another, never what could lead back to them: so the garbage collector need not know them
+(``gc=False``), which takes 16 bytes off each, and as much off its work.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from msgspec.structs import force_setattr
 from chatstack.values.fields import check_text, wrong_type
 
 
-class Text(msgspec.Struct, frozen=True, tag="text", omit_defaults=True, forbid_unknown_fields=True):
+class Text(msgspec.Struct, frozen=True, tag="text", omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """Plain text."""
 
     text: str
@@ -39,6 +42,7 @@ class Image(
     omit_defaults=True,
     forbid_unknown_fields=True,
     kw_only=True,
+    gc=False,
 ):
     """A picture: exactly one of ``url``, ``data`` (base64 text, with ``media_type``) and ``file_id``."""
 
@@ -76,6 +80,7 @@ class File(
     omit_defaults=True,
     forbid_unknown_fields=True,
     kw_only=True,
+    gc=False,
 ):
     """A document: exactly one of ``url``, ``data`` (base64 text), ``text`` and ``file_id``."""
 
@@ -109,7 +114,7 @@ class File(
         return f"File({self.name!r}, {where})" if self.name else f"File({where})"
 
 
-class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True, forbid_unknown_fields=True):
+class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """Reasoning of the model. ``item_json`` is the provider's own item, signature included, sent back as it came.
 
     Only the provider named in ``provider`` gets it back; the others cannot read it.
@@ -124,7 +129,7 @@ class Reasoning(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True
             check_text(self, text="text", item_json="JSON text", provider="text")
 
 
-class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True, forbid_unknown_fields=True):
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A tool call by the model. ``arguments`` is the JSON text as received."""
 
     id: str
@@ -137,7 +142,9 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True,
             check_text(self, id="text", name="text", arguments="JSON text", extra_json="JSON text")
 
 
-class ProviderItem(msgspec.Struct, frozen=True, tag="provider_item", omit_defaults=True, forbid_unknown_fields=True):
+class ProviderItem(
+    msgspec.Struct, frozen=True, tag="provider_item", omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
     """An item that only its provider understands (a server-side tool, a compaction), kept and sent back as it came."""
 
     provider: str
@@ -148,7 +155,9 @@ class ProviderItem(msgspec.Struct, frozen=True, tag="provider_item", omit_defaul
             check_text(self, provider="text", json="JSON text")
 
 
-class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", omit_defaults=True, forbid_unknown_fields=True):
+class ToolResult(
+    msgspec.Struct, frozen=True, tag="tool_result", omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
     """The result of a tool call: text, or parts if there is more than text."""
 
     call_id: str

@@ -77,10 +77,10 @@ def test_the_latest_user_and_assistant_messages_are_known_for_each_length() -> N
 
 def test_conversations_with_the_same_messages_so_far_share_what_is_worked_out_of_them_and_no_state() -> None:
     known, messages = recogniser(), (Message.user("a"), Message.assistant("b"))
-    one, other = known.recognise(messages, lambda _: "id:1"), known.recognise(messages, lambda _: "id:2")
+    one, other = known.recognise(messages, 0, "id:1"), known.recognise(messages, 0, "id:2")
     assert one.history is other.history
     assert one.conversation is not other.conversation
-    assert known.recognise(messages, lambda _: "id:1").conversation is one.conversation
+    assert known.recognise(messages, 0, "id:1").conversation is one.conversation
 
 
 def test_the_states_of_few_conversations_are_kept_with_one_history() -> None:

@@ -199,15 +199,87 @@ def test_that_something_could_not_be_forgotten_is_not_kept_quiet() -> None:
 
 # A store that fails
 
+LATER = "then tried again"
+
 
 @pytest.mark.parametrize("error", [OSError("no"), TimeoutError(), KeyError("k"), StoreError("it is locked")], ids=repr)
 def test_what_a_store_raises_is_told_and_the_decision_holds_here(error: Exception) -> None:
     kept = put(SharedDecisions(DictStore(Fails(error))), FIRST)
     assert kept.record is FIRST
-    assert kept.problem.startswith("the store of decisions fails (")
+    assert kept.problem.startswith("the store of decisions takes none (")
     found = find(SharedDecisions(DictStore(Fails(error))))
     assert (found.record, found.covers, found.answered) == (None, 0, False)
-    assert found.problem == kept.problem
+    assert found.problem == kept.problem.replace("takes none", "fails")
+
+
+def test_a_store_that_takes_no_writes_is_still_read() -> None:
+    """Full, locked, or a read-only replica: what was decided before goes on to hold in every process."""
+    clock, store = Clock(), DictStore()
+    put(SharedDecisions(store), FIRST, (A, B))
+    shared = SharedDecisions(store, rest_seconds=5, clock=clock)
+    store.before = Fails(StoreError("it is full"))
+    told = [put(shared, SECOND).problem for _ in range(3)]
+    assert told == [f"the store of decisions takes none (it is full); it is left alone for 5 seconds, {LATER}", "", ""]
+    store.before = None
+    assert [find(shared) for _ in range(2)] == [Found(FIRST, 2)] * 2
+    assert put(shared, SECOND) == (SECOND, "")
+    assert find(shared) == Found(FIRST, 2)
+    clock.now += 5
+    assert find(shared) == Found(FIRST, 2)  # after which it is put again
+    assert find(shared) == Found(SECOND, 4)
+
+
+def test_what_could_not_be_kept_is_put_by_calls_that_come_later_a_few_at_a_time() -> None:
+    clock, fails, links = Clock(), Fails(OSError()), [bytes([at]) * 16 for at in range(1, 151)]
+    store = DictStore(fails)
+    shared = SharedDecisions(store, rest_seconds=5, clock=clock)
+    for each in links:
+        run(shared.put("guard", each, FIRST, HISTORY, under=LINKS[0]))
+    fails.error = None
+    for _ in range(3):
+        find(shared, owner="another")
+        assert not store.kept  # nothing before its rest is over
+    clock.now += 5
+    told = []
+    for _ in range(4):
+        find(shared, owner="another")
+        told.append(sum(link in links for _, link in store.kept))
+    assert told == [64, 128, 150, 150]
+
+
+def test_what_a_cancelled_call_was_about_to_keep_is_put_by_a_later_one() -> None:
+    async def check() -> None:
+        store = DictStore(before=hang)
+        shared = SharedDecisions(store)
+        task = asyncio.create_task(shared.put("guard", LINKS[1], FIRST, (A, B)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], asyncio.CancelledError)
+        store.before = None
+        await shared.find("another", LINKS, HISTORY)
+        assert await shared.find("guard", LINKS, HISTORY) == Found(FIRST, 2)
+
+    run(check())
+
+
+def test_what_was_forgotten_is_not_put_again() -> None:
+    clock, store = Clock(), DictStore()
+    shared = SharedDecisions(store, rest_seconds=5, clock=clock)
+    store.before = Fails(OSError())
+    for at, under in ((1, LINKS[1]), (2, LINKS[0]), (3, LINKS[3])):
+        run(shared.put("guard", LINKS[at], FIRST, HISTORY[: at + 1], under=under))
+    store.before = None
+    clock.now += 5
+    run(shared.forget(LINKS[:2]))
+    find(shared)
+    assert [link for _, link in store.kept] == [LINKS[3]]
+    store.before = Fails(OSError())
+    put(shared, SECOND, (A, B))
+    store.before = None
+    run(shared.forget())
+    clock.now += 60
+    find(shared)
+    assert store.kept == {}
 
 
 def test_only_what_is_ours_is_told_in_full() -> None:

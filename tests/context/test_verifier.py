@@ -8,6 +8,7 @@ import pytest
 
 from chatstack import Message, Plan, Text, ToolCall, ToolResult
 from chatstack.context.verifier import problems
+from chatstack.values.messages import relink
 from tests.context.strictness import context_of
 from tests.steps import Name, grows_linearly
 
@@ -50,6 +51,15 @@ def edited(position: int, **changes: Any) -> tuple[tuple[int, Message], ...]:
 )
 def test_a_sound_plan_passes(changes: dict[str, object]) -> None:
     assert wrong(**changes) == ()
+
+
+def test_an_edit_stays_sound_while_another_thread_links_it_to_its_own_copy_of_what_came() -> None:
+    before = edited(3, parts=(ToolResult("a", "", "shorter"),))[0][1]
+    plan = Plan(strategy="test", reason="test", replace=((3, before.edited(parts=(ToolResult("a", "", ""),))),))
+    copies = tuple(Message(each.role, each.parts, each.pinned, each.mark) for each in HISTORY)
+    relink({3: before}, copies, 0)
+    assert plan.replace[0][1].original is not before.original
+    assert problems(plan, context_of((*HISTORY[:3], before, *HISTORY[4:]))) == ()
 
 
 @pytest.mark.parametrize(

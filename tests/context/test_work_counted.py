@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,9 +11,14 @@ import pytest
 
 from chatstack import CharCounter, ChatStack, ContextMemory, ContextWindowGuard, Message, Plan, Strategy, ToolCall
 from chatstack.context import digests
+from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
+from chatstack.context.records import record_in_place
 from chatstack.context.truncating import Truncate
+from chatstack.context.verifier import problems
 from chatstack.testing import ScriptedClient
+from chatstack.values import handles
+from chatstack.values.requests import ChatRequest
 from tests.histories import decoded_again
 
 LIMIT = 12_000
@@ -47,13 +53,14 @@ def rounds(first: int, count: int) -> list[Message]:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What digests were made of."""
     made: list[object] = []
-    real = digests.written
+    real = handles.written
 
     def noted(value: object) -> bytes:
         made.append(value)
         return real(value)
 
     monkeypatch.setattr(digests, "written", noted)
+    monkeypatch.setattr(handles, "written", noted)
     return made
 
 
@@ -138,3 +145,44 @@ def test_of_a_long_history_that_is_seen_first_a_strategy_is_asked_a_bounded_numb
         assert len(strategy.tests) - first[1] <= 2
 
     asyncio.run(check())
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Count the Python calls of some work."""
+    count = 0
+
+    def counted(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("number", [100, 400])
+def test_to_clear_a_result_its_message_is_made_counted_and_verified_once(number: int, written: list[object]) -> None:
+    """Plan, verifier and record take 37 Python calls for each result, 6 of them the counter's; once twice that."""
+    counter, memory = Counting(), ContextMemory()
+    counter.is_cheap = True  # type: ignore[misc]
+    messages = [Message.user("task"), *rounds(0, number), Message.assistant("done"), Message.user("go on")]
+    request, size_of = ChatRequest(tuple(messages)), memory.sizes_by(counter)
+    context = Context.of(request, fixed_tokens=0, size_of=size_of)
+    strategy = ClearToolResults(trigger={"messages": 1}, keep={"messages": 0})
+    counter.asked = 0
+
+    def clear() -> None:
+        plan = strategy.plan(context)
+        assert plan is not None
+        assert len(plan.replace) == number
+        assert problems(plan, context) == ()
+        record_in_place(context.messages, 0, dict(plan.replace))
+
+    calls = calls_of(clear)
+    assert counter.asked == number
+    assert written == []
+    assert calls <= 42 * number, calls / number

@@ -24,6 +24,8 @@ from chatstack import (
     find,
 )
 from chatstack.client.stream import ChatStream
+from chatstack.context import digests
+from chatstack.context import history as history_module
 from chatstack.testing import CapturedSpan, ScriptedClient, TelemetryCapture
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.responses import ChatUpdate
@@ -643,14 +645,21 @@ def test_late_calls_count_no_more_than_early_ones() -> None:
     assert len(set(shown[1:])) == 1
 
 
-def test_where_nothing_was_ever_decided_nothing_is_digested() -> None:
-    """A digest is kept on the message that it was made of."""
+def test_where_nothing_was_ever_decided_no_hash_chain_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    linked: list[Message] = []
+    real = digests.next_link
+
+    def noted(link: bytes, message: Message, key: bytes) -> bytes:
+        linked.append(message)
+        return real(link, message, key)
+
+    monkeypatch.setattr(history_module, "next_link", noted)
     cleared = Cleared(guard=100_000)
     history = [Message.user("a task of its own")]
     for number in range(20):
         cleared.send(history)
         history += call(number)
-    assert not any(hasattr(message, "_soft") for message in history)
+    assert linked == []
     small = Cleared(trigger={"tokens": 500})
     small.send(history)
-    assert hasattr(history[0], "_soft")
+    assert linked[: len(history)] == history

@@ -1,0 +1,108 @@
+"""Forgetting a history takes along all that was kept about it, in every process and in the store."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+
+from chatstack import ContextMemory, Message
+from chatstack.context.notes import OWNER
+from tests.context.conversing import SUMMARIZING, Process, Talk, to_the_end
+from tests.context.test_own_past_properties import MODEST, TALKS, every_recipe
+from tests.context.test_sharing import DictStore
+
+LONG = ("look 3 60", "hi", "long word " * 60, "look 4 10", "look 2 40", "long word " * 20, "hello", "look 1 20")
+DROPPING = ("clearer, truncate, guard", "clearer, summarizer, guard", "shaper, clearer, summarizer, guard", "window")
+
+
+def over(store: DictStore) -> ContextMemory:
+    """What another process has."""
+    return ContextMemory(clock=lambda: 0.0, store=store, scope="all")
+
+
+async def forgotten(store: DictStore, messages: list[Message]) -> None:
+    """By a process that has seen nothing of it."""
+    await over(store).forget_stored(messages)
+
+
+@every_recipe
+@MODEST
+@given(talk=TALKS)
+def test_nothing_is_left_in_the_store_of_a_history_that_another_process_forgets(recipe: str, talk: Talk) -> None:
+    async def check() -> None:
+        store = DictStore()
+        await to_the_end(talk, Process(recipe, memory=over(store), reports=None))
+        await forgotten(store, talk.messages)
+        assert store.kept == {}
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("recipe", ["guard", "condensing", "truncate", "summarizer", *DROPPING])
+def test_it_is_reached_though_reminders_were_sent_that_its_caller_has_not_kept(recipe: str) -> None:
+    async def check() -> None:
+        store, talk = DictStore(), Talk((), LONG, conversation_id="one")
+        process = Process(recipe, memory=over(store))
+        while talk.goes_on:
+            await talk.step(process, reminder=f"Reminder {len(talk.sent)}.")
+        assert process.edits
+        assert store.kept
+        await forgotten(store, talk.messages)
+        assert store.kept == {}
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("recipe", DROPPING)
+def test_what_layers_behind_one_that_drops_have_kept_is_forgotten_here_too(recipe: str) -> None:
+    async def check() -> None:
+        memory, talk = ContextMemory(clock=lambda: 0.0), Talk((), LONG)
+        process = Process(recipe, memory=memory)
+        await to_the_end(talk, process)
+        sent, written_before, edits = talk.sent[-1], len(process.writer.requests), process.edits
+        memory.forget(messages=talk.messages)
+        again, _ = await process.ask(talk.given[-1], None)
+        assert process.edits > edits
+        assert (len(process.writer.requests) > written_before) == (recipe in SUMMARIZING)
+        assert recipe in SUMMARIZING or again == sent
+
+    asyncio.run(check())
+
+
+def test_notes_are_used_with_the_records_that_they_lead_to_as_stores_let_go_of_what_is_not_used() -> None:
+    async def check() -> None:
+        store, talk, recipe = DictStore(), Talk((), LONG), "clearer, truncate, guard"
+        process = Process(recipe, memory=over(store))
+        while len(talk.sent) < 12:
+            await talk.step(process)
+        notes = {link for owner, link in store.kept if owner == OWNER}
+        store.calls.clear()
+        await Process(recipe, memory=over(store)).ask([*talk.messages, Message.user("and?")], None)
+        used = {about[0] for what, owner, about in store.calls if (what, owner) == ("find", OWNER)}
+        assert notes & used
+
+    asyncio.run(check())
+
+
+def test_a_branch_decides_anew_about_a_beginning_that_was_forgotten() -> None:
+    async def check() -> None:
+        store, trunk = DictStore(), Talk((), LONG[:4])
+        process = Process("clearer, summarizer, guard", memory=over(store))
+        await to_the_end(trunk, process)
+        branches = [Talk(tuple(trunk.messages), (first, *LONG)) for first in ("hi", "hello")]
+        for each in branches:
+            await to_the_end(each, process)
+        kept = len(store.kept)
+        await forgotten(store, branches[0].messages)
+        assert 0 < len(store.kept) < kept  # what is about the other branch alone
+        other = Process("clearer, summarizer, guard", memory=over(store))
+        await other.ask(branches[1].given[0], None)
+        assert other.edits
+        assert other.writer.requests
+        for each in branches:
+            await forgotten(store, each.messages)
+        assert store.kept == {}
+
+    asyncio.run(check())
