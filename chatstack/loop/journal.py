@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -86,6 +87,41 @@ class Journal(Protocol):
         Raises ``StoreError`` if the entry of that number exists already: a run goes on in one place only.
         """
         ...
+
+
+def histories(entries: Sequence[Entry]) -> list[tuple[Message, ...]]:
+    """Return the messages of each iteration: its prompt, the answers, and the results of their calls.
+
+    With these, ``ContextMemory.forget_stored`` forgets what was decided about a run; a journal that forgets a run
+    should read them first.
+    """
+    found: list[tuple[Message, ...]] = []
+    prompt: tuple[Message, ...] = ()
+    answers, results = list[ModelAnswered](), dict[tuple[int, int], ToolResult]()
+    for entry in (*entries, None):
+        match entry:
+            case ModelAnswered():
+                answers.append(entry)
+            case ToolEnded():
+                results[entry.round, entry.position] = entry.result
+            case IterationEnded():  # with the calls that were refused, too
+                results = {(0, at): each.result for at, each in enumerate(entry.record.tool_calls)}
+            case IterationStarted() | None:
+                if prompt:
+                    found.append((*prompt, *_answered(answers, [results[at] for at in sorted(results)])))
+                prompt, answers, results = () if entry is None else entry.prompt, [], {}
+            case ToolStarted():
+                pass
+    return found
+
+
+def _answered(answers: Sequence[ModelAnswered], results: Sequence[ToolResult]) -> Iterator[Message]:
+    """Yield the answers, each with the results of its calls behind it, which come in order."""
+    rest = iter(results)
+    for answer in answers:
+        yield from answer.messages
+        open_calls = len(answer.messages[-1].calls) if answer.messages else 0
+        yield from (Message("tool", (result,)) for result in islice(rest, open_calls))
 
 
 class Journalled:

@@ -76,9 +76,13 @@ class SQLiteStore:
         return await session.run(write)
 
     async def forget(self, links: Sequence[bytes] | None = None) -> None:
-        """Forget the records of these links, or all records, of all owners; they are overwritten in the file too."""
-        given = None if links is None else list(links)
-        await self._opened.get().run(lambda connection: table.forget(connection, given))
+        """Forget the records of these links, or all records, of all owners; the file is rewritten without them.
+
+        Raises ``StoreError`` if another process keeps the file or its log in use, where they can still be read.
+        """
+        given, session = None if links is None else list(links), self._opened.get()
+        await session.run(lambda connection: table.forget(connection, given))
+        await session.erase()
 
     async def aclose(self) -> None:
         """Close the file and end the thread. The store cannot be used any more."""

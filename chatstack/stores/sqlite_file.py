@@ -18,6 +18,10 @@ from chatstack.stores.opening import Session
 
 T = TypeVar("T")
 
+ERASING_SECONDS = 10.0
+"""Maximum wait for other processes until the log can be emptied."""
+_PAUSE_SECONDS = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
@@ -44,6 +48,8 @@ class SQLiteThread(Session):
         self._connection: sqlite3.Connection | None = None
         self._opened: tuple[int, int] | None = None
         self._is_closed = False
+        self._asked = self._rewritten = 0
+        """The number of calls of ``erase``, and the last of them for which the file was rewritten."""
 
     async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
         """Run the job in the thread and return its result. Cancelling the call drops a job that has not begun."""
@@ -52,6 +58,20 @@ class SQLiteThread(Session):
         except RuntimeError as error:  # closed by another thread in this very moment, or the interpreter ends
             raise StoreError(f"{self._path}: it has been closed") from error
         return await asyncio.wrap_future(waiting)
+
+    async def erase(self) -> None:
+        """Rewrite the file, write back the log and empty it, so that what was deleted is in no file any more.
+
+        Takes time that grows with the file; calls at the same time share it. Waits while other processes read or write.
+        Raises ``StoreError`` if one does for longer than ``ERASING_SECONDS``: then it may still be there.
+        """
+        self._asked += 1
+        mine, until = self._asked, time.monotonic() + ERASING_SECONDS
+        while not await self.run(lambda connection: self._has_erased(connection, mine)):
+            if time.monotonic() >= until:
+                told = "deleted, but still in the file or its log, which another process uses; forget it again"
+                raise StoreError(f"{self._path}: {told}")
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     def later(self, job: Callable[[sqlite3.Connection], None]) -> None:
         """Run the job in the thread some time later, without waiting; errors are ignored."""
@@ -73,6 +93,14 @@ class SQLiteThread(Session):
 
     def resume(self) -> None:
         self._in_use.release()
+
+    def _has_erased(self, connection: sqlite3.Connection, asked: int) -> bool:
+        if self._rewritten < asked:
+            until_now = self._asked
+            if not _is_rewritten(connection):
+                return False
+            self._rewritten = until_now
+        return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
     def _done(self, job: Callable[[sqlite3.Connection], T]) -> T:
         with self._in_use:
@@ -101,6 +129,21 @@ class SQLiteThread(Session):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def _is_rewritten(connection: sqlite3.Connection) -> bool:
+    """Rewrite the file; return False if another process writes.
+
+    ``secure_delete`` overwrites rows, but not the copies of them that SQLite leaves within pages when it moves rows
+    between pages: some of a thousand deleted conversations were still in the file.
+    """
+    try:
+        connection.execute("VACUUM")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return False
+        raise
+    return True
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from chatstack.context.memory import ContextMemory
 from chatstack.errors import StoreError, WiringError
-from chatstack.loop.journal import Entry
+from chatstack.loop.journal import Entry, histories
 from chatstack.stores.opening import OpenedOnce
 from chatstack.stores.sqlite_file import FileForm, SQLiteThread, Transaction
 
@@ -56,7 +57,7 @@ class SQLiteJournal:
                 raise StoreError(f"{self.path}: in the journal of run {run_id!r}, entry {len(found)} is missing")
             try:
                 found.append(self._decode(entry))
-            except (msgspec.DecodeError, TypeError, ValueError) as error:
+            except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
                 raise StoreError(f"{self.path}: entry {number} of run {run_id!r} cannot be read") from error
         return found
 
@@ -78,14 +79,18 @@ class SQLiteJournal:
             why = "goes on somewhere else at the same time" if there > number else "was forgotten while it ran"
             raise StoreError(f"{self.path}: run {run_id!r} {why}")
 
-    async def forget(self, run_id: str) -> None:
-        """Forget that run; its entries are overwritten in the file too."""
+    async def forget(self, run_id: str, *, memory: ContextMemory | None = None) -> None:
+        """Forget that run; the file is rewritten without its entries. With the ``memory`` of its stack, also what was
+        decided about its messages, there and in the memory's store.
 
-        def delete(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM entries WHERE run = ?", (run_id,))
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # or the log would still hold it
-
-        await self._opened.get().run(delete)
+        Raises ``StoreError`` if another process keeps the file or its log in use, where they can still be read.
+        """
+        session = self._opened.get()
+        if memory is not None:
+            for messages in histories(await self.entries(run_id)):
+                await memory.forget_stored(messages)
+        await session.run(lambda connection: connection.execute("DELETE FROM entries WHERE run = ?", (run_id,)))
+        await session.erase()
 
     async def aclose(self) -> None:
         """Close the file and end the thread. The journal cannot be used any more."""

@@ -88,7 +88,7 @@ def trim(connection: sqlite3.Connection, max_records: int) -> None:
 
 
 def forget(connection: sqlite3.Connection, links: Sequence[bytes] | None) -> None:
-    """Delete the records of these links, or all records, and overwrite them in the file."""
+    """Delete the records of these links, or all records. The log beside the file holds them until it is emptied."""
     with Transaction(connection):
         if links is None:
             connection.execute("DELETE FROM decisions")
@@ -96,4 +96,3 @@ def forget(connection: sqlite3.Connection, links: Sequence[bytes] | None) -> Non
             chunk = (links or ())[start : start + LINKS_AT_ONCE]
             marks = ",".join("?" * len(chunk))
             connection.execute(f"DELETE FROM decisions WHERE link IN ({marks})", tuple(chunk))
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # or the log would still hold it

@@ -19,6 +19,7 @@ from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Approval, Outcome, ToolRunner
 from chatstack.tools.options import checked_tools
+from chatstack.tools.recording import answered, carried_out
 from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool
 from chatstack.tools.turn import OVER_LIMIT, REPEATS, LimitsToolCalls, ToolTurn, limits_in, refused
@@ -102,7 +103,7 @@ class FunctionInvoker(ChatFronts):
             request, self.max_tool_calls_per_turn, self._limits, returns_unfinished=self._returns_unfinished
         )
         _count(turn, request)
-        stream = await self.inner.send(request)
+        stream = await answered(self.inner, request)
         return ChatStream(self._rounds(turn, stream), owns=stream, whole=_WholeTurn(self, turn, stream))
 
     def _tools_of(self, options: ChatOptions) -> tuple[DeclaredTool, ...]:
@@ -125,7 +126,7 @@ class FunctionInvoker(ChatFronts):
             request = self.following(turn)
             if request is None:
                 return
-            stream = await self.inner.send(request)
+            stream = await answered(self.inner, request)
 
     async def results(self, turn: ToolTurn, answer: ChatResponse) -> list[ChatUpdate]:
         """Record the model's answer, and return the results of the calls in it."""
@@ -159,7 +160,9 @@ class FunctionInvoker(ChatFronts):
         for call in turn.repeated(ours[:allowed]):
             self._warn_of_repetition(call)
         outcomes = await run_together(
-            lambda call: self._runner.run(call, turn.context_of(call)), ours[:allowed], self.max_concurrency
+            lambda at: carried_out(self._runner, at[0], at[1], turn.context_of(at[1])),
+            list(enumerate(ours[:allowed])),
+            self.max_concurrency,
         )
         turn.calls_run += len(outcomes)
         return outcomes + [refused(call, OVER_LIMIT) for call in ours[allowed:]]
@@ -231,7 +234,7 @@ class _WholeTurn:
             request = self._loop.following(self._turn)
             if request is None:
                 return self._turn.answer()
-            self._stream = await self._loop.inner.send(request)
+            self._stream = await answered(self._loop.inner, request)
 
 
 def _count(loop: ToolTurn, request: ChatRequest) -> None:

@@ -102,7 +102,7 @@ def _recall_of(result: ToolResult, before: Sequence[Message], name: str) -> _Ask
         return None
     try:
         return msgspec.json.decode(call.arguments, type=_Asked, strict=False)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
 
 

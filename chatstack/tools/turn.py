@@ -174,9 +174,9 @@ class ToolTurn:
         answers, messages = self.answers, self.added
         if under_way is not None and (not answers or answers[-1] is not under_way):
             answers, messages = [*answers, under_way], [*messages, *under_way.messages]
+        if len(answers) == 1 and len(messages) == len(answers[0].messages):
+            return answers[0]
         last = next((each for each in reversed(answers) if each.finish_reason is not None), answers[-1])
-        if len(answers) == 1 and len(messages) == len(last.messages):
-            return last
         return ChatResponse(
             messages=tuple(messages),
             usage=sum((each.usage for each in answers), Usage()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -12,6 +13,7 @@ import tempfile
 import textwrap
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +22,7 @@ import pytest
 from chatstack import ChatStackError, WiringError
 from chatstack.context.sharing import DecisionStore, Found, Kept, SharedDecisions
 from chatstack.errors import StoreError
-from chatstack.stores import sqlite, table
+from chatstack.stores import sqlite, sqlite_file, table
 from chatstack.stores.sqlite import SQLiteStore
 from tests.context.test_sharing import FIRST, HISTORY, LINKS, SECOND
 
@@ -167,6 +169,61 @@ def test_what_was_forgotten_is_in_no_file_any_more(path: Path) -> None:
         return [before, any(b"a summary" in each.read_bytes() for each in path.parent.iterdir())]
 
     assert done(work, path) == [True, False]
+
+
+def test_nothing_is_left_of_it_where_sqlite_has_moved_rows_between_pages(path: Path) -> None:
+    """Copies of rows stay in such pages, which ``secure_delete`` does not overwrite."""
+    chance, talks = random.Random(2), range(400)
+    links = {talk: [chance.randbytes(16) for _ in range(10)] for talk in talks}
+    connection = sqlite_file.connected(path, table.FORM)
+    with closing(connection), sqlite_file.Transaction(connection):
+        for at in range(10):
+            for talk in talks:
+                record = secret_of(talk) + b"x" * chance.randrange(100, 900)
+                connection.execute("INSERT INTO decisions VALUES ('me', ?, ?, 0)", (links[talk][at], record))
+        for talk in talks:
+            record = secret_of(talk) + b"y" * chance.randrange(100, 900)
+            connection.execute("UPDATE decisions SET record = ? WHERE link = ?", (record, chance.choice(links[talk])))
+
+    async def forget() -> None:
+        store = SQLiteStore(path)
+        await asyncio.gather(*(store.forget(links[talk]) for talk in talks[::2]))
+        await store.aclose()
+
+    asyncio.run(forget())
+    left = path.read_bytes()
+    assert [talk for talk in talks[::2] if secret_of(talk) in left] == []
+    assert [talk for talk in talks[1::2] if secret_of(talk) not in left] == []
+
+
+def secret_of(talk: int) -> bytes:
+    return f"secret of {talk:05d} ".encode()
+
+
+def test_forgetting_waits_for_others_that_read_or_says_that_the_log_still_holds_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: SQLiteStore) -> list[bool]:
+        await store.put("o", link(1), b"a summary of what they said")
+        reader = sqlite3.connect(path, isolation_level=None)
+        try:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM decisions").fetchone()
+            monkeypatch.setattr(sqlite_file, "ERASING_SECONDS", 0.1)
+            with pytest.raises(StoreError, match="still in the file or its log"):
+                await store.forget([link(1)])
+            told = [any(b"a summary" in each.read_bytes() for each in path.parent.iterdir())]
+            monkeypatch.setattr(sqlite_file, "ERASING_SECONDS", 300)  # a slow machine is no defect
+            again = asyncio.create_task(store.forget([link(1)]))
+            await asyncio.sleep(0.05)
+            told.append(again.done())
+            reader.execute("COMMIT")
+            await again
+        finally:
+            reader.close()
+        return [*told, any(b"a summary" in each.read_bytes() for each in path.parent.iterdir())]
+
+    assert done(work, path) == [True, False, False]
 
 
 # How much is kept
@@ -645,8 +702,11 @@ def test_a_process_that_does_not_close_it_ends_all_the_same(path: Path) -> None:
 
 
 RACER = """
-    import asyncio, sys
+    import asyncio, dataclasses, sys
+    from chatstack.stores import table
     from chatstack.stores.sqlite import SQLiteStore
+
+    table.FORM = dataclasses.replace(table.FORM, busy_seconds=300)  # a slow machine is no defect
 
     async def race(path, name):
         store = SQLiteStore(path)

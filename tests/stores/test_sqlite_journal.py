@@ -165,10 +165,22 @@ def test_who_goes_on_with_a_run_that_was_forgotten_meanwhile_is_told(path: Path)
     done(path, work)
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [b"", b"{", b"[]", b"5", b'{"type":"hunter2"}', b'{"type":"tool_started","round":"hunter2"}', b"\xff\xfe", 7, None],
+DEEP = (
+    b'{"type":"iteration_started","iteration":0,"prompt":[],"state":' + b'{"hunter2":' * 100_000 + b"1" + b"}" * 100_001
 )
+UNREADABLE = (
+    b"",
+    b"{",
+    b"[]",
+    b"5",
+    b'{"type":"hunter2"}',
+    b'{"type":"tool_started","round":"hunter2"}',
+    b"\xff\xfe",
+    7,
+)
+
+
+@pytest.mark.parametrize("entry", [*UNREADABLE, DEEP, None], ids=lambda entry: repr(entry)[:40])
 def test_an_entry_that_cannot_be_read_is_named_and_not_quoted(path: Path, entry: object) -> None:
     done(path, write)
     if entry is None:

@@ -175,6 +175,14 @@ def test_a_result_with_half_a_character_hides_no_other() -> None:
     assert "red kite" in recalled((*HISTORY, broken), handle_in(SEEN)).text
 
 
+@pytest.mark.parametrize("arguments", ['{"x": ' + '{"a": ' * 5_000 + "1" + "}" * 5_001, '{"handle": "\udce9"}'])
+def test_a_page_whose_call_cannot_be_read_is_a_result_like_any(arguments: str) -> None:
+    """As a history from somewhere else may have it."""
+    page = Message("tool", (ToolResult("r1", "recall", "[page 1 of 2] of something"),))
+    history = (*HISTORY, Message.assistant(ToolCall("r1", "recall", arguments)), page)
+    assert "of something" in recalled(history, handle_in(page)).text
+
+
 def test_one_pass_newest_first_and_no_further_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[str] = []
 
