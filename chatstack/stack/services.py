@@ -7,6 +7,7 @@ from typing import ClassVar, Concatenate, ParamSpec, Protocol, cast
 
 from chatstack.client.protocol import ChatClient
 from chatstack.client.wiring import Resolver, as_types, ask, is_bound
+from chatstack.errors import WiringError
 
 P = ParamSpec("P")
 
@@ -43,7 +44,7 @@ class SharedServices:
 
         def resolved(kind: type) -> object:
             if resolve is not None and is_bound(found := ask(resolve, kind)):
-                return found
+                return _checked(found, kind)
             if kind in self._made:
                 return self._made[kind]
             from_parts = getattr(kind, "from_parts", None)
@@ -57,3 +58,11 @@ class SharedServices:
 
     def __repr__(self) -> str:
         return f"SharedServices({', '.join(sorted({type(each).__name__ for each in self._made.values()}))})"
+
+
+def _checked(found: object, kind: type) -> object:
+    """Refuse something else in the place of a shared service: it would fail only at the first call."""
+    if getattr(kind, "shared_by_stack", False) and not isinstance(found, kind):
+        told = f"the container gave a {type(found).__name__} for {kind.__name__}; bind an instance of {kind.__name__}"
+        raise WiringError(f"build: resolve: {told}", parameter="resolve")
+    return found

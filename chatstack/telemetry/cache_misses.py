@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from chatstack import semconv
 from chatstack.client.protocol import ProviderInfo
 from chatstack.telemetry.caches import CacheMiss, MissReason
@@ -21,7 +19,7 @@ _TOLD: dict[MissReason, str] = {
 
 
 def compare_with_last(
-    telemetry: Telemetry, request: ChatRequest, info: ProviderInfo, answer: ChatResponse, *, started: float
+    telemetry: Telemetry, request: ChatRequest, info: ProviderInfo, started: float, answer: ChatResponse
 ) -> CacheMiss | None:
     """Return what a call has missed of the prompt cache; None if that is nothing.
 
@@ -40,16 +38,6 @@ def compare_with_last(
         told = f"{miss.tokens:,} tokens were not read from the prompt cache, where they had been: {why}"
         telemetry.warn("cache_missed", told, attributes_of(miss), span_name="prompt_cache")
     return miss
-
-
-def comparing(telemetry: Telemetry, request: ChatRequest, info: ProviderInfo) -> Callable[[ChatResponse], None]:
-    """Return a listener for the answer to a request that is about to be sent, which compares it with the last one."""
-    started = telemetry.caches.clock()
-
-    def compare(answer: ChatResponse) -> None:
-        compare_with_last(telemetry, request, info, answer, started=started)
-
-    return compare
 
 
 def attributes_of(miss: CacheMiss) -> dict[str, Value]:

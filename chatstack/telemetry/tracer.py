@@ -18,7 +18,7 @@ from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, chain, layer_kind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
-from chatstack.telemetry.cache_misses import attributes_of, compare_with_last, comparing
+from chatstack.telemetry.cache_misses import attributes_of, compare_with_last
 from chatstack.telemetry.content import as_attributes, content_of
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.nested import suppressing
@@ -62,11 +62,19 @@ class ModelTracer(ChatFronts):
     _: KW_ONLY
     nested: Nested = "suppress"
     telemetry: Telemetry = field(default_factory=Telemetry, repr=False)
+    _told_by: object = field(init=False, repr=False)
 
     kind: ClassVar[LayerKind] = "tracer"
 
     def __post_init__(self) -> None:
         check_options(self)
+        told_by = (each for each in chain(self.inner) if isinstance(getattr(each, "info", None), ProviderInfo))
+        object.__setattr__(self, "_told_by", next(told_by, None))
+
+    @property
+    def _info(self) -> ProviderInfo:
+        """The provider's description of itself; that may change, but not who gives it."""
+        return _UNKNOWN if self._told_by is None else provider_info(self._told_by) or _UNKNOWN
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
@@ -74,11 +82,11 @@ class ModelTracer(ChatFronts):
         if not is_heard and (self.nested == "defer" or self.telemetry.is_silent):
             if turn is not None and turn.root.is_recording():
                 self.telemetry.shortened(turn, left_out_of(request.messages, asked_of(turn)))
-            compare = comparing(self.telemetry, request, provider_info(self.inner) or _UNKNOWN)
+            sent_at = self.telemetry.caches.clock()
             stream = self._checked(await _coming(self.inner.send(request), self.inner), request)
-            stream.when_answered(compare)
+            stream.when_answered(partial(compare_with_last, self.telemetry, request, self._info, sent_at))
             return stream
-        call = _ModelCall(self.telemetry, request, self.inner, turn)
+        call = _ModelCall(self.telemetry, request, self._info, turn)
         context = call.begin(self.nested)
         try:
             with attached(context):
@@ -140,10 +148,10 @@ class _ModelCall:
         "_turn",
     )
 
-    def __init__(self, telemetry: Telemetry, request: ChatRequest, inner: ChatClient, turn: Turn | None) -> None:
+    def __init__(self, telemetry: Telemetry, request: ChatRequest, info: ProviderInfo, turn: Turn | None) -> None:
         self._telemetry = telemetry
         self._request = request
-        self._info = provider_info(inner) or _UNKNOWN
+        self._info = info
         self._turn = turn
         self._left_out = left_out_of(request.messages, asked_of(turn))
         self._span: Span = INVALID_SPAN
@@ -214,7 +222,7 @@ class _ModelCall:
 
     def compare(self, answer: ChatResponse) -> None:
         """Compare what the call read from the prompt cache with what the call before left there."""
-        miss = compare_with_last(self._telemetry, self._request, self._info, answer, started=self._sent_at)
+        miss = compare_with_last(self._telemetry, self._request, self._info, self._sent_at, answer)
         if miss is not None:
             self._missed = miss.tokens
             if self._is_ours:

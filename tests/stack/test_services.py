@@ -8,6 +8,7 @@ import pytest
 
 from chatstack import ChatStack, ContextMemory, ContextServices, ContextWindowGuard, Summarizer, Telemetry, find
 from chatstack.client.protocol import ChatClient
+from chatstack.errors import WiringError
 from chatstack.stack.services import SharedServices
 from chatstack.testing import ScriptedClient
 
@@ -47,6 +48,14 @@ def test_the_container_comes_first() -> None:
     services = SharedServices()
     services.add(Shared())
     assert services.behind({Shared: bound}.__getitem__)(Shared) is bound
+
+
+def test_something_else_in_the_place_of_a_shared_service_is_refused_when_the_stack_is_built() -> None:
+    stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=100)
+    with pytest.raises(WiringError, match="gave a str for Telemetry; bind an instance of Telemetry"):
+        stack.build(lambda kind: "not that" if kind is Telemetry else None)
+    with pytest.raises(WiringError, match="gave a type for ContextMemory"):
+        stack.build({ContextMemory: ContextMemory}.get)
 
 
 def test_what_was_added_stands_for_what_it_derives_from() -> None:
