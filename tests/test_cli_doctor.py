@@ -44,7 +44,7 @@ def test_what_is_installed_has_its_version_and_what_is_not_says_what_it_is_for(
     assert "prices genai-prices 0.2.1 windows and prices of models" in shown
     assert "yaml not installed config files in YAML" in shown
     assert "openai openai 1.99.1, needs <4,>=2.54 OpenAI, and servers with its API" in shown
-    lacking = "openai,anthropic,otel,yaml,tokenizer,injectq,dependency-injector"
+    lacking = "openai,anthropic,otel,yaml,tokenizer,remote,injectq,dependency-injector"
     assert f"Missing: pip install 'chatstack-core[{lacking}]' for all that is above." in shown
 
 

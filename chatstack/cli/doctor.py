@@ -39,6 +39,7 @@ FOR = {
     "prices": "windows and prices of models",
     "tokenizer": "exact counts of tokens",
     "cli": "chatstack demo, replay and tune",
+    "remote": "recordings behind an address: s3://, https://",
     "injectq": "injectq containers",
     "dependency-injector": "dependency-injector containers",
     "peers": "chatstack replay --peers",

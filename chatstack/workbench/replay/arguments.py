@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from chatstack.values.requests import DeclaredTool
+    from chatstack.workbench.replay.engines import Workers
     from chatstack.workbench.replay.outcomes import Outcome
     from chatstack.workbench.replay.policies import Policy
     from chatstack.workbench.replay.reading.joining import JoinedRecordings
@@ -45,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        type=Path,
         help="recorded conversations: JSON, or JSONL with one on each line, may be gzipped; a folder of such files; "
-        "'-' for standard input",
+        "an address of either, as s3://bucket/folder or https://host/file.jsonl.gz (extra 'remote'); '-' for standard "
+        "input",
     )
     parser.add_argument(
         "--window",
@@ -85,6 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many processes work at it (default: one for each core)",
     )
+    parser.add_argument(
+        "--on",
+        metavar="ENGINE",
+        help="give the work to an engine that is installed: 'dask' (the plugin chatstack-dask) for --jobs workers of "
+        "its own on this machine, 'dask=ADDRESS' for those of a cluster; recordings are read here",
+    )
 
 
 def jobs_for(wanted: int | None, sources: Sequence[Source]) -> int:
@@ -93,6 +100,19 @@ def jobs_for(wanted: int | None, sources: Sequence[Source]) -> int:
 
     is_small = sum(source.size_bytes for source in sources) < _SMALL_BYTES
     return wanted or (1 if is_small else cores())
+
+
+@contextmanager
+def workers_for(arguments: argparse.Namespace) -> Generator[Workers | None]:
+    """Open the engine that is asked for; None without one."""
+    asked: str | None = arguments.on
+    if asked is None:
+        yield None
+        return
+    from chatstack.workbench.replay.engines import workers_of
+
+    with workers_of(asked, arguments.jobs) as workers:
+        yield workers
 
 
 def window_for(arguments: argparse.Namespace, sources: Sequence[Source]) -> int:
@@ -238,17 +258,20 @@ def replayed(
     console: Console,
     told: str,
     pick: Callable[[Iterator[Item]], Iterable[Item]] | None = None,
+    workers: Workers | None = None,
 ) -> Outcome:
     """Replay the recordings, or those that are picked, through the policies, under a progress bar with a title.
 
-    Raises ``InputError`` if there is no conversation among them.
+    ``workers`` do it instead of ``jobs`` processes, if there are any. Raises ``InputError`` if there is no conversation
+    among them.
     """
     from chatstack.workbench.replay.parallel import replay
 
     progress = Progress(console, told, recordings.size_bytes)
     with progress.shown():
         items = recordings.read(advance=progress.advance)
-        outcome = replay(setup, items if pick is None else pick(items), jobs=jobs, on_progress=progress.done)
+        picked = items if pick is None else pick(items)
+        outcome = replay(setup, picked, jobs=jobs, workers=workers, on_progress=progress.done)
         if not outcome.conversations:
             reason = f"; {outcome.broken[0]}" if outcome.broken else ""
             raise InputError(f"no conversation could be read{reason}")

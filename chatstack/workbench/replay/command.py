@@ -20,6 +20,7 @@ from chatstack.workbench.replay.arguments import (
     setup_from,
     target_of,
     warnings_on,
+    workers_for,
     write,
     write_figures,
 )
@@ -173,7 +174,9 @@ def run(arguments: argparse.Namespace) -> int:
             _tell_missing(arguments, messages)
             setup = _setup(arguments, sources)
             recordings = JoinedRecordings(sources)
-            outcome = replayed(setup, recordings, _jobs(arguments, sources), messages, "replaying")
+            jobs = _jobs(arguments, sources)
+            with workers_for(arguments) as workers:
+                outcome = replayed(setup, recordings, jobs, messages, "replaying", workers=workers)
             outcome.joined, outcome.left_out = recordings.joined, dict(recordings.notes)
         _report(outcome, setup, arguments, [source.name for source in sources], messages)
     return 1 if outcome.broken_count else 0
@@ -198,6 +201,8 @@ def _jobs(arguments: argparse.Namespace, sources: Sequence[Source]) -> int:
     """Return the number of processes. Raises ``InputError`` if a shared memory is to be in several."""
     if not arguments.shared_memory:
         return jobs_for(arguments.jobs, sources)
+    if arguments.on is not None:
+        raise InputError(f"--shared-memory is in one process: drop --on {arguments.on}")
     if arguments.jobs not in (None, 1):
         raise InputError(f"--shared-memory is in one process: drop --jobs {arguments.jobs}")
     return 1

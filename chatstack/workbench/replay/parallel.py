@@ -1,7 +1,7 @@
-"""A replay on all cores: batches of conversations go to processes, and their outcomes are added up.
+"""A replay on all cores, or on more machines: batches of conversations go to workers, and their outcomes are added up.
 
 Input is read here, no faster than it is replayed, so memory does not grow with it. Figures do not depend on the number
-of processes, except those of CPU time.
+of workers, except those of CPU time.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TypeAlias, cast
 
+from chatstack import plugins
 from chatstack.errors import ChatStackError, InputError
+from chatstack.workbench.replay.engines import Workers
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.reading.recordings import BrokenLine, Recording
 from chatstack.workbench.replay.running import Replay
 from chatstack.workbench.replay.setup import Setup
+from chatstack.workbench.replay.work import Batch, Work, versions
 
 _BATCH_MESSAGES = 400
 _BATCH_BYTES = 4_000_000
 """Approximate size of a batch, by messages or by bytes, whichever comes first: some tenths of a second of work."""
 _WAKE_SECONDS = 0.5
 _WAITING = 2
-"""Batches per process, running or queued."""
+"""Batches per worker, running or queued."""
 
 OnProgress: TypeAlias = Callable[[int], None]
-_Batch: TypeAlias = list[tuple[int, Recording]]
 
 
 def cores() -> int:
@@ -44,22 +46,27 @@ def cores() -> int:
 
 
 def replay(
-    setup: Setup, items: Iterable[Recording | BrokenLine], *, jobs: int = 1, on_progress: OnProgress | None = None
+    setup: Setup,
+    items: Iterable[Recording | BrokenLine],
+    *,
+    jobs: int = 1,
+    workers: Workers | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Outcome:
-    """Replay all items in ``jobs`` processes; with one, in this process.
+    """Replay all items in ``jobs`` processes; with one, in this process. Or by ``workers``, if there are any.
 
     ``on_progress`` is called repeatedly with the number of conversations done. With more than one process, the main
     module must be importable (``if __name__ == "__main__":``), and the setup must be picklable. Raises ``WiringError``
-    when a policy's stack cannot be built, ``ChatStackError`` when the setup cannot be pickled or a process was killed,
-    ``InputError`` for a shared memory in several processes.
+    when a policy's stack cannot be built, ``ChatStackError`` when the setup cannot be pickled, a process was killed or
+    the workers failed, ``InputError`` for a shared memory in several processes.
     """
-    if setup.shared_memory and jobs != 1:
-        raise InputError(f"a shared memory is in one process, not in jobs={jobs}")
+    if setup.shared_memory and (jobs != 1 or workers is not None):
+        raise InputError(f"a shared memory is in one process, not in {'workers' if workers else f'{jobs=}'}")
     first = Replay(setup)  # built here in any case, to report a stack that cannot be built before a process starts
     outcome = asyncio.run(first.run(()))
     batches = _batches(items, outcome)
     told = on_progress or _ignore
-    if jobs == 1:
+    if jobs == 1 and workers is None:
         with _interrupted_at_once(), asyncio.Runner() as runner:
             for batch in batches:
                 outcome.merge(runner.run(first.run(batch)), setup.stories)
@@ -67,14 +74,59 @@ def replay(
             runner.run(first.aclose())
         return outcome
     asyncio.run(first.aclose())
-    _check_pickled(setup)
-    context = multiprocessing.get_context("spawn")
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(setup,))
-    try:
-        for part in _done(pool, batches, jobs * _WAITING, setup):
+    work = Work(_pickled(setup), versions())
+    with _processes(jobs) if workers is None else nullcontext(workers) as given:
+        for part in _done(given, work, batches, setup):
             outcome.merge(part, setup.stories)
             told(outcome.conversations)
+    return outcome
+
+
+def _done(workers: Workers, work: Work, batches: Iterator[Batch], setup: Setup) -> Iterator[Outcome]:
+    """Yield the outcomes of the batches as they are done; read no more batches than can be queued."""
+    waiting: set[Future[bytes]] = set()
+
+    def done() -> Iterator[Outcome]:
+        # With a timeout: an interrupt that comes right before a thread begins to wait is noticed when it wakes.
+        ended, _ = concurrent.futures.wait(waiting, _WAKE_SECONDS, concurrent.futures.FIRST_COMPLETED)
+        waiting.difference_update(ended)
+        return map(_outcome_of, ended)
+
+    for batch in batches:
+        try:
+            given = pickle.dumps(batch)
+        except RecursionError:  # too deeply nested to be pickled, though not to be read
+            yield asyncio.run(Replay(setup).run(batch))
+            continue
+        waiting.add(workers.submit(work, given))
+        while len(waiting) >= max(1, workers.count()) * _WAITING:
+            yield from done()
+    while waiting:
+        workers.count()  # where there is none any more, this says so
+        yield from done()
+
+
+def _outcome_of(future: Future[bytes]) -> Outcome:
+    try:
+        answer = future.result()
+    except (BrokenProcessPool, ChatStackError):
+        raise
+    except (Exception, concurrent.futures.CancelledError) as error:
+        raise ChatStackError(f"a worker failed: {plugins.told(error)}") from error
+    found = cast("Outcome | ChatStackError", pickle.loads(answer))
+    if isinstance(found, ChatStackError):
+        raise found
+    return found
+
+
+@contextmanager
+def _processes(jobs: int) -> Generator[Workers]:
+    """Open a pool of processes; on an error, or an interrupt, end them in the midst of their work."""
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin)
+    try:
+        yield _Processes(pool, jobs)
     except BrokenProcessPool as error:
         raise ChatStackError(
             f"a process of the replay ended by itself, perhaps for want of memory; try fewer than {jobs} jobs"
@@ -85,37 +137,26 @@ def replay(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-    return outcome
 
 
-def _done(pool: ProcessPoolExecutor, batches: Iterator[_Batch], most: int, setup: Setup) -> Iterator[Outcome]:
-    """Yield the outcomes of the batches as they are done; read no more batches than can be queued."""
-    waiting: dict[Future[Outcome], _Batch] = {}
+class _Processes:
+    """A pool of processes on this machine."""
 
-    def outcome_of(future: Future[Outcome]) -> Outcome:
-        batch = waiting.pop(future)
-        try:
-            return future.result()
-        except RecursionError:  # too deeply nested to be pickled, though not to be read
-            return asyncio.run(Replay(setup).run(batch))
+    def __init__(self, pool: ProcessPoolExecutor, jobs: int) -> None:
+        self._pool = pool
+        self._jobs = jobs
 
-    def done() -> Iterator[Outcome]:
-        # With a timeout: an interrupt that comes right before a thread begins to wait is noticed when it wakes.
-        ended, _ = concurrent.futures.wait(waiting, _WAKE_SECONDS, concurrent.futures.FIRST_COMPLETED)
-        return map(outcome_of, ended)
-
-    for batch in batches:
+    def submit(self, work: Callable[[bytes], bytes], batch: bytes, /) -> Future[bytes]:
         with _uninterrupted():
-            waiting[pool.submit(_work, batch)] = batch
-        while len(waiting) >= most:
-            yield from done()
-    while waiting:
-        yield from done()
+            return self._pool.submit(work, batch)
+
+    def count(self) -> int:
+        return self._jobs
 
 
-def _check_pickled(setup: Setup) -> None:
+def _pickled(setup: Setup) -> bytes:
     try:
-        pickle.dumps(setup)
+        return pickle.dumps(setup)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise ChatStackError(
             f"the setup of a replay cannot be given to other processes: {error}; make the stack of each policy by a "
@@ -154,9 +195,9 @@ def _uninterrupted() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _batches(items: Iterable[Recording | BrokenLine], outcome: Outcome) -> Iterator[_Batch]:
+def _batches(items: Iterable[Recording | BrokenLine], outcome: Outcome) -> Iterator[Batch]:
     """Yield the numbered recordings in batches; broken lines are recorded at once."""
-    batch: _Batch = []
+    batch: Batch = []
     messages = size_bytes = 0
     for number, item in enumerate(items, 1):
         if isinstance(item, BrokenLine):
@@ -177,28 +218,12 @@ def _messages_in(recording: Recording) -> int:
     return len(cast("list[object]", listed)) if isinstance(listed, list) else 1
 
 
-class _Worker:
-    """State of a pool process: its stacks, and their event loop."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._runner = asyncio.Runner()
-        self._replay = Replay(setup)
-
-    def work(self, batch: _Batch) -> Outcome:
-        return self._runner.run(self._replay.run(batch))
-
-
-_workers: list[_Worker] = []
-"""The worker of a pool process; empty elsewhere."""
-
-
-def _begin(setup: Setup) -> None:
+def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt of the command ends its processes without a traceback
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     warnings.simplefilter("ignore")  # warnings of the stacks: the parent process has shown them
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _workers.append(_Worker(setup))
 
 
 def _end_with_parent() -> None:
@@ -207,10 +232,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
-
-
-def _work(batch: _Batch) -> Outcome:
-    return _workers[0].work(batch)
 
 
 def _ignore(conversations: int) -> None: ...

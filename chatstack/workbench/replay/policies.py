@@ -54,7 +54,7 @@ def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[P
         while name in taken:
             name += "'"
         taken.add(name)
-        policies.append(Policy(name, PipelineStack(path), f"the stack in {path.name}", is_yours=True))
+        policies.append(Policy(name, PipelineStack.read(path), f"the stack in {path.name}", is_yours=True))
     return policies
 
 
@@ -134,13 +134,18 @@ class PipelineStack:
     that it names is called; summaries are written by the replay's stand-in, too.
     """
 
-    path: Path
+    content: Mapping[str, object]
 
-    def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
-        content = read(self.path, model, describe=True).content  # errors in the file name the place in it
+    @classmethod
+    def read(cls, path: Path) -> PipelineStack:
+        """Read a file, here and once: where the stack is built, it may not be there. Raises ``ChatStackError``."""
+        content = read(path, Recorder(1), describe=True).content  # errors in the file name the place in it
         kept = {key: value for key, value in content.items() if key not in ("provider", "memory")}
         layers = cast("Sequence[object]", content.get("layers", ()))
-        return from_config({**kept, "layers": [_without_writer(layer) for layer in layers]}, provider=model)
+        return cls({**kept, "layers": [_without_writer(layer) for layer in layers]})
+
+    def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
+        return from_config(self.content, provider=model)
 
 
 def _without_writer(layer: object) -> object:

@@ -9,7 +9,7 @@ from chatstack.tokens.prices import price_of
 from chatstack.tokens.published import tables_loaded
 from chatstack.workbench.replay.measures.costs import Spending
 from chatstack.workbench.replay.measures.figures import PolicyFigures
-from chatstack.workbench.replay.measures.measuring import Gauge
+from chatstack.workbench.replay.measures.measuring import Gauge, Measuring
 from chatstack.workbench.replay.measures.recorded import Computed
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.reading.forms import conversation_of
@@ -89,9 +89,10 @@ class Replay:
         setup = self._setup
         figures = PolicyFigures("everything", 1, spending=Spending(long_cache=setup.long_cache))
         figures.spending.begin(talk.price, setup.pause_seconds)
+        measuring = Measuring(self._gauge)
         for at, (position, request) in enumerate(talk.calls()):
             before = Computed.of(figures.tokens_sent, figures.spending)
-            figures.add([self._gauge.measure(request, needs_user=talk.needs_user_at(position))], setup.window, at)
+            figures.add([measuring.measure(request, needs_user=talk.needs_user_at(position))], setup.window, at)
             computed = Computed.of(figures.tokens_sent, figures.spending).since(before)
             self._outcome.recorded.add(talk.recorded[position], computed, recording.model, prices_of=setup.model)
         return figures

@@ -17,13 +17,15 @@ from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import Usage
 from chatstack.workbench.replay.measures.costs import Spending
 from chatstack.workbench.replay.measures.figures import PolicyFigures
-from chatstack.workbench.replay.measures.measuring import Gauge
+from chatstack.workbench.replay.measures.holding import HeldTexts
+from chatstack.workbench.replay.measures.measuring import Gauge, Measuring
 from chatstack.workbench.replay.policies import Policy
 from chatstack.workbench.replay.recorder import EditLog, Recorder
 from chatstack.workbench.replay.setup import Setup
-from chatstack.workbench.replay.stories import CallStory, PolicyStory, Tracing
+from chatstack.workbench.replay.stories import CallStory, PolicyStory
 from chatstack.workbench.replay.summaries import StandInWriter
 from chatstack.workbench.replay.talks import Talk
+from chatstack.workbench.replay.tracing import Tracing
 
 
 class _Clock:
@@ -48,6 +50,7 @@ class Run:
         self._name = policy.name
         self._setup = setup
         self._gauge = gauge
+        self._measuring = Measuring(gauge)
         self._recorder = Recorder(setup.window, self._report if setup.own_counter else None)
         self._writer = StandInWriter(setup.counter)
         # Passed as a service, not as a listener of a turn: a reporter among the layers opens a turn of its own.
@@ -71,16 +74,18 @@ class Run:
         await self._begin(talk)
         figures = PolicyFigures(self._name, 1, spending=Spending(long_cache=self._setup.long_cache))
         figures.spending.begin(talk.price, self._setup.pause_seconds)
+        held = talk.evidence.held()
         tracing = Tracing(talk.messages) if self._setup.stories else None
         for at, (position, request) in enumerate(talk.calls()):
             story = CallStory(refused=await self._call(request, talk.messages[position], figures))
-            self._add(at, position, talk, figures, story)
+            self._add(at, position, talk, figures, story, held)
             if tracing is not None:
                 tracing.add(story, position, self._sent)
         return figures, PolicyStory(self._name, [] if tracing is None else tracing.calls)
 
     async def _begin(self, talk: Talk) -> None:
         await self._client.aclose()
+        self._measuring = Measuring(self._gauge)
         if not self._setup.shared_memory:
             self._services = self._unused_services()
         self._recorder.stand_for(talk.model)
@@ -89,7 +94,7 @@ class Run:
             self._client = self._stack.build(self._services)
 
     def _report(self, request: ChatRequest, answer: Message) -> Usage:
-        tokens = self._gauge.measure(request, needs_user=False).tokens
+        tokens = self._measuring.measure(request, needs_user=False).tokens
         return Usage(input_tokens=tokens, output_tokens=self._gauge.size_of(answer))
 
     def _unused_services(self) -> Resolver:
@@ -132,15 +137,17 @@ class Run:
         figures.cpu_seconds += time.process_time() - started - self._recorder.cpu_seconds
         return refused
 
-    def _add(self, at: int, position: int, talk: Talk, figures: PolicyFigures, story: CallStory) -> None:
+    def _add(
+        self, at: int, position: int, talk: Talk, figures: PolicyFigures, story: CallStory, held: HeldTexts
+    ) -> None:
         needs_user, sent = talk.needs_user_at(position), self._sent
-        measured = [self._gauge.measure(each, needs_user=needs_user) for each in self._recorder.requests]
+        measured = [self._measuring.measure(each, needs_user=needs_user) for each in self._recorder.requests]
         charge = figures.add(measured, self._setup.window, at)
         figures.edits += len(self._log.edits)
         figures.latest_user_lost += sent is not None and talk.loses_latest_user(position, sent)
         for cost in self._writer.asked:
             figures.spending.add_summary(cost)
-        story.lost = talk.evidence.weigh(position, sent, figures.grounding)
+        story.lost = talk.evidence.weigh(position, sent, figures.grounding, held)
         story.tokens = measured[-1].tokens if measured else 0
         story.cached, story.broken = charge.cached, charge.is_broken
         story.over = any(each.tokens > self._setup.window for each in measured)

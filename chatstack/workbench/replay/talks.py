@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
+from operator import is_
 
 from chatstack.errors import InputError
 from chatstack.tokens.prices import Price
@@ -73,6 +75,8 @@ class Talk:
         if not before:
             return False
         latest = self.messages[self._users[before - 1]]
+        if any(map(is_, sent.messages, itertools.repeat(latest))):
+            return False
         others = (
             message
             for message in sent.messages

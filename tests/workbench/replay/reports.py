@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
@@ -147,6 +147,16 @@ def letters_of(states: str) -> str:
     return "".join(int(times) * letter for times, letter in re.findall(r"(\d+)([a-z])", states))
 
 
+def in_whole(calls: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Calls of a story, each with the states of all messages."""
+    whole, before = list[dict[str, Any]](), ""
+    for call in calls:
+        states = before[: call.get("same", 0)] + letters_of(call.get("states", ""))
+        before = before if call.get("refused") else states
+        whole.append({**call, "same": 0, "states": run_length(states)})
+    return whole
+
+
 def rows_of(call: Mapping[str, Any]) -> list[str]:
     """What the rows of the page say of the messages at a call, the answer among them."""
     words = {"k": "sent", "c": "cleared", "f": "folded", "d": "dropped"}
@@ -193,7 +203,8 @@ def _course(messages: Sequence[Message], calls: Sequence[int], name: str, window
             "broken": same < len(before),
             "over": tokens > window,
             "refused": "",
-            "states": run_length(states),
+            "same": same,
+            "states": run_length(states[same:]),
             "changed": {
                 str(at): cut(f"[cleared, {messages[at]['tokens']:,} tokens; it named HAT136]") for at in changed
             },

@@ -22,7 +22,7 @@ from chatstack.workbench.replay.report import report_of, with_stories
 from tests.workbench.replay.conversations import assistant, conversation, outcome_of, recording, setup_of, talk, user
 from tests.workbench.replay.devtools import PROGRAM, Browser, Page, chromium
 from tests.workbench.replay.errands import errand
-from tests.workbench.replay.reports import Report, letters_of, report, rows_of
+from tests.workbench.replay.reports import Report, in_whole, letters_of, report, rows_of
 
 NAMES = ("nothing", "sliding-window", "guard", "recommended")
 LEFT, ACROSS, DOWN = 44, 30, 15
@@ -117,7 +117,7 @@ def show(page: Page, told: Report, first: str, second: str = "") -> None:
 def course(story: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """The calls of a story under a policy."""
     (found,) = (each["calls"] for each in story["policies"] if each["name"] == name)
-    return list(found)
+    return in_whole(found)
 
 
 def fields_of(value: Any, at: str = "") -> set[str]:

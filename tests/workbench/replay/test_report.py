@@ -330,5 +330,10 @@ def test_the_page_gets_the_stories_and_the_json_does_not() -> None:
     assert "stories" not in report
     assert (story["id"], story["calls"], len(story["messages"])) == ("one", [1, 3, 5, 7], 8)
     assert [policy["name"] for policy in story["policies"]] == ["nothing", "guard"]
-    assert [call["states"] for call in story["policies"][0]["calls"]] == ["1k", "3k", "5k", "7k"]
+    assert [(call.get("same"), call["states"]) for call in story["policies"][0]["calls"]] == [
+        (None, "1k"),
+        (1, "2k"),
+        (3, "2k"),
+        (5, "2k"),
+    ]
     assert json.loads(json.dumps(story)) == story

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,8 @@ from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import Recording
-from chatstack.workbench.replay.stories import Added, CallStory, Cut, PolicyStory, Story, Tracing, told_message
+from chatstack.workbench.replay.stories import Added, CallStory, Cut, PolicyStory, Story, told_message
+from chatstack.workbench.replay.tracing import Tracing
 from tests.histories import PROPERTY, histories
 from tests.workbench.replay.conversations import (
     CHARACTERS,
@@ -36,7 +38,7 @@ from tests.workbench.replay.conversations import (
     user,
 )
 from tests.workbench.replay.errands import errand
-from tests.workbench.replay.reports import letters_of
+from tests.workbench.replay.reports import in_whole, letters_of
 
 SUMMARY = re.compile(r"\[Summary of earlier messages\. .*\]\nthe old way")
 
@@ -60,6 +62,11 @@ def calls_of(policy: Policy, *items: Recording, window: int = 1_000) -> list[Cal
     return told.calls
 
 
+def states_of(calls: Sequence[CallStory]) -> list[str]:
+    """The states of all messages in each call."""
+    return [call["states"] for call in in_whole(map(msgspec.to_builtins, calls))]
+
+
 def pruning_at(ceiling: int, stack: ChatStack) -> ChatStack:
     return stack.use(ContextWindowGuard, max_context_tokens=ceiling, prune_on_overflow=True, counter=CHARACTERS)
 
@@ -80,7 +87,7 @@ def test_what_the_guard_leaves_out_is_dropped() -> None:
     """Of rounds of 112 tokens and a task of 8, at 400: three fit, and two are left."""
     calls = calls_of(Policy("guard", pruning), rounds(4), window=400)
 
-    assert [call.states for call in calls] == ["1k", "3k", "5k", "7k", "1k4d4k"]
+    assert states_of(calls) == ["1k", "3k", "5k", "7k", "1k4d4k"]
     assert [(call.tokens, call.broken, bool(call.why)) for call in calls[3:]] == [
         (344, False, False),
         (232, True, True),
@@ -92,7 +99,7 @@ def test_what_the_guard_leaves_out_is_dropped() -> None:
 def test_what_is_cleared_is_told_with_its_new_text_and_once() -> None:
     calls = calls_of(Policy("clearer", clearing), rounds(5), window=400)
 
-    assert [call.states for call in calls] == ["1k", "3k", "5k", "7k", "2k1c1k1c1k1c2k", "2k1c1k1c1k1c4k"]
+    assert states_of(calls) == ["1k", "3k", "5k", "7k", "2k1c1k1c1k1c2k", "2k1c1k1c1k1c4k"]
     assert [call.changed for call in calls[4:]] == [dict.fromkeys(("2", "4", "6"), Cut("[cleared]", 9)), {}]
     assert not any(call.changed for call in calls[:4])
     assert [call.broken for call in calls] == [False] * 4 + [True, False]
@@ -115,13 +122,14 @@ def test_what_a_summary_stands_for_is_folded_also_after_the_second_one(tmp_path:
 
     calls = calls_of(policy, rounds(30, 1_500), window=100_000)
 
+    whole = states_of(calls)
     first, second, *_ = (at for at, call in enumerate(calls) if call.why)
     for at, call in enumerate(calls):
-        assert set(letters_of(call.states)) == ({"k"} if at < first else {"k", "f"})
+        assert set(letters_of(whole[at])) == ({"k"} if at < first else {"k", "f"})
         assert len(call.added) == (at >= first)
         assert all(SUMMARY.match(each.text) for each in call.added)
-    before, after = letters_of(calls[second - 1].states), letters_of(calls[second].states)
-    assert after.count("f") > before.count("f") == letters_of(calls[first].states).count("f") > 2
+    before, after = letters_of(whole[second - 1]), letters_of(whole[second])
+    assert after.count("f") > before.count("f") == letters_of(whole[first]).count("f") > 2
     assert calls[second].added[0].before == after.rindex("f") + 1 > calls[first].added[0].before
     assert calls[second].why[0].startswith("summarize: ")
 
@@ -132,12 +140,14 @@ def test_ours_clears_and_drops_and_leaves_the_names() -> None:
     calls = calls_of(policy, rounds(100, 60), window=1_500)
 
     edited = next(call for call in calls if call.why)
-    states = letters_of(edited.states)
+    whole = list(map(letters_of, states_of(calls)))
+    states = whole[calls.index(edited)]
     assert set(states) == {"k", "c", "d"}
     assert (states[0], states[-1]) == ("k", "k")
     assert [int(at) for at in edited.changed] == [at for at, state in enumerate(states) if state == "c"]
     following = calls[calls.index(edited) + 1]
-    assert (letters_of(following.states), following.changed) == (f"{states}kk", {})
+    assert (whole[calls.index(following)], following.changed) == (f"{states}kk", {})
+    assert (following.same, following.states) == (len(states), "2k")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,9 +168,9 @@ def test_the_same_message_twice_is_told_apart() -> None:
     same = [user("task"), *[assistant("ok"), user("go on")] * 3, assistant("done")]
     policy = Policy("mine", lambda ceiling, model: ChatStack(model).use(Sender, at=(0, 3, 4)))
 
-    *_, before, call = calls = calls_of(policy, recording(conversation(*same)))
+    *_, call = calls = calls_of(policy, recording(conversation(*same)))
 
-    assert (before.states, call.states) == ("1c2d2k", "1c2d2k2d")
+    assert states_of(calls)[-2:] == ["1c2d2k", "1c2d2k2d"]
     assert call.added == [Added(4, "put in", 6)]
     assert [call.changed for call in calls] == [{"0": Cut("short", 5)}, {}, {}, {}]
 
@@ -193,7 +203,7 @@ def test_what_is_dropped_while_a_summary_stays_is_not_folded_into_it() -> None:
     ):
         tracing.add(call, 6, ChatRequest(tuple(sent)))
 
-    assert [call.states for call in calls] == ["2f4k", "2f1d3k", "4f2k", "6k"]
+    assert states_of(calls) == ["2f4k", "2f1d3k", "4f2k", "6k"]
 
 
 def test_what_was_put_in_as_a_result_is_told_too() -> None:
@@ -257,7 +267,7 @@ def test_lost_values_of_a_refused_call_are_counted_and_the_first_are_told_cut() 
     calls = story.policies[0].calls
 
     assert {call.refused for call in calls} == {"ContextOverflowError"}
-    assert [call.states for call in calls] == ["2d", "4d", "6d", "8d"]
+    assert states_of(calls) == ["2d", "4d", "6d", "8d"]
     assert (len(calls[-1].lost), calls[-1].lost[:2], calls[-1].lost_count) == (30, ["L" * 200, "V0000"], 41)
     assert story.weight == sum(call.lost_count for call in calls) >= 41
     assert calls[-1].tokens == 0
@@ -319,14 +329,18 @@ def test_the_states_of_a_call_are_one_for_each_message_before_it(history: list[M
     client, tracing = STACKS[which](ChatStack(model)).build(), Tracing(history)
     for position in range(1, len(history) + 1):
         plan = repair_plan(history[:position])
-        if plan is not None and not plan.apply(history[:position]):
-            continue  # nothing but results, which is refused
+        repaired = history[:position] if plan is None else plan.apply(history[:position])
+        if all(message.is_blank for message in repaired):
+            continue  # nothing to send, or nothing but results, which is refused
         call = CallStory()
         asyncio.run(client.get_response(history[:position]))
         sent = model.requests[-1]
         tracing.add(call, position, sent)
-        states = letters_of(call.states)
+        states = letters_of(states_of(tracing.calls)[-1])
         assert len(states) == position
         assert set(states) <= set("kcd")
         assert states.count("k") + states.count("c") + len(call.added) == len(sent.messages)
-        assert re.fullmatch(r"([1-9]\d*[kcfd])+", call.states)
+        assert re.fullmatch(r"([1-9]\d*[kcfd])*", call.states)
+        alone, whole = Tracing(history), CallStory()
+        alone.add(whole, position, sent)
+        assert (letters_of(whole.states), whole.added) == (states, call.added)

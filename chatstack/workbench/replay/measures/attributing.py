@@ -15,6 +15,7 @@ from chatstack.context.handles import handle_of
 from chatstack.context.pairing import Answered, answered_calls
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
+from chatstack.workbench.replay.measures.holding import SearchedTexts
 from chatstack.workbench.replay.measures.values import decoded, leaves, text_in
 
 _OMITTED = "…"
@@ -50,24 +51,44 @@ class Attribution:
 
     def _quotes(self, label: str) -> Iterator[tuple[Answered, int]]:
         """Yield each call that the label may lead to; 2 if by its handle, 1 if by all its arguments, 0 by pieces."""
-        handle = label.rpartition(" ")[2].strip("[]()#")
-        for answer, its_handle, texts in self._calls:
-            quoted = _quoted_part(label, answer.call.name)
-            if handle == its_handle:
-                yield answer, 2
-            elif quoted is not None and any(_is_in_order(quoted.split(_OMITTED), text) for text in texts):
-                yield answer, int(quoted in texts)
+        by_handle = self._by_handle.get(label.rpartition(" ")[2].strip("[]()#"), [])
+        yield from ((self._calls[number].answer, 2) for number in by_handle)
+        name, _, rest = " ".join(label.split()).partition(" ")
+        pieces = [piece.strip() for piece in rest.split(_OMITTED)]
+        for number in self._quoting(name, max(pieces, key=len)):
+            answer, _, texts = self._calls[number]
+            if number not in by_handle and any(_is_in_order(pieces, text) for text in texts):
+                yield answer, int(rest in texts)
+
+    def _quoting(self, name: str, piece: str) -> Iterator[int]:
+        """Yield the numbers of the calls of a tool whose arguments hold a piece."""
+        if name in self._by_name:
+            numbers, texts = self._by_name[name]
+            found = texts.holding(piece, 0, 2 * len(numbers))
+            yield from dict.fromkeys(numbers[at // 2] for at in found)
+
+    @cached_property
+    def _by_handle(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, call in enumerate(self._calls):
+            found.setdefault(call.handle, []).append(number)
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, tuple[list[int], SearchedTexts]]:
+        """By the name of a tool: the numbers of its calls, and the two forms of the arguments of each."""
+        numbers: dict[str, list[int]] = {}
+        for number, call in enumerate(self._calls):
+            numbers.setdefault(call.answer.call.name, []).append(number)
+        return {
+            name: (found, SearchedTexts(text for number in found for text in self._calls[number].arguments))
+            for name, found in numbers.items()
+        }
 
     @cached_property
     def _calls(self) -> list[_Call]:
         answers = answered_calls(self._messages)
         return [_Call(each, handle_of(each.result), _arguments(each.call)) for each in answers]
-
-
-def _quoted_part(label: str, name: str) -> str | None:
-    """Return what stands in a label after the tool's name; None if it does not begin with that name."""
-    words = label.split()
-    return " ".join(words[1:]) if words[:1] == [name] else None
 
 
 def _arguments(call: ToolCall) -> tuple[str, str]:
@@ -78,7 +99,7 @@ def _arguments(call: ToolCall) -> tuple[str, str]:
 
 def _is_in_order(pieces: Sequence[str], text: str) -> bool:
     at = 0
-    for piece in map(str.strip, pieces):
+    for piece in pieces:
         at = text.find(piece, at)
         if at < 0:
             return False

@@ -26,6 +26,7 @@ from chatstack.tokens.caching import (
 )
 from chatstack.tokens.prices import Price, Split
 from chatstack.values.responses import Usage
+from chatstack.workbench.replay.measures.following import shared_start
 from chatstack.workbench.replay.measures.measuring import Measured
 from chatstack.workbench.replay.summaries import SummaryCost
 
@@ -52,12 +53,14 @@ def shared_tokens(before: Measured, now: Measured) -> int:
     """Return the tokens of the prefix that two requests share."""
     if before.head != now.head:
         return 0
-    tokens = now.head_tokens
-    for old, new in zip(before.shapes, now.shapes, strict=False):
-        if old is not new and old != new:
+    shared = shared_start(before.shapes, now.shapes)
+    for old, new in zip(before.shapes[shared:], now.shapes[shared:], strict=False):
+        if old != new:
             break
-        tokens += new.tokens
-    return tokens
+        shared += 1
+    if 2 * shared <= len(now.shapes):
+        return now.head_tokens + sum(shape.tokens for shape in now.shapes[:shared])
+    return now.tokens - sum(shape.tokens for shape in now.shapes[shared:])
 
 
 def breaks_prefix(before: Measured, now: Measured) -> bool:

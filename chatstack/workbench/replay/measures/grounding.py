@@ -13,27 +13,29 @@ its label leads to a call that held the value (``attributing.py``); a list witho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence, Set
 from enum import Enum
-from typing import NamedTuple
 
 import msgspec
 
-from chatstack.context.name_lists import Names, without_lists
-from chatstack.context.units import units_of
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 from chatstack.workbench.replay.measures.attributing import Attribution
+from chatstack.workbench.replay.measures.holding import EditedText, HeldTexts, SearchedTexts, held_below
+from chatstack.workbench.replay.measures.near import Near
 from chatstack.workbench.replay.measures.values import text_of, values_of
-
-NEAR_UNITS = 3
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A value that a recorded call took from its full context; ``holders`` numbers the texts that hold it."""
+    """A value that a recorded call took from its full context; ``holders`` numbers the texts that hold it.
+
+    Only those below ``end`` are of that context.
+    """
 
     value: str
-    holders: frozenset[int]
+    holders: Set[int]
+    end: int
     is_far: bool
 
 
@@ -44,21 +46,6 @@ class Sight(Enum):
     LISTED = 1
     ATTRIBUTED = 2
     BARE = 3
-
-
-class _Text(NamedTuple):
-    """The text of a message that a layer wrote: the whole, that without its lists of names, and their rows."""
-
-    whole: str
-    bare: str
-    rows: tuple[Names, ...]
-
-
-class _Held(NamedTuple):
-    """The texts of a request: the numbers of recorded ones, and all others."""
-
-    numbers: set[int]
-    others: Iterable[_Text]
 
 
 class Grounding(msgspec.Struct):
@@ -138,55 +125,53 @@ class Evidence:
         self._instructions = instructions
         self._numbers: dict[Message, int] = {}
         self._at = [self._numbers.setdefault(message, len(self._numbers)) for message in messages]
-        self._texts = [text_of(message) for message in self._numbers]
-        self._known: dict[str, tuple[int, set[int]]] = {}
+        self._ends = [0, *itertools.accumulate((number + 1 for number in self._at), max)]
+        self._texts = SearchedTexts(map(text_of, self._numbers))
+        self._near = Near(messages)
+        self._known: dict[str, tuple[int, int, set[int]]] = {}
         self._wanted: dict[int, tuple[Wanted, ...]] = {}
-        self._edited: dict[Message, _Text] = {}
+        self._edited: dict[Message, EditedText] = {}
         self._attribution = Attribution(messages)
 
-    def weigh(self, position: int, sent: ChatRequest | None, into: Grounding) -> list[str]:
+    def held(self) -> HeldTexts:
+        """Return the texts of a request, which is empty yet, for the requests of one policy."""
+        return HeldTexts(self._numbers, self._edited)
+
+    def weigh(
+        self, position: int, sent: ChatRequest | None, into: Grounding, held: HeldTexts | None = None
+    ) -> list[str]:
         """Count the values that the recorded message at that position needs and ``sent`` holds; return the rest.
 
-        ``sent`` is None for a refused call, which holds no value.
+        ``sent`` is None for a refused call, which holds no value. ``held`` are the texts of the request before, which
+        go on to this one.
         """
         wanted = self._wanted_at(position)
         lost: list[str] = []
         if not wanted:
             return lost
-        held = _Held(set(), ()) if sent is None else self._held(sent)
+        held = held or self.held()
+        if sent is not None:
+            held.follow(sent)
         for each in wanted:
-            sight = self._sight_of(each, held, position)
+            sight = Sight.NONE if sent is None else self._sight_of(each, sent, held, position)
             into.count(each, sight)
             if sight is Sight.NONE:
                 lost.append(each.value)
         return lost
 
-    def _sight_of(self, wanted: Wanted, held: _Held, position: int) -> Sight:
+    def _sight_of(self, wanted: Wanted, sent: ChatRequest, held: HeldTexts, position: int) -> Sight:
         value = wanted.value
-        if not wanted.holders.isdisjoint(held.numbers) or any(value in text.bare for text in held.others):
+        if held_below(wanted.holders, wanted.end, held.numbers) or value in sent.options.instructions:
             return Sight.BARE
-        listed = [text for text in held.others if text.rows and value in text.whole]
+        if held.says(value):
+            return Sight.BARE
+        listed = [text for text in held.listing if value in text.whole]
         rows = (
             row for text in listed for row in text.rows if row.label and value in f"{row.label} {' '.join(row.names)}"
         )
         if any(self._attribution.holds(row.label, value, position) for row in rows):
             return Sight.ATTRIBUTED
         return Sight.LISTED if listed else Sight.NONE
-
-    def _held(self, sent: ChatRequest) -> _Held:
-        """Return the numbers of the conversation's texts in the request, and all other texts in it."""
-        instructions = sent.options.instructions
-        numbers: set[int] = set()
-        others: dict[_Text, None] = {_Text(instructions, instructions, ()): None}
-        for message in sent.messages:
-            number = self._numbers.get(message)
-            if number is not None:
-                numbers.add(number)
-                continue
-            if message not in self._edited:
-                self._edited[message] = _text_of_edited(message)
-            others[self._edited[message]] = None
-        return _Held(numbers, others)
 
     def _wanted_at(self, position: int) -> tuple[Wanted, ...]:
         if position not in self._wanted:
@@ -198,40 +183,26 @@ class Evidence:
         values = [value for call in calls for value in values_of(call)]
         if not values:
             return
-        near = self._near(position)
-        end = max(self._at[:position], default=-1) + 1
+        near = {self._at[at] for at in self._near.before(position)}
+        end = self._ends[position]
         for value in values:
-            holders = self._holders(value, end)
+            first, holders = self._holders(value, end)
             stands_in_instructions = value in self._instructions
-            if holders or stands_in_instructions:
-                yield Wanted(value, holders, not stands_in_instructions and holders.isdisjoint(near))
+            if first < end or stands_in_instructions:
+                yield Wanted(value, holders, end, not stands_in_instructions and holders.isdisjoint(near))
 
-    def _holders(self, value: str, end: int) -> frozenset[int]:
-        """Return the numbers below ``end`` of the texts that hold a value.
+    def _holders(self, value: str, end: int) -> tuple[int, set[int]]:
+        """Return the numbers of the texts that hold a value, all of those below ``end`` and others, and the first one.
 
         Texts are numbered by their first occurrence, so those before a call are below its ``end``.
         """
-        looked, found = self._known.get(value, (0, set[int]()))
+        looked, first, found = self._known.get(value, (0, len(self._numbers), set[int]()))
         if looked < end:
-            found.update(number for number in range(looked, end) if value in self._texts[number])
-            self._known[value] = (end, found)
-        return frozenset(number for number in found if number < end)
-
-    def _near(self, position: int) -> set[int]:
-        """Return the numbers of the texts that any policy is expected to keep."""
-        before = self._messages[:position]
-        users = [at for at, message in enumerate(before) if message.role == "user"]
-        near = {at for at, message in enumerate(before) if message.role == "system"}
-        near.update(users[:1], users[-1:])
-        for unit in units_of(before)[-NEAR_UNITS:]:
-            near.update(unit.positions)
-        return {self._at[at] for at in near}
-
-
-def _text_of_edited(message: Message) -> _Text:
-    bare, rows = without_lists(message)
-    whole = text_of(message)
-    return _Text(whole, text_of(bare) if rows else whole, rows)
+            numbers = list(self._texts.holding(value, looked, end))
+            found.update(numbers)
+            first = min([first, *numbers[:1]])
+            self._known[value] = (end, first, found)
+        return first, found
 
 
 def _share(found: int, values: int) -> float | None:

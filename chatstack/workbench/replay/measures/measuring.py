@@ -15,6 +15,7 @@ from chatstack.tokens.counter import CharCounter, TokenCounter, TokenizerCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool
 from chatstack.workbench.replay.measures.chat_form import wire_of
+from chatstack.workbench.replay.measures.following import Following
 
 _MESSAGE_TOKENS = 4
 """Tokens around each message: three, and one for its role. Source: OpenAI's published counting rule."""
@@ -117,20 +118,17 @@ class Gauge:
 
     def measure(self, request: ChatRequest, *, needs_user: bool) -> Measured:
         """Return the size and the fault of a request. ``needs_user``: the conversation has a user message."""
-        shapes = tuple(shape for message in request.messages for shape in self._shapes_of(message))
-        fault = fault_of(shapes, needs_user=needs_user)
-        options = request.options
-        tools = options.tools
-        if tools not in self._tools:
-            self._tools[tools] = self.counter.count_options(ChatOptions(tools=tools))
-        if options.instructions:
-            shapes = (*self._shapes_of_instructions(options.instructions), *shapes)
-        tokens = sum(shape.tokens for shape in shapes) + self._tools[tools]
-        return Measured(tokens, fault, (options.model, tools), self._tools[tools], shapes)
+        return Measuring(self).measure(request, needs_user=needs_user)
 
     def size_of(self, message: Message) -> int:
         """Return the tokens of one message."""
-        return sum(shape.tokens for shape in self._shapes_of(message))
+        return sum(shape.tokens for shape in self.shapes_of(message))
+
+    def tools_size(self, tools: tuple[DeclaredTool, ...]) -> int:
+        """Return the tokens of tool schemas."""
+        if tools not in self._tools:
+            self._tools[tools] = self.counter.count_options(ChatOptions(tools=tools))
+        return self._tools[tools]
 
     def forget(self) -> None:
         """Clear the cache of counts: the next conversation has other messages."""
@@ -138,7 +136,8 @@ class Gauge:
         self._tools.clear()
         self._instructions.clear()
 
-    def _shapes_of(self, message: Message) -> tuple[WireShape, ...]:
+    def shapes_of(self, message: Message) -> tuple[WireShape, ...]:
+        """Return the wire messages of a message."""
         shapes = self._shapes.get(message)
         if shapes is None:
             shapes = tuple(map(self._shape, wire_of(message)))
@@ -147,7 +146,10 @@ class Gauge:
             self._shapes[message] = shapes
         return shapes
 
-    def _shapes_of_instructions(self, instructions: str) -> tuple[WireShape, ...]:
+    def shapes_of_instructions(self, instructions: str) -> tuple[WireShape, ...]:
+        """Return the wire messages of instructions; none if there are none."""
+        if not instructions:
+            return ()
         shapes = self._instructions.get(instructions)
         if shapes is None:
             shapes = tuple(map(self._shape, messages_to_wire((), instructions)))
@@ -163,31 +165,83 @@ class Gauge:
         return WireShape(role, self.counter.count_wire(message), calls, answers, digest)
 
 
-def fault_of(shapes: Sequence[WireShape], *, needs_user: bool) -> str:
-    """Return the reason why a server would refuse such messages, or "".
+class Measuring:
+    """Measures the requests of one conversation, one after the other: of each only what the last one did not hold."""
 
-    Every result must answer a call of the assistant message before it, and every call must be answered before anything
-    else follows; there must be a message, and a user message if the conversation has one.
-    """
-    if not shapes:
-        return "empty request"
-    waiting: list[str] = []
-    for shape in shapes:
-        if shape.role == _ITEM:
-            continue
-        if shape.role == "tool":
-            if shape.answers not in waiting:
-                return "result without a call"
-            waiting.remove(shape.answers)
-        elif waiting:
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._following = Following(self._take, self._drop)
+        self._shapes: list[WireShape] = []
+        self._tokens = 0
+        self._order = WireOrder(self._shapes)
+
+    def measure(self, request: ChatRequest, *, needs_user: bool) -> Measured:
+        """Return the size and the fault of a request. ``needs_user``: the conversation has a user message."""
+        self._following.follow(request.messages)
+        options, gauge = request.options, self._gauge
+        instructions = gauge.shapes_of_instructions(options.instructions)
+        tools = gauge.tools_size(options.tools)
+        tokens = sum(shape.tokens for shape in instructions) + self._tokens + tools
+        fault = self._order.fault(needs_user=needs_user)
+        return Measured(tokens, fault, (options.model, options.tools), tools, (*instructions, *self._shapes))
+
+    def _take(self, message: Message) -> None:
+        for shape in self._gauge.shapes_of(message):
+            self._shapes.append(shape)
+            self._tokens += shape.tokens
+
+    def _drop(self, message: Message) -> None:
+        for _ in self._gauge.shapes_of(message):
+            self._tokens -= self._shapes.pop().tokens
+        self._order.cut()
+
+
+class WireOrder:
+    """The order of wire messages, checked from where it was last found whole."""
+
+    def __init__(self, shapes: Sequence[WireShape]) -> None:
+        self._shapes = shapes
+        self._whole: list[tuple[int, bool]] = []
+        """Numbers of shapes at whose end nothing is wrong and no call waits; whether a user speaks up to there."""
+
+    def fault(self, *, needs_user: bool) -> str:
+        """Return the reason why a server would refuse the messages, or "".
+
+        Every result must answer a call of the assistant message before it, and every call must be answered before
+        anything else follows; there must be a message, and a user message if the conversation has one.
+        """
+        if not self._shapes:
+            return "empty request"
+        return self._fault_behind(*(self._whole[-1] if self._whole else (0, False)), needs_user)
+
+    def cut(self) -> None:
+        """Take note that shapes have gone from the end."""
+        while self._whole and self._whole[-1][0] > len(self._shapes):
+            self._whole.pop()
+
+    def _fault_behind(self, start: int, has_user: bool, needs_user: bool) -> str:
+        waiting: list[str] = []
+        for at in range(start, len(self._shapes)):
+            shape = self._shapes[at]
+            has_user = has_user or shape.role == "user"
+            if shape.role == "tool":
+                if shape.answers not in waiting:
+                    return "result without a call"
+                waiting.remove(shape.answers)
+            elif waiting and shape.role != _ITEM:
+                return "call without a result"
+            elif shape.role != _ITEM:
+                waiting.extend(shape.opens)
+            if not waiting:
+                self._whole.append((at + 1, has_user))
+        if waiting:
             return "call without a result"
-        else:
-            waiting.extend(shape.opens)
-    if waiting:
-        return "call without a result"
-    if needs_user and not any(shape.role == "user" for shape in shapes):
-        return "no user message"
-    return ""
+        return "no user message" if needs_user and not has_user else ""
+
+
+def fault_of(shapes: Sequence[WireShape], *, needs_user: bool) -> str:
+    """Return the reason why a server would refuse such messages, or ""; as ``WireOrder`` has it."""
+    return WireOrder(shapes).fault(needs_user=needs_user)
 
 
 def _objects(value: object) -> Iterable[dict[str, object]]:

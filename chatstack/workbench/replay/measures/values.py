@@ -17,7 +17,7 @@ SHORTEST_NUMBER = 3
 MOST_VALUES = 1_000
 """Maximum number of values looked at in one call."""
 
-_BETWEEN = "\0"
+BETWEEN = "\0"
 """Separates the texts of one message, so that no value is found across two of them."""
 _WORD = re.compile(r"[A-Za-z0-9_./-]{6,}")
 _SHELL = re.compile(r"(^|[^a-z])(ba|z|da|k|fi|pw)?sh([^a-z]|$)|bash|shell|terminal|console|exec|command|cmd")
@@ -55,7 +55,7 @@ def text_of(message: Message) -> str:
 
 def text_in(parts: Iterable[Part]) -> str:
     """Return all texts of these parts, one after the other."""
-    return _BETWEEN.join(_texts(parts))
+    return BETWEEN.join(_texts(parts))
 
 
 def _commands_apart(arguments: object) -> tuple[list[str], object]:

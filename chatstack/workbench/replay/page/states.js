@@ -7,10 +7,9 @@ const STATES = {
   d: { name: "dropped", told: "dropped" },
 };
 
-/** "12k3c" as [["k", 0, 12], ["c", 12, 15]]; what is no state is left out. */
-function runsOf(states, length) {
+/** "12k3c" as [["k", 0, 12], ["c", 12, 15]], counted from `at`; what is no state is left out. */
+function runsOf(states, length, at = 0) {
   const runs = [];
-  let at = 0;
   for (const [, number, state] of String(states ?? "").matchAll(/(\d*)([a-z])/g)) {
     const end = Math.min(length, at + (number === "" ? 1 : Number(number)));
     if (STATES[state] && end > at) runs.push([state, at, end]);
@@ -37,7 +36,15 @@ class Course {
 
   /** Of each call; worked out when they are first asked for, as a list of conversations asks for none. */
   get runs() {
-    this.known ??= this.ends.map((end, call) => runsOf(this.calls[call]?.states, end));
+    let before = []; // of the last call that was not refused
+    this.known ??= this.ends.map((end, call) => {
+      const one = this.calls[call];
+      const same = clamp(Number(one?.same) || 0, 0, end);
+      const runs = before.filter(([, start]) => start < same).map(([state, start, stop]) => [state, start, Math.min(stop, same)]);
+      runs.push(...runsOf(one?.states, end, same));
+      if (!one?.refused) before = runs;
+      return runs;
+    });
     return this.known;
   }
 

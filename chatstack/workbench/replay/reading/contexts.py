@@ -84,8 +84,11 @@ def mended(value: object, check: Callable[[object], object]) -> object:
     """
     try:
         check(value)
-    except InputError:
-        whole = _without_lone_surrogates(value)
+    except InputError as fault:
+        try:
+            whole = _without_lone_surrogates(value)
+        except RecursionError:  # the fault is then in how deep it is
+            raise fault from None
         if whole == value:
             raise
         check(whole)

@@ -1,4 +1,4 @@
-"""Sources of recordings: files, folders, and standard input."""
+"""Sources of recordings: files, folders, standard input, and what is behind an address."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from chatstack.errors import InputError
+from chatstack.workbench.replay.reading.remote import RemoteFile, is_address, local_path, remote_files
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -36,6 +37,7 @@ class Source:
     changed_ns: int = 0
     """Modification time of the file when the sources were listed."""
     _copy: IO[bytes] | None = field(default=None, repr=False)
+    _remote: RemoteFile | None = field(default=None, repr=False)
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -44,6 +46,8 @@ class Source:
 
     def check_unchanged(self) -> None:
         """Raise ``InputError`` if the file has changed since it was listed, for callers that read it several times."""
+        if self._remote is not None:
+            self._remote.check_unchanged()
         if self.path is None:
             return
         try:
@@ -57,23 +61,26 @@ class Source:
         """Open the bytes from the start, each time anew; several readers do not disturb one another."""
         if self.path is not None:
             return self.path.open("rb")
+        if self._remote is not None:
+            return self._remote.open()
         return io.BufferedReader(_Reading(cast("IO[bytes]", self._copy)))
 
 
 @contextmanager
-def sources_from(paths: Sequence[Path]) -> Generator[tuple[Source, ...]]:
+def sources_from(paths: Sequence[Path | str]) -> Generator[tuple[Source, ...]]:
     """Open the sources in order: files as given, of folders all recordings in them, ``-`` for standard input.
 
     Folders are read recursively, in the order of names: files that end in .json, .jsonl or .ndjson, also with .gz, and
     are not hidden; a file or folder that is reached again through links counts once. Standard input is copied to a
     temporary file without a name, so that it can be read twice and its size is known; the copy goes away at the end.
+    Text with a scheme is an address (``s3://bucket/folder``), read by ``fsspec``; ``file://`` is a path.
 
     Raises ``InputError`` for the first source that cannot be read.
     """
     found: list[Source | None] = []
     for path in paths:
         if str(path) != _STDIN:
-            found.extend(_sources_of(path))
+            found.extend(_sources_at(path) if isinstance(path, str) else _sources_of(path))
             continue
         if None in found:
             raise InputError(f"{_STDIN_NAME}: can be read only once")
@@ -83,6 +90,16 @@ def sources_from(paths: Sequence[Path]) -> Generator[tuple[Source, ...]]:
         # Standard input last: its sender may take long, and a wrong file name should be reported at once.
         copied = _copied(stack) if None in found else None
         yield tuple(cast("Source", copied) if each is None else each for each in found)
+
+
+def _sources_at(place: str) -> Iterator[Source]:
+    """Yield the sources at an address, or at the path that a text is."""
+    path = local_path(place) if is_address(place) else place
+    if path is not None:
+        yield from _sources_of(Path(path))
+        return
+    for each in remote_files(place, _ENDINGS_READ):
+        yield Source(each.name, each.size_bytes or 0, _remote=each)
 
 
 def _sources_of(path: Path) -> Iterator[Source]:

@@ -24,6 +24,7 @@ from chatstack.workbench.replay.arguments import (
     setup_from,
     target_of,
     warnings_on,
+    workers_for,
     write,
     write_figures,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from chatstack.cli import Subparsers
+    from chatstack.workbench.replay.engines import Workers
     from chatstack.workbench.replay.outcomes import Outcome
     from chatstack.workbench.replay.policies import Policy
     from chatstack.workbench.replay.reading.sources import Source
@@ -123,7 +125,9 @@ def run(arguments: argparse.Namespace) -> int:
     with sources_from(arguments.files) as sources:
         check_targets({"--write": arguments.write, "--json": target_of(arguments.json)}, arguments, sources)
         with warnings_on(messages):
-            tuned = _tuned(arguments, _Passes(arguments, sources, messages))
+            passes = _Passes(arguments, sources, messages)
+            with workers_for(arguments) as passes.workers:
+                tuned = _tuned(arguments, passes)
         _report(tuned, arguments, [source.name for source in sources], messages)
     return 0 if tuned.best.is_feasible and not tuned.halves.unread.broken_count else 1
 
@@ -149,6 +153,8 @@ class _Passes:
         from chatstack.workbench.replay.tuning.halves import halves_of
 
         self.setup = setup_from(arguments, sources)
+        self.workers: Workers | None = None
+        """The workers that replay, if not the processes of this machine."""
         self._console = console
         self._jobs = jobs_for(arguments.jobs, sources)
         self._recordings = JoinedRecordings(sources)
@@ -172,7 +178,7 @@ class _Passes:
             source.check_unchanged()
         setup = replace(self.setup, policies=tuple(policies), groups=GROUPS)
         picked = partial(of_part, part=self.halves.part(part))
-        return replayed(setup, self._recordings, self._jobs, self._console, f"{told:22}", picked)
+        return replayed(setup, self._recordings, self._jobs, self._console, f"{told:22}", picked, self.workers)
 
 
 def _tuned(arguments: argparse.Namespace, passes: _Passes) -> Tuned:
