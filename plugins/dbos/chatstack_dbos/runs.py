@@ -1,0 +1,240 @@
+"""Durable runs as their callers see them: start, follow, cancel, wait, forget."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import msgspec
+from dbos import DBOS, DBOSClient, WorkflowStatus
+from dbos import error as dbos_error
+from sqlalchemy.exc import SQLAlchemyError
+
+from chatstack import ContextMemory, InputError, ProgressEvent, StoreError, WiringError
+from chatstack.client.closing import Closing
+from chatstack.loop.journal import histories
+from chatstack_dbos.database import Database
+from chatstack_dbos.progress import RunEvents, RunText
+from chatstack_dbos.records import RecordSerializer, RunEnded, RunRequest, Step
+
+WORKFLOW = "chatstack_run"
+"""The name of the workflow in DBOS."""
+APPLICATION_VERSION = "chatstack-runs-1"
+"""DBOS gives a run only to workers of its version. Ours is the version of the records, not that of anybody's code: so
+a run that was started before an upgrade goes on after it."""
+_OVER = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
+_WAIT_SECONDS = 0.25
+_PATIENCE_SECONDS = 30.0
+
+
+class DurableRuns(Closing):
+    """Runs in a database, for their callers: any process that can reach it, with a ``RunWorker`` or without.
+
+    ``database`` is ``sqlite:///runs.db``, for the processes of one machine, or ``postgresql://user@host/name``, for
+    those of many. ``application`` keeps apart what shares a database: workers serve the runs of their own. The tables
+    are made when they are first needed. Prompts, answers and results are in it in full.
+
+    Raises ``WiringError`` for an address that is none, ``StoreError`` for a database that fails.
+    """
+
+    def __init__(self, database: str, *, application: str = "chatstack") -> None:
+        self.database = Database(database)
+        if not isinstance(application, str) or len(application) < 3 or not set(application) <= _NAME:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WiringError(
+                f"DurableRuns: application={application!r} must be three letters or more: a-z, 0-9, - and _",
+                parameter="application",
+            )
+        self.application = application
+        self.serializer = RecordSerializer()
+        self._opening = asyncio.Lock()
+        self._client: DBOSClient | None = None
+
+    async def start(
+        self,
+        name: str,
+        run_id: str,
+        given: object = None,
+        *,
+        conversation_id: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        """Start a run of what workers serve as ``name``; a run that was started before is not started again.
+
+        ``given`` is what can be written as JSON: for a turn, a text, or messages. ``conversation_id`` is that of a
+        turn, which else has its ``run_id``, as a loop has. ``timeout_seconds`` counts from now, waiting included; then
+        the run ends with the reason ``deadline``.
+        """
+        for what, text in (("name", name), ("run_id", run_id)):
+            if not isinstance(text, str) or not text.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InputError(f"DurableRuns: {what}={text!r} must be text")
+        if timeout_seconds is not None and not timeout_seconds > 0:
+            raise InputError(f"DurableRuns: timeout_seconds={timeout_seconds!r} must be greater than 0")
+        try:
+            plain = msgspec.to_builtins(given)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"DurableRuns: what is given to run {run_id!r} cannot be written as JSON: {error}"
+            ) from error
+        client = await self.client()
+        deadline = None if timeout_seconds is None else await self._now() + timeout_seconds
+        request = RunRequest(name, plain, conversation_id, deadline)
+        await self._asked(
+            client.enqueue_async(
+                {
+                    "workflow_name": WORKFLOW,
+                    "queue_name": queue_of(self.application, name),
+                    "workflow_id": run_id,
+                    "app_version": APPLICATION_VERSION,
+                },
+                request,
+            )
+        )
+
+    async def result(self, run_id: str, *, timeout_seconds: float | None = None) -> RunEnded:
+        """Wait until the run has ended, and return its outcome. Raises ``TimeoutError`` after that time."""
+        async with asyncio.timeout(timeout_seconds):
+            while True:
+                found = await self._status(run_id)
+                if found is None:
+                    raise StoreError(f"there is no run {run_id!r}")
+                if found.status in _OVER:
+                    return _outcome(run_id, found)
+                await asyncio.sleep(_WAIT_SECONDS)
+
+    async def has_ended(self, run_id: str) -> bool:
+        """Return True once the run has ended. False for a run that is not there: it may be started later."""
+        found = await self._status(run_id, load_output=False)
+        return found is not None and found.status in _OVER
+
+    async def cancel(self, run_id: str) -> None:
+        """End the run, wherever it is: what it is doing may finish within ten seconds. It ends with ``cancelled``.
+
+        A run that no worker has begun ends when one does. Cancelling one that has ended does nothing.
+        """
+        await self.client()
+        await self._run(
+            "INSERT INTO chatstack_runs (run, stop) VALUES (:run, 'cancelled')"
+            " ON CONFLICT (run) DO UPDATE SET stop = coalesce(chatstack_runs.stop, 'cancelled')",
+            {"run": run_id},
+        )
+
+    def events(self, run_id: str) -> RunEvents[ProgressEvent]:
+        """Return the progress of the run, from its first event on, live from whichever process runs it."""
+        return RunEvents(self.database, "chatstack_progress", ProgressEvent, run_id, lambda: self.has_ended(run_id))
+
+    def text(self, run_id: str) -> RunEvents[RunText]:
+        """Return the text of the run's answers, as events are, if it is served with ``streams_text``; else none."""
+        return RunEvents(self.database, "chatstack_text", RunText, run_id, lambda: self.has_ended(run_id))
+
+    async def forget(self, run_id: str, *, memory: ContextMemory | None = None) -> None:
+        """Delete all that is kept of the run. With the ``memory`` of its stack, also what was decided about its
+        messages, there and in the memory's store.
+
+        One that is running is abandoned: cancel it first, and wait. SQLite's file is rewritten without it, which takes
+        time that grows with the file. PostgreSQL's files and its log keep it until they are vacuumed and removed.
+        Raises ``StoreError`` if others hold on to it for half a minute.
+        """
+        client = await self.client()
+        if memory is not None:
+            steps = await self._asked(client.list_workflow_steps_async(run_id))
+            for messages in histories([each["output"].entry for each in steps if isinstance(each["output"], Step)]):
+                await memory.forget_stored(messages)
+        await self._patiently(lambda: self._asked(client.delete_workflow_async(run_id)))
+        for table in ("chatstack_progress", "chatstack_text", "chatstack_runs"):
+            await self._run(f"DELETE FROM {table} WHERE run = :run", {"run": run_id})
+        if self.database.is_sqlite:
+            await self._patiently(self._rewrite)
+
+    async def aclose(self) -> None:
+        """Close the connections. Runs go on where workers run them."""
+        client, self._client = self._client, None
+        if client is not None:
+            await asyncio.to_thread(client.destroy)
+        await asyncio.to_thread(self.database.close)
+
+    async def client(self) -> DBOSClient:
+        """Return the client of DBOS, and make tables that are missing. Raises ``StoreError``."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._open)
+            return self._client
+
+    def _open(self) -> DBOSClient:
+        try:
+            if self.database.is_sqlite:
+                self.database.engine.connect().close()  # sets the write-ahead log before DBOS makes its tables
+            DBOS.migrate(self.database.address)
+            self.database.make_tables()
+            return DBOSClient(
+                system_database_engine=self.database.engine,
+                serializer=self.serializer,
+                application_name=self.application,
+            )
+        except (SQLAlchemyError, dbos_error.DBOSException) as error:
+            raise StoreError(f"the database of runs cannot be opened ({type(error).__name__})") from error
+
+    async def _status(self, run_id: str, *, load_output: bool = True) -> WorkflowStatus | None:
+        client = await self.client()
+        found = await self._asked(
+            client.list_workflows_async(workflow_ids=[run_id], load_input=False, load_output=load_output)
+        )
+        return found[0] if found else None
+
+    async def _now(self) -> float:
+        return float((await self._run("SELECT {now}"))[0][0])
+
+    async def _run(self, statement: str, given: dict[str, Any] | None = None) -> list[Any]:
+        try:
+            return await asyncio.to_thread(self.database.run, statement, given or {})
+        except SQLAlchemyError as error:
+            raise StoreError(f"the database of runs failed ({type(error).__name__})") from error
+
+    async def _asked(self, asked: Any) -> Any:
+        """Await a call of DBOS, outside any workflow that this is called in."""
+        try:
+            return await asyncio.create_task(asked, context=contextvars.Context())
+        except (SQLAlchemyError, dbos_error.DBOSException) as error:
+            raise StoreError(f"the database of runs failed ({type(error).__name__})") from error
+
+    async def _rewrite(self) -> None:
+        try:
+            is_done = await asyncio.to_thread(self.database.rewrite)
+        except SQLAlchemyError as error:
+            raise StoreError(f"the database of runs failed ({type(error).__name__})") from error
+        if not is_done:
+            raise StoreError("deleted, but still in SQLite's log, which another process uses; forget it again")
+
+    async def _patiently(self, ask: Callable[[], Awaitable[object]]) -> None:
+        """Try it for half a minute: a process that was stopped within a transaction may have it locked that long."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                await ask()
+                return
+            except StoreError:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(_WAIT_SECONDS)
+
+    def __repr__(self) -> str:
+        return f"DurableRuns({self.database.url.render_as_string(hide_password=True)!r})"
+
+
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+def queue_of(application: str, name: str) -> str:
+    """Return the queue of the runs of that name: a worker listens only to those that it serves."""
+    return f"{application}.{name}"
+
+
+def _outcome(run_id: str, found: WorkflowStatus) -> RunEnded:
+    if found.status == "CANCELLED":  # by DBOS itself, not by ours
+        return RunEnded(reason="cancelled")
+    if isinstance(found.output, RunEnded):
+        return found.output
+    why = found.error if found.error is not None else found.status
+    raise StoreError(f"run {run_id!r} ended without an outcome: {cast(object, why)}")
