@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
@@ -9,7 +10,13 @@ from dataclasses import asdict, dataclass, field
 from chatstack import ChatResponse
 from chatstack_gateway.exchange import Exchange
 
+logger = logging.getLogger("chatstack.gateway")
+
 _LATEST = 200
+_UNHEARD = (
+    "a layer changes answers, and callers get upstream's bytes, so they do not see that; start with --rewrite-answers "
+    "to hand on what the layers make of answers (told once; the page counts them)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +96,7 @@ class Sums:
 @dataclass(slots=True)
 class Activity:
     """Counts of one process. ``unobserved`` are watched requests on which the pipeline failed, and any that came too
-    fast."""
+    fast; ``unheard`` answers that a layer changed, while the caller got upstream's."""
 
     started: float = field(default_factory=time.time)
     outcomes: Counter[str] = field(default_factory=Counter[str])
@@ -97,6 +104,7 @@ class Activity:
     bytes_came: int = 0
     bytes_sent: int = 0
     unobserved: int = 0
+    unheard: int = 0
     sums: Sums = field(default_factory=Sums)
     latest: deque[dict[str, object]] = field(default_factory=lambda: deque[dict[str, object]](maxlen=_LATEST))
 
@@ -104,6 +112,9 @@ class Activity:
         """Count an exchange that is over."""
         self.outcomes[exchange.outcome] += 1
         self.statuses[str(status)] += 1
+        self.unheard += exchange.answer_changed
+        if exchange.answer_changed and self.unheard == 1:
+            logger.warning(_UNHEARD)
         self.bytes_came += len(exchange.raw)
         self.bytes_sent += exchange.sent_bytes
         self.latest.append(
@@ -135,6 +146,7 @@ class Activity:
             "bytes_came": self.bytes_came,
             "bytes_sent": self.bytes_sent,
             "unobserved": self.unobserved,
+            "unheard": self.unheard,
             "observed": asdict(self.sums),
             "latest": list(self.latest),
         }

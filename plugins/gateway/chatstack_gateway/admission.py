@@ -13,6 +13,14 @@ from chatstack_gateway.settings import Settings, is_loopback
 
 def refused(settings: Settings, headers: Headers, *, by_browser: bool = False) -> Refusal | None:
     """Return the answer for somebody who may not ask; None for all others. A browser shows the token as a password."""
+    refusal = _who(settings, headers, by_browser=by_browser)
+    if refusal is None and value_of(headers, b"upgrade").lower() == "websocket":
+        # Clients that would rather have a WebSocket go by this status, and stream over HTTP then.
+        return Refusal(426, "the gateway takes no WebSockets: stream over HTTP", is_final=True)
+    return refusal
+
+
+def _who(settings: Settings, headers: Headers, *, by_browser: bool) -> Refusal | None:
     if settings.token:
         if not _shows(settings, headers) and not (by_browser and _equal(_password(headers), settings.token)):
             return Refusal(401, "the gateway wants its token, in the header x-chatstack-token", is_final=True)

@@ -10,19 +10,27 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from chatstack.providers.wires import Form
 from chatstack_gateway.admission import is_admin, refused
+from chatstack_gateway.around import ModelsRoute, counting
 from chatstack_gateway.forwarding import ForwardedRoute
 from chatstack_gateway.gateway import Gateway
 from chatstack_gateway.handling import ModelRoute
-from chatstack_gateway.measuring import METRICS_TYPE
+from chatstack_gateway.measuring import METRICS_TYPE, flush
 from chatstack_gateway.page import HEADERS, PAGE
 from chatstack_gateway.settings import Settings
 from chatstack_gateway.stacks import RecipeAround
 from chatstack_gateway.workers import TELLING_SECONDS
 
 ROUTES: Mapping[Form, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+_BEHIND: Mapping[Form, tuple[str, ...]] = {
+    "chat": ("/{prefix:path}/v1", "/{prefix:path}"),
+    "responses": ("/{prefix:path}/v1",),
+    "messages": ("/{prefix:path}/v1",),
+}
+"""Prefixes of servers that hold several APIs. Paths of other APIs end in ``/messages``, too: those want a version."""
 _ANY = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -43,6 +51,7 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
         finally:
             telling.cancel()
             await gateway.aclose()
+            await asyncio.to_thread(flush)
 
     async def editing(request: Request) -> Response:
         return await _editing(gateway, request)
@@ -56,11 +65,12 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
     model_routes = [
         Route(f"{prefix}{path}", ModelRoute(gateway, form, f"/v1{path}"), methods=["POST"])
         for form, path in ROUTES.items()
-        for prefix in ("/v1", "")
+        for prefix in ("/v1", "", *_BEHIND[form])
     ]
     app = Starlette(
         routes=[
             *model_routes,
+            *(_routes_around(gateway, settings.api) if settings.api else ()),
             Route("/chatstack/editing", editing, methods=["GET", "PUT"]),
             Route("/chatstack/health", health, methods=["GET"]),
             Route("/chatstack/", shown, methods=["GET"]),
@@ -73,6 +83,17 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
     )
     app.state.gateway = gateway
     return app
+
+
+def _routes_around(gateway: Gateway, api: Form) -> list[Route]:
+    """Return the routes around the three that are answered, not forwarded, where upstream speaks one API alone."""
+    models = ModelsRoute(gateway)
+    found: list[tuple[str, ASGIApp, str]] = [("/models", models, "GET"), ("/models/{model:path}", models, "GET")]
+    if api != "messages":
+        found.append(("/messages/count_tokens", counting(gateway, "messages"), "POST"))
+    if api != "responses":
+        found.append(("/responses/input_tokens", counting(gateway, "responses"), "POST"))
+    return [Route(f"{prefix}{path}", app, methods=[method]) for prefix in ("/v1", "") for path, app, method in found]
 
 
 async def _telling(gateway: Gateway) -> None:

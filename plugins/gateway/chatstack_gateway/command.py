@@ -55,11 +55,27 @@ def _words(name: str, value: object) -> list[str]:
     """Return an argument as it stands on the command line."""
     if name == "pipeline":
         return [str(value)] if value else []
-    return [f"--{name.replace('_', '-')}={value}"] if name in _NAMED and value not in (None, "") else []
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [option] if value and name in _NAMED else []
+    return [f"{option}={value}"] if name in _NAMED and value not in (None, "") else []
 
 
 _NAMED = frozenset(
-    {"observe", "upstream", "port", "host", "workers", "record", "key_env", "max_body_mib", "max_open"}
+    {
+        "observe",
+        "upstream",
+        "api",
+        "model",
+        "rewrite_answers",
+        "port",
+        "host",
+        "workers",
+        "record",
+        "key_env",
+        "max_body_mib",
+        "max_open",
+    }
     | {"stall_seconds", "drain_seconds"}
 )
 
@@ -69,6 +85,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add("pipeline", nargs="?", default="", help="the recipe, a file; its provider names the upstream")
     add("--observe", metavar="URL", default="", help="forward to URL untouched; report what would have been done")
     add("--upstream", metavar="URL", default="", help="forward to URL, in the place of the pipeline's provider")
+    add(
+        "--api",
+        choices=("chat", "responses", "messages"),
+        help="the one API that upstream speaks: requests of the two others are converted, as far as that can be",
+    )
+    add("--model", metavar="NAME", default="", help="model for converted requests, in the place of the callers'")
+    add(
+        "--rewrite-answers",
+        action="store_true",
+        help="hand on what the layers make of answers, written anew, in the place of upstream's bytes",
+    )
     add("--port", type=int, default=8080, help="(8080)")
     add("--host", default="127.0.0.1", help="address to listen at (127.0.0.1); another one wants a token")
     add("--workers", type=int, default=1, help="processes (1)")
@@ -100,6 +127,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     for name in ("stall_seconds", "drain_seconds"):
         if not getattr(arguments, name) > 0:
             raise WiringError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be greater than 0")
+    if arguments.model and not arguments.api:
+        raise WiringError("--model is for converted requests; name upstream's API by --api, or leave it out")
     address = arguments.observe or arguments.upstream
     key = ""
     if arguments.key_env:
@@ -116,6 +145,9 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return Settings(
         Upstream(address) if address else named_upstream(arguments.pipeline)[0],
         pipeline=arguments.pipeline,
+        api=arguments.api,
+        model=arguments.model,
+        rewrite_answers=arguments.rewrite_answers,
         observe=bool(arguments.observe),
         host=arguments.host,
         port=arguments.port,

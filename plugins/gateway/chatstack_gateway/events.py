@@ -9,25 +9,41 @@ from collections.abc import Iterator
 import msgspec
 
 _END_OF_CHAT = b"[DONE]"
+_MOST_EVENT_BYTES = 2**26
+_MOST_PLAIN_BYTES = 2**28
 
 
 class EventSplitter:
-    """Splits server-sent events, in whatever pieces they come, and yields the data of each."""
+    """Splits server-sent events, in whatever pieces they come, and yields the data of each. Raises ``ValueError`` for
+    an event that is larger than any answer."""
 
     def __init__(self) -> None:
         self.is_done = False
         """True once the mark has come that ends a stream of chat completions."""
-        self._rest = b""
+        self._rest: list[bytes] = []
         self._data: list[bytes] = []
+        self._held = 0
+        """Bytes of the event that is not whole yet."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """Yield the data of each event that is whole now."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        self._held += len(chunk)
+        if self._held > _MOST_EVENT_BYTES:
+            raise ValueError("an event of the answer is too large")
+        head, ends_line, tail = chunk.rpartition(b"\n")
+        if not ends_line:  # joined only once its end is there: a long line may come in many pieces
+            self._rest.append(chunk)
+            return
+        lines = b"".join((*self._rest, head)).split(b"\n")
+        self._rest = [tail]
         for line in lines:
             line = line.removesuffix(b"\r")
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
-            elif not line and self._data:
+            elif not line:
+                self._held = 0
+                if not self._data:
+                    continue
                 data, self._data = b"\n".join(self._data), []
                 if data == _END_OF_CHAT:
                     self.is_done = True
@@ -40,22 +56,28 @@ class EventSplitter:
 
 
 class Inflater:
-    """Undoes the encoding of an answer. Raises ``ValueError`` for one that is not known, and for broken data."""
+    """Undoes the encoding of an answer. Raises ``ValueError`` for one that is not known, for broken data, and for data
+    that becomes larger than any answer, as a few kilobytes of a compressed one can."""
 
     def __init__(self, encoding: str) -> None:
         named = encoding.strip().lower()
         if named not in ("", "identity", "gzip", "x-gzip", "deflate"):
             raise ValueError("an encoding that is not known")
         self._inflate = None if named in ("", "identity") else zlib.decompressobj(wbits=47)
+        self._left = _MOST_PLAIN_BYTES
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what that piece holds."""
         if self._inflate is None:
             return chunk
         try:
-            return self._inflate.decompress(chunk)
+            plain = self._inflate.decompress(chunk, self._left + 1)
         except zlib.error:
             raise ValueError("the compressed answer is broken") from None
+        self._left -= len(plain)
+        if self._left < 0:
+            raise ValueError("the compressed answer is too large")
+        return plain
 
 
 def decoded(data: bytes) -> object:

@@ -30,6 +30,14 @@ class Exchange:
     raw: bytes
     body: Body
     request: ChatRequest
+    api: Form | None = None
+    """Upstream's wire, if it is another one."""
+    is_rewritten: bool = False
+    """True if its answer is written anew, from what the layers yield."""
+    answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
+    """Headers of upstream's answer that one written anew keeps."""
+    answer_changed: bool = False
+    """True if a layer has changed the answer, of which the caller got upstream's bytes."""
     is_bypassed: bool = False
     is_edited: bool = False
     outcome: Outcome = "as it came"
@@ -42,14 +50,6 @@ class Exchange:
     def is_answering(self) -> bool:
         """True once upstream's answer is on its way to the caller."""
         return self.tee.done()
-
-    def is_about(self, request: ChatRequest) -> bool:
-        """Return True if that is this exchange's request, edited or not; False for one that a layer makes of its own,
-        as for a summary: that ends with another message, and has options of its own."""
-        last = self.request.messages[-1].original if self.request.messages else None
-        if request.messages and request.messages[-1].original is last:
-            return True
-        return request.options is self.request.options and any(each.original is last for each in request.messages)
 
     def sendable(self, request: ChatRequest) -> bytes:
         """Return the body to send: the one that came, or with the edits of the layers in it. Raises
@@ -65,6 +65,15 @@ class Exchange:
         self.is_edited = True
         self.outcome, self.reason = "edited", ""
         return sent
+
+
+def is_about(came: ChatRequest, request: ChatRequest) -> bool:
+    """Return True if ``request`` is the one that came, edited or not; False for one that a layer makes of its own, as
+    for a summary: that ends with another message, and has options of its own."""
+    last = came.messages[-1].original if came.messages else None
+    if request.messages and request.messages[-1].original is last:
+        return True
+    return request.options is came.options and any(each.original is last for each in request.messages)
 
 
 CURRENT: ContextVar[Exchange | None] = ContextVar("chatstack_gateway_exchange", default=None)

@@ -12,7 +12,7 @@ from chatstack.providers.failures import transport_failure
 from chatstack.telemetry.propagation import trace_headers
 from chatstack_gateway.admission import refused, with_key
 from chatstack_gateway.gateway import Gateway
-from chatstack_gateway.headers import upward, value_of
+from chatstack_gateway.headers import path_of, upward, value_of
 from chatstack_gateway.receiving import GoneError, RefusedError, pieces_of
 from chatstack_gateway.refusals import refusal_of
 from chatstack_gateway.sending import send_head, send_piece, send_refusal
@@ -64,9 +64,8 @@ async def forward(
         length = value_of(scope["headers"], b"content-length")
         headers += [(b"content-length", length.encode())] if length else []
     query = scope["query_string"].decode("latin-1")
-    path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
     try:
-        answer = await gateway.connections.open(scope["method"], path, query, headers, body)
+        answer = await gateway.connections.open(scope["method"], path_of(scope), query, headers, body)
     except (aiohttp.ClientError, OSError, ValueError) as error:
         cause = error.__cause__
         if isinstance(cause, RefusedError | GoneError):  # of the body that is being read meanwhile

@@ -16,10 +16,13 @@ from chatstack import ChatResponse
 from chatstack.errors import InputError
 from chatstack.providers.wires import Form, read_request
 from chatstack_gateway.admission import refused, with_key
+from chatstack_gateway.converted import PATHS
+from chatstack_gateway.converting import UnsayableError, convertible
 from chatstack_gateway.exchange import CURRENT, Exchange
 from chatstack_gateway.forwarding import forward
 from chatstack_gateway.gateway import Gateway
-from chatstack_gateway.headers import CONVERSATION, Headers, is_compressed, is_signed, value_of
+from chatstack_gateway.handing_on import HandingOn
+from chatstack_gateway.headers import CONVERSATION, Headers, is_compressed, is_signed, path_of, value_of
 from chatstack_gateway.positions import UneditableError, scan
 from chatstack_gateway.receiving import GoneError, RefusedError, body_of
 from chatstack_gateway.refusals import Refusal, refusal_of
@@ -37,8 +40,12 @@ _ENDS: Mapping[Form, tuple[bytes, ...]] = {
     "messages": (b"message_stop",),
     "responses": (b"response.completed", b"response.incomplete"),
 }
+_LONGEST_MODEL = 256
 _COPY_SECONDS = 5.0
 """Time that the copy's reader gets after the answer's end."""
+_STORED_SECONDS = 30.0
+"""Time that the end of an edited answer is held back for at most, until what was decided is in the store. A store that
+is slow or gone has its own, shorter limit (``store_timeout_seconds``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +83,13 @@ class ModelRoute:
             if not isinstance(exchange, str):
                 exchange.tee = asyncio.get_running_loop().create_future()
             async with _while_there(receive, send) as send:
+                if isinstance(exchange, str) and gateway.settings.api not in (None, self.form):
+                    raise RefusedError(Refusal(400, f"cannot be converted: {exchange}", is_final=True))
                 if isinstance(exchange, str):
                     logger.info("forwarded unread: %s", exchange)
                     await forward(gateway, scope, send, raw, span, is_anthropic=self.form == "messages")
+                elif exchange.is_rewritten:
+                    await HandingOn(gateway, exchange, send, span).run()
                 else:
                     await _Answering(gateway, exchange, send, span).run()
         finally:
@@ -96,17 +107,28 @@ class ModelRoute:
             return str(error)
         except (UnicodeDecodeError, InputError):
             return "its body cannot be read"
+        if len(request.options.model or "") > _LONGEST_MODEL:
+            return "the name of its model is too long"  # it would stand in spans, metrics and the page
         conversation = value_of(headers, CONVERSATION)
         if conversation:
             request = request.but(conversation_id=conversation)
+        api, path, query = None, path_of(scope), scope["query_string"].decode("latin-1")
+        if gateway.settings.api not in (None, self.form):
+            api, path, query = gateway.settings.api, PATHS[gateway.settings.api], ""
+            try:
+                request = convertible(self.form, api, request, body.value, model=gateway.settings.model)
+            except UnsayableError as error:
+                raise RefusedError(error.refusal) from None
         exchange = Exchange(
             self.form,
-            scope["path"],
-            scope["query_string"].decode("latin-1"),
+            path,
+            query,
             with_key(gateway.settings, headers, is_anthropic=self.form == "messages"),
             raw,
             body,
             request,
+            api,
+            gateway.settings.rewrite_answers or api is not None,
         )
         if gateway.settings.observe:
             exchange.is_bypassed = True
@@ -117,6 +139,8 @@ class ModelRoute:
         elif gateway.refused_edits.knows(exchange):
             exchange.is_bypassed, exchange.outcome = True, "undone"
             exchange.reason = "upstream has refused an edited request of this conversation before"
+        if exchange.is_bypassed and api is None:
+            exchange.is_rewritten = False
         return exchange
 
 
@@ -151,6 +175,8 @@ class _Answering:
                     tee.end()
                     tee.answer.close()
                 response = await _settled(reading)
+                if response is not None and tee.said is not None and response.messages != (tee.said,):
+                    exchange.answer_changed = True
             else:
                 status = await self._refused(reading)
         finally:
@@ -174,11 +200,11 @@ class _Answering:
                 if shares and not answer.is_stream:
                     held, piece = piece, held
                 elif shares and any(end in piece for end in _ENDS[form]):
-                    await asyncio.wait({reading}, timeout=_COPY_SECONDS)
+                    await asyncio.wait({reading}, timeout=_STORED_SECONDS)
                 if piece:
                     await send_piece(self._send, piece)
             if held:
-                await asyncio.wait({reading}, timeout=_COPY_SECONDS)
+                await asyncio.wait({reading}, timeout=_STORED_SECONDS)
                 await send_piece(self._send, held)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             await self._broken(tee, error)

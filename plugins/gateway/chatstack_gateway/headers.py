@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from starlette.types import Scope
+
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 """Names in lower case, in the order in which they came."""
 
@@ -29,17 +31,24 @@ READABLE = ("gzip", "deflate", "identity")
 
 def upward(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Return the headers of a request that go on; the length and the host are written anew."""
-    return [each for each in headers if each[0] not in _of_connection(headers) | _ANEW | OURS]
+    left_out = _of_connection(headers) | _ANEW | OURS
+    return [each for each in headers if each[0] not in left_out]
 
 
 def downward(headers: Headers) -> list[tuple[bytes, bytes]]:
     """Return the headers of an answer that go on to the caller."""
-    return [each for each in headers if each[0] not in _of_connection(headers)]
+    left_out = _of_connection(headers)
+    return [each for each in headers if each[0] not in left_out]
 
 
 def value_of(headers: Headers, name: bytes) -> str:
     """Return the value of a header; "" without one."""
     return next((value.decode("latin-1") for each, value in headers if each == name), "")
+
+
+def path_of(scope: Scope) -> str:
+    """Return the path as it came, with its escapes."""
+    return scope.get("raw_path", b"").decode("latin-1") or str(scope["path"])
 
 
 def readable(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

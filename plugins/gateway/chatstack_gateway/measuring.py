@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 
 from opentelemetry import metrics, trace
@@ -12,6 +13,7 @@ from chatstack_gateway.exchange import Exchange
 from chatstack_gateway.spans import SCOPE
 
 _ENDPOINTS = tuple(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT" for name in ("", "TRACES_", "METRICS_"))
+_FLUSH_SECONDS = 10.0
 
 
 def set_up() -> None:
@@ -37,6 +39,23 @@ def set_up() -> None:
             provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
             trace.set_tracer_provider(provider)
     metrics.set_meter_provider(MeterProvider(readers, resource=resource))
+
+
+def flush(seconds: float = _FLUSH_SECONDS) -> None:
+    """Send what spans and metrics wait, for so many seconds at most. A process that ends by a signal, as uvicorn's do,
+    comes to no other end."""
+    if not any(os.environ.get(name) for name in _ENDPOINTS):
+        return
+
+    def send() -> None:
+        for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
+            force_flush = getattr(provider, "force_flush", None)
+            if force_flush is not None:
+                force_flush(round(seconds * 1_000))
+
+    sending = threading.Thread(target=send, daemon=True, name="chatstack-gateway-flush")
+    sending.start()
+    sending.join(seconds)
 
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -43,7 +43,8 @@ async function refresh() {
   document.getElementById("unpriced").textContent = number.format(seen.unpriced);
   document.getElementById("reported").textContent = number.format(seen.reported_cached);
   document.getElementById("unobserved").textContent = number.format(told.unobserved);
-  fill("outcomes", ["what became of requests", "how many"], Object.entries(told.outcomes));
+  const unheard = told.unheard ? [["answers changed by a layer, of which callers got upstream's", told.unheard]] : [];
+  fill("outcomes", ["what became of requests", "how many"], [...Object.entries(told.outcomes), ...unheard]);
   fill("latest", ["time", "model", "status", "outcome", "messages", "bytes", "bytes sent", "input tokens", "cached"],
     told.latest.slice(-50).reverse().map(each => [
       new Date(each.at * 1000).toLocaleTimeString(), each.model, String(each.status),

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import cast
+from urllib.parse import quote
 
 import aiohttp
 
 from chatstack import ChatRequest, ChatStream, ChatUpdate
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import ProviderError, ServerError
-from chatstack.providers.failures import failure, transport_failure
+from chatstack.providers.asking import told_window
+from chatstack.providers.failures import ErrorBody, failure, transport_failure
 from chatstack.providers.wires import PROVIDERS, AnswerReader, Form, write_request
 from chatstack.telemetry.propagation import trace_headers
 from chatstack_gateway.events import EventSplitter, Inflater, decoded
-from chatstack_gateway.exchange import CURRENT, Exchange
-from chatstack_gateway.headers import readable, upward
+from chatstack_gateway.exchange import CURRENT, Exchange, is_about
+from chatstack_gateway.headers import Headers, downward, readable, upward
 from chatstack_gateway.positions import written
 from chatstack_gateway.settings import LARGE_BYTES, Settings
 from chatstack_gateway.tee import CopySource, Tee
@@ -26,12 +29,14 @@ _PRELUDE = frozenset({"response.created", "response.queued", "response.in_progre
 """Events of Responses behind which a refusal may still come."""
 _PRELUDE_SECONDS = 2.0
 """Time that these are held back for, so that a request that is refused right after them can be sent with less."""
-_OF_THE_CALL = frozenset(
+OF_THE_CALL = frozenset(
     {b"accept", b"accept-encoding", b"content-type", b"content-encoding", b"idempotency-key"}
     | {b"x-stainless-retry-count", b"x-stainless-helper-method"}
 )
 """Headers of the caller's that are about its very request, and not about others that are sent with its key."""
-_ASIDE_ACCEPTS = [("content-type", "application/json"), ("accept", "application/json"), ("accept-encoding", "identity")]
+_MOST_BYTES = 2**28
+_MOST_CARDS = 2**23
+ACCEPTS = [("accept", "application/json"), ("accept-encoding", "identity"), ("content-type", "application/json")]
 
 
 class WireProvider:
@@ -53,7 +58,7 @@ class WireProvider:
         exchange = CURRENT.get()
         if exchange is None or exchange.form != self.form:
             raise ServerError("the gateway's provider was asked outside of a request")
-        if exchange.is_about(request):
+        if is_about(exchange.request, request):
             return await self._exchanged(exchange, request)
         return await ChatStream.primed(self._aside(exchange, request))
 
@@ -64,7 +69,10 @@ class WireProvider:
         body = await asyncio.to_thread(exchange.sendable, request) if is_large else exchange.sendable(request)
         exchange.attempts += 1
         exchange.sent_bytes = len(body)
-        answer = await self._opened(exchange, readable(exchange.headers), body)
+        answer = await self._opened(readable(exchange.headers), body, exchange.path, exchange.query)
+        if exchange.is_rewritten:
+            exchange.answer_headers = [each for each in downward(answer.headers) if not each[0].startswith(b"content-")]
+            return await ChatStream.primed(self._updates(answer, self.form))
         try:
             first = await self._accepted(answer)
         except BaseException as error:
@@ -77,16 +85,47 @@ class WireProvider:
         exchange.tee.set_result(tee)
         return await ChatStream.primed(CopySource(self.form, tee, streaming=answer.is_stream))
 
+    async def window_tokens(self, model: str = "") -> int | None:
+        """Ask upstream for the window of that model, with the key of the exchange that wants it."""
+        exchange = CURRENT.get()
+        if exchange is None or not model:
+            return None
+        path, headers = f"/v1/models/{quote(model, safe='')}", exchange.headers
+        return await told_window(
+            lambda: self.fetched(path, headers), lambda: self.fetched("/v1/models", headers), model, lambda _: None
+        )
+
+    async def fetched(self, path: str, headers: Headers, query: str = "") -> object:
+        """Return the JSON value at that path of upstream, asked for with the key in a caller's headers. Raises
+        ``ProviderError``, and ``ValueError`` for an answer that is none."""
+        answer = await self._opened(self._headers_for(headers)[:-1], b"", path, query, method="GET")
+        try:
+            if answer.status >= 400:
+                raise await self._refused(answer, answer.status, b"")
+            return decoded(Inflater(answer.encoding).feed(await answer.whole(_MOST_CARDS)))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _transported(self._provider, error) or error from error
+        finally:
+            answer.close()
+
+    def _headers_for(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """Return the headers for a request of the gateway's own, with the key in a caller's. The last one is the type
+        of the body."""
+        return [*(each for each in headers if each[0] not in OF_THE_CALL), *header_bytes(ACCEPTS)]
+
     @property
     def _provider(self) -> str:
         return self.info.name
 
-    async def _opened(self, exchange: Exchange, headers: list[tuple[bytes, bytes]], body: bytes) -> Answer:
+    async def _opened(
+        self, headers: Headers, body: bytes, path: str, query: str = "", *, method: str = "POST"
+    ) -> Answer:
+        """Send a request, within the trace that is current."""
         trace = header_bytes(list(trace_headers().items()))
         names = {name for name, _ in trace}
         sent = [each for each in upward(headers) if each[0] not in names]
         try:
-            return await self._connections.open("POST", exchange.path, exchange.query, [*sent, *trace], body)
+            return await self._connections.open(method, path, query, [*sent, *trace], body)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _transported(self._provider, error) or error from error
 
@@ -121,9 +160,9 @@ class WireProvider:
     async def _refused(self, answer: Answer, status: int, first: bytes, told: object = None) -> ProviderError:
         """Return the error for a refusal; its cause holds upstream's own answer."""
         body = await answer.whole(self._settings.limits.error_bytes, first)
-        cause = UpstreamRefusalError(status, answer.headers, body)
         if told is None:
             told = _plain(answer, body)
+        cause = UpstreamRefusalError(status, answer.headers, body, ErrorBody.read(told).text)
         error = failure(self._provider, status=status, body=told, headers=cause.told, streaming=status < 400)
         error.__cause__ = cause
         answer.close()
@@ -134,19 +173,33 @@ class WireProvider:
         body = write_request(self.form, request.but(stream=False))
         if not body.get("model"):
             body["model"] = exchange.body.value.get("model")
-        kept = [each for each in exchange.headers if each[0] not in _OF_THE_CALL]
-        answer = await self._opened(exchange, [*kept, *header_bytes(_ASIDE_ACCEPTS)], written(body).encode())
+        sent = written(body).encode()
+        answer = await self._opened(self._headers_for(exchange.headers), sent, exchange.path, exchange.query)
+        async with aclosing(self._updates(answer, self.form)) as updates:
+            async for update in updates:
+                yield update
+
+    async def _updates(self, answer: Answer, form: Form) -> AsyncGenerator[ChatUpdate, None]:
+        """Yield the updates of an answer, and close it."""
         try:
             if answer.status >= 400:
                 raise await self._refused(answer, answer.status, b"")
-            reader = AnswerReader(self.form, streaming=False)
-            try:
-                for update in reader.add(decoded(Inflater(answer.encoding).feed(await answer.whole(2**28)))):
+            reader, split = AnswerReader(form, streaming=answer.is_stream), EventSplitter()
+            inflate = Inflater(answer.encoding)
+            if not answer.is_stream:
+                for update in reader.add(decoded(inflate.feed(await answer.whole(_MOST_BYTES)))):
                     yield update
-            except (aiohttp.ClientError, OSError, ValueError) as error:
-                raise _transported(self._provider, error) or error from error
+            while answer.is_stream:
+                piece = await answer.next()
+                for data in split.feed(inflate.feed(piece)) if piece else split.end():
+                    for update in reader.add(decoded(data)):
+                        yield update
+                if not piece or split.is_done or (form != "chat" and reader.is_complete):
+                    break
             for update in reader.finish():
                 yield update
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _transported(self._provider, error) or error from error
         finally:
             answer.close()
 

@@ -34,6 +34,9 @@ async def pieces_of(receive: Receive, headers: Headers, limits: Limits) -> Async
     """Yield the body in pieces. Raises ``RefusedError``, and ``GoneError`` if its sender goes away."""
     told = value_of(headers, b"content-length")
     size = 0
+    coding = value_of(headers, b"transfer-encoding").strip().lower()
+    if coding not in ("", "chunked"):
+        raise RefusedError(Refusal(501, "the body is transferred in a coding other than chunked", is_final=True))
     if told.isdigit() and int(told) > limits.body_bytes:
         raise _too_large(limits)
     while True:

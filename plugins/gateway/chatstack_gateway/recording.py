@@ -13,7 +13,7 @@ from typing import cast
 
 from chatstack import ChatResponse, WiringError
 from chatstack.providers.wires import Form, write_messages
-from chatstack.values.responses import Usage
+from chatstack_gateway.answer_terms import usage_of
 from chatstack_gateway.exchange import Exchange
 
 logger = logging.getLogger("chatstack.gateway")
@@ -21,6 +21,8 @@ logger = logging.getLogger("chatstack.gateway")
 _SECRETS = frozenset({"authorization", "authorization_token", "api_key", "headers"})
 """Fields of tools that run at the provider (MCP servers), by which their keys travel in a body."""
 _HOLDERS = ("tools", "mcp_servers")
+_MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of the bodies that wait to be written."""
 
 
 class Recorder:
@@ -35,15 +37,29 @@ class Recorder:
             raise WiringError(f"--record {folder}: {error.strerror}") from error
         self._writing = ThreadPoolExecutor(1, "chatstack-recording")
         self._has_failed = False
+        self._waiting_bytes = 0
+        self.left_out = 0
+        """Exchanges that were not written, because the disk was too slow for them."""
 
     def __call__(self, exchange: Exchange, response: ChatResponse | None, status: int) -> None:
         """Write an exchange that is over: the request as it came, and the answer, if there was one."""
-        asyncio.get_running_loop().run_in_executor(self._writing, self._write, exchange, response, status)
+        size = len(exchange.raw)
+        if self._waiting_bytes and self._waiting_bytes + size > _MOST_BYTES:
+            self.left_out += 1
+            if self.left_out == 1:
+                logger.warning("exchanges are left out of the recording: the disk is too slow")
+            return
+        self._waiting_bytes += size
+        writing = asyncio.get_running_loop().run_in_executor(self._writing, self._write, exchange, response, status)
+        writing.add_done_callback(lambda _: self._written(size))
 
     def close(self) -> None:
         """Write what is left, and close the file."""
         self._writing.shutdown()
         os.close(self._file)
+
+    def _written(self, size: int) -> None:
+        self._waiting_bytes -= size
 
     def _write(self, exchange: Exchange, response: ChatResponse | None, status: int) -> None:
         row: dict[str, object] = {
@@ -65,7 +81,7 @@ class Recorder:
 def answer_of(form: Form, response: ChatResponse) -> dict[str, object]:
     """Return an answer as its API would give it whole."""
     items = write_messages(form, response.messages)
-    usage = _usage_of(form, response.usage)
+    usage = usage_of(form, response.usage)
     about: dict[str, object] = {"id": response.id, "model": response.model, "usage": usage}
     if form == "chat":
         return {**about, "choices": [{"index": 0, "message": items[-1] if items else None}]}
@@ -73,26 +89,6 @@ def answer_of(form: Form, response: ChatResponse) -> dict[str, object]:
         return {**about, "output": items}
     content = [block for item in items for block in cast("list[object]", item["content"])]
     return {**about, "role": "assistant", "content": content}
-
-
-def _usage_of(form: Form, usage: Usage) -> dict[str, object]:
-    if form == "messages":
-        plain = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
-        return {
-            "input_tokens": plain,
-            "cache_read_input_tokens": usage.cache_read_tokens,
-            "cache_creation_input_tokens": usage.cache_write_tokens,
-            "output_tokens": usage.output_tokens,
-        }
-    taken, said = ("prompt", "completion") if form == "chat" else ("input", "output")
-    details = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
-    return {
-        f"{taken}_tokens": usage.input_tokens,
-        f"{said}_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-        f"{taken}_tokens_details": details,
-        f"{said}_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
 
 
 def without_secrets(body: dict[str, object]) -> dict[str, object]:

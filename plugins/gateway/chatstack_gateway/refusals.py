@@ -45,13 +45,15 @@ def is_deliberate(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer in the place of the model's. ``is_final`` says that trying again will not help."""
+    """An answer in the place of the model's. ``is_final`` says that trying again will not help, ``param`` names the
+    field that it is about."""
 
     status: int
     message: str
     code: str = ""
     retry_after_seconds: float | None = None
     is_final: bool = False
+    param: str = ""
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -86,7 +88,9 @@ class Refusal:
             if self.code == "insufficient_quota":
                 kind = "billing_error"
             return {"type": "error", "error": {"type": kind, "message": self.message}}
-        return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code or None}}
+        return {
+            "error": {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
+        }
 
 
 def refusal_of(error: BaseException) -> Refusal:

@@ -9,6 +9,7 @@ import traceback
 from chatstack import ChatResponse, ChatStream
 from chatstack.errors import ChatStackError, RequestRefusedError
 from chatstack.stack.recipe import BuiltClient
+from chatstack_gateway.converting import UnsayableError
 from chatstack_gateway.exchange import Exchange, Outcome
 from chatstack_gateway.positions import UneditableError
 from chatstack_gateway.refusals import is_deliberate
@@ -29,14 +30,16 @@ async def answered(
     Raises what a layer refuses deliberately, and what upstream refused. Any other failure of a layer, and a refusal of
     what upstream might take unedited, sends the request once more, as it came.
     """
-    stream = await _opened(exchange, edited, bare, refused_edits)
+    stream = await opened(exchange, edited, bare, refused_edits)
     async with stream:
+        if exchange.request.stream:
+            async for _ in stream:  # one by one, as a caller would: layers and metrics tell the time of each
+                pass
         return await stream.response()
 
 
-async def _opened(
-    exchange: Exchange, edited: BuiltClient, bare: BuiltClient, refused_edits: RefusedEdits
-) -> ChatStream:
+async def opened(exchange: Exchange, edited: BuiltClient, bare: BuiltClient, refused_edits: RefusedEdits) -> ChatStream:
+    """Send the request through its stack, and return the stream of its answer. Raises as ``answered`` does."""
     if exchange.is_bypassed:
         return await bare.send(exchange.request)
     try:
@@ -45,6 +48,8 @@ async def _opened(
         if exchange.is_answering:
             raise
         refusal = UpstreamRefusalError.of(error)
+        if isinstance(error, UnsayableError):
+            raise
         if isinstance(error, UneditableError):
             _bypass(exchange, "not editable", str(error))
         elif refusal is not None:

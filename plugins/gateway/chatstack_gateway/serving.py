@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
+from chatstack_gateway.protocol import Protocol
 from chatstack_gateway.settings import Settings
 
 logger = logging.getLogger("chatstack.gateway")
@@ -38,8 +42,10 @@ def config_of(settings: Settings, app: ASGIApp | str) -> uvicorn.Config:
         date_header=False,
         proxy_headers=False,
         ws="none",
-        http="httptools",
+        http=Protocol,
         timeout_keep_alive=75,
+        # A worker that does not answer within it is killed, with all its open answers: a busy machine is no reason.
+        timeout_worker_healthcheck=60,
         timeout_graceful_shutdown=max(1, round(settings.limits.drain_seconds)),
     )
 
@@ -52,6 +58,8 @@ def serve(settings: Settings, arguments: Sequence[str]) -> int:
     if settings.workers > 1:
         return _several(settings, arguments)
     server = uvicorn.Server(config_of(settings, _made(settings)))
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, server.handle_exit)  # as SIGTERM; it would end all open answers
     server.run()
     return 0 if server.started else 2
 
@@ -61,6 +69,7 @@ def worker() -> ASGIApp:
     from chatstack_gateway.command import settings_from
 
     _log()
+    _end_with_supervisor()
     settings = settings_from(json.loads(os.environ[_ARGUMENTS]))
     return _made(replace(settings, state=Path(os.environ[_STATE])))
 
@@ -73,10 +82,35 @@ def _several(settings: Settings, arguments: Sequence[str]) -> int:
     os.environ.update({_ARGUMENTS: json.dumps(list(arguments)), _STATE: folder})
     config = config_of(settings, "chatstack_gateway.serving:worker")
     try:
-        Multiprocess(config, sockets=[config.bind_socket()]).run()
+        _Supervisor(config, sockets=[config.bind_socket()]).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+class _Supervisor(Multiprocess):
+    """uvicorn's supervisor. Told to stop, it lets nobody connect and wait while the workers' open answers end."""
+
+    def terminate_all(self) -> None:
+        for each in self.sockets:
+            each.close()
+        super().terminate_all()
+
+
+def _end_with_supervisor() -> None:
+    """Drain and end this worker when its supervisor is gone: nobody could stop it any more, and it holds the port.
+
+    It may be gone already: what multiprocessing knows of the parent tells that as well, the parent's id would not.
+    """
+    supervisor = multiprocessing.parent_process()
+    if supervisor is None:
+        return
+
+    def watch() -> None:
+        supervisor.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True, name="chatstack-supervisor-watch").start()
 
 
 def _made(settings: Settings) -> ASGIApp:

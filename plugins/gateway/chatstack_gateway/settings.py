@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from chatstack import WiringError
+from chatstack.providers.wires import Form
 
 LARGE_BYTES = 256 * 1024
 """Size from which on a body is read and edited in a thread, so that other requests have the event loop."""
@@ -67,12 +68,20 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that a gateway is told. ``key`` is the server's own, sent in the place of the caller's; ``token`` is
-    what callers have to show, ``admin_token`` who turns editing on and off. None of them is ever shown."""
+    """Everything that a gateway is told.
+
+    ``api`` is the one API that upstream speaks, if it does not speak all three: requests of the others are converted,
+    and name ``model``, if it is given, in the place of their callers'. ``rewrite_answers`` hands on what the layers
+    make of answers, in the place of upstream's bytes. ``key`` is the server's own, sent in the place of the caller's;
+    ``token`` is what callers have to show, ``admin_token`` who turns editing on and off. None of these is ever shown.
+    """
 
     upstream: Upstream
     _: KW_ONLY
     pipeline: str = ""
+    api: Form | None = None
+    model: str = ""
+    rewrite_answers: bool = False
     observe: bool = False
     host: str = "127.0.0.1"
     port: int = 8080
@@ -85,6 +94,8 @@ class Settings:
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
+        if self.observe and self.rewrite_answers:
+            raise WiringError("--observe forwards answers untouched; leave --rewrite-answers out")
         if not is_loopback(self.host) and not self.token:
             raise WiringError(
                 f"--host {self.host} is reachable by others, so callers need a token: set CHATSTACK_GATEWAY_TOKEN"

@@ -31,7 +31,7 @@ from chatstack.layers.summarizing import SummaryClient
 from chatstack.providers.wires import PROVIDERS, Form
 from chatstack.stack.recipe import BuiltClient
 from chatstack.telemetry.spans import Attributes
-from chatstack_gateway.exchange import Exchange
+from chatstack_gateway.exchange import is_about
 from chatstack_gateway.sizes import Sizes
 from chatstack_gateway.stacks import RecipeAround, check_layers
 
@@ -42,7 +42,7 @@ _SUMMARY = "What was said before is summed up here, in as many words as such sum
 class Trial:
     """One request at the pipeline: what it would have sent, the edits on the way, and the tokens of summaries."""
 
-    exchange: Exchange
+    came: ChatRequest
     response: ChatResponse
     sizes: Sizes
     would_send: ChatRequest | None = None
@@ -84,12 +84,12 @@ class Shadow:
             check_layers(client)
         return cls(clients, sizes)
 
-    async def tried(self, exchange: Exchange, response: ChatResponse) -> Trial:
-        """Send an exchange's request through the pipeline, and answer it with the answer that came."""
-        trial = Trial(exchange, response, self._sizes)
+    async def tried(self, form: Form, came: ChatRequest, response: ChatResponse) -> Trial:
+        """Send a request through the pipeline, and answer it with the answer that came."""
+        trial = Trial(came, response, self._sizes)
         token = _TRIAL.set(trial)
         try:
-            stream = await self._clients[exchange.form].send(exchange.request)
+            stream = await self._clients[form].send(came)
             async with stream:
                 await stream.response()
         finally:
@@ -152,13 +152,13 @@ class _Stage:
         trial = _TRIAL.get()
         if trial is None:
             return await ChatStream.primed(_played(Message.assistant(_SUMMARY), Usage()))
-        if not trial.exchange.is_about(request):
+        if not is_about(trial.came, request):
             return await _Writer(trial.sizes).send(request)
         trial.would_send = request
         usage = trial.response.usage
         said = next((each for each in trial.response.messages if each.role == "assistant"), Message.assistant(""))
         # What the provider reported is about the request as it came; the layers learn from the size of theirs.
-        scaled = trial.sizes.scaled(usage.input_tokens, trial.exchange.request, request)
+        scaled = trial.sizes.scaled(usage.input_tokens, trial.came, request)
         return await ChatStream.primed(_played(said, struct_replace(usage, input_tokens=scaled)))
 
 

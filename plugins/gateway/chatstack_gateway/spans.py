@@ -16,6 +16,7 @@ from chatstack_gateway.headers import Headers, as_mapping
 SCOPE = "chatstack.gateway"
 OUTCOME = "chatstack.gateway.outcome"
 REASON = "chatstack.gateway.reason"
+CHANGED = "chatstack.gateway.answer_changed"
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class ServerSpan:
         self.span.set_attribute("http.response.status_code", status)
         if exchange is not None:
             self.span.set_attribute(OUTCOME, exchange.outcome)
+            if exchange.answer_changed:
+                self.span.set_attribute(CHANGED, True)
             if exchange.reason:
                 self.span.set_attribute(REASON, exchange.reason)
         if status >= 500:

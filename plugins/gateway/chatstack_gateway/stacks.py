@@ -12,6 +12,7 @@ from chatstack.config.names import NamedProvider
 from chatstack.config.recipes import read
 from chatstack.providers.wires import Form
 from chatstack.stack.recipe import BuiltClient
+from chatstack_gateway.converted import ConvertingProvider
 from chatstack_gateway.provider import WireProvider
 from chatstack_gateway.settings import Settings, Upstream
 from chatstack_gateway.upstream import Connections
@@ -74,7 +75,7 @@ def built(
 ) -> Stacks:
     """Build the stacks. Raises ``WiringError`` for a pipeline that cannot stand in front of somebody else's app."""
     providers: dict[Form, WireProvider] = {
-        form: WireProvider(form, settings, connections, window_tokens=window_tokens) for form in FORMS
+        form: _provider(form, settings, connections, window_tokens) for form in FORMS
     }
     first = providers[FORMS[0]]
     if recipe_around is not None:
@@ -90,6 +91,12 @@ def built(
         form: check_layers(replace(recipe, provider=provider).build()) for form, provider in providers.items()
     }
     return Stacks(edited, bares, recipe)
+
+
+def _provider(form: Form, settings: Settings, connections: Connections, window_tokens: int | None) -> WireProvider:
+    if settings.api in (None, form):
+        return WireProvider(form, settings, connections, window_tokens=window_tokens)
+    return ConvertingProvider(form, settings.api, settings, connections, window_tokens=window_tokens)
 
 
 def _reported(stack: ChatStack) -> ChatStack:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from chatstack import ChatUpdate, ProviderError
+from chatstack import ChatUpdate, Message, ProviderError
 from chatstack.errors import BrokenStreamError
 from chatstack.providers.failures import transport_failure
 from chatstack.providers.wires import PROVIDERS, AnswerReader, Form
@@ -18,10 +18,12 @@ _MOST_COPIED = 256 * 1024 * 1024
 class Tee:
     """The caller's side takes pieces by ``next``; the copy's side gets the same by ``copied``, whenever it is ready."""
 
-    __slots__ = ("_copies", "_error", "_first", "_is_over", "_is_read", "_size", "_waiting", "answer")
+    __slots__ = ("_copies", "_error", "_first", "_is_over", "_is_read", "_size", "_waiting", "answer", "said")
 
     def __init__(self, answer: Answer, first: bytes = b"") -> None:
         self.answer = answer
+        self.said: Message | None = None
+        """The message that the copy was read as, once it has come to its end."""
         self._first = first
         self._copies: deque[bytes] = deque()
         self._error: BaseException | None = None
@@ -121,6 +123,7 @@ class CopySource:
             self._is_over = True
             self._tee.stop_copying()
             self._updates.extend(self._reader.finish())
+            self._tee.said = self._updates[-1].message_done
 
     @property
     def _is_told(self) -> bool:

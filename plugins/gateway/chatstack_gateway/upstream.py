@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import urllib.request
-from collections.abc import AsyncIterable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from chatstack_gateway.apart import Apart
 from chatstack_gateway.headers import Headers, as_mapping, downward, value_of
 from chatstack_gateway.settings import Limits, Upstream
 
 _OURS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that the library would add."""
 _LONGEST_LINE = 64 * 1024
+_LARGE_BYTES = 1024 * 1024
 
 
 class Answer:
     """An answer of upstream's on its way. Read it by ``next``, which gives b"" at its end; close it in any case."""
 
-    __slots__ = ("_closed", "_response", "headers", "status")
+    __slots__ = ("_alarm", "_closed", "_response", "_stall_seconds", "_waiting_since", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, stall_seconds: float, context: Context) -> None:
         self._response = response
+        self._stall_seconds = stall_seconds
+        self._waiting_since: float | None = None
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(stall_seconds, self._look, loop, context, context=context)
         connection = response.connection
         protocol = connection.protocol if connection is not None else None
         self._closed = protocol.closed if protocol is not None else None
@@ -51,8 +60,12 @@ class Answer:
         return value_of(self.headers, b"content-encoding")
 
     async def next(self) -> bytes:
-        """Return the next bytes, in whatever pieces they come."""
-        return await self._response.content.readany()
+        """Return the next bytes, in whatever pieces they come. Raises what aiohttp does, after a silence, too."""
+        self._waiting_since = asyncio.get_running_loop().time()
+        try:
+            return await self._response.content.readany()
+        finally:
+            self._waiting_since = None
 
     async def whole(self, most: int, before: bytes = b"") -> bytes:
         """Return what is left of the body, behind what was read ``before``; not much more than ``most`` bytes."""
@@ -64,9 +77,20 @@ class Answer:
 
     def close(self) -> None:
         """Give the connection up, unless the answer has been read to its end."""
+        self._alarm.cancel()
         if self._closed is not None:
             self._closed.remove_done_callback(self._lost)
         self._response.close()
+
+    def _look(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        """End the answer if nothing has come for too long; a caller that reads slowly is not upstream's silence. It is
+        one timer for the whole answer, as one for each piece is slow."""
+        now = loop.time()
+        left = (now if self._waiting_since is None else self._waiting_since) + self._stall_seconds - now
+        if left > 0:
+            self._alarm = loop.call_later(left, self._look, loop, context, context=context)
+        elif self._response.content.exception() is None:
+            self._response.content.set_exception(aiohttp.SocketTimeoutError("nothing has come for too long"))
 
     def _lost(self, closed: asyncio.Future[None]) -> None:
         """End the answer with its connection: aiohttp leaves the reader waiting where a chunk was malformed."""
@@ -80,8 +104,10 @@ class Answer:
 class UpstreamRefusalError(Exception):
     """The cause of a ``ProviderError``: upstream's own answer, to be handed on as it came. Its text quotes nothing."""
 
-    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
+    def __init__(self, status: int, headers: Headers, body: bytes, reason: str = "") -> None:
         super().__init__(f"upstream answered with {status}")
+        self.reason = reason
+        """What it says in words: for its caller, and nobody else."""
         self.status = status
         self.headers = downward([each for each in headers if each[0] != b"content-length"])
         self.body = body
@@ -111,6 +137,11 @@ class Connections:
     upstream: Upstream
     limits: Limits
     _session: aiohttp.ClientSession | None = None
+    _context: Context = field(default_factory=Context)
+    _proxy: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._proxy = _proxy(self.upstream.base_url, self.upstream.host)  # which reads the whole environment
 
     async def open(
         self,
@@ -122,22 +153,30 @@ class Connections:
     ) -> Answer:
         """Send a request and return its answer, once the headers have come. Raises what aiohttp does."""
         url = self.upstream.url(path, query)
-        response = await self._opened().request(
-            method,
-            URL(url, encoded=True),
-            data=body if body != b"" else None,
-            headers=CIMultiDict([(name.decode("latin-1"), _text(value)) for name, value in headers]),
-            skip_auto_headers=_OURS,
-            allow_redirects=False,
-            proxy=_proxy(url, self.upstream.host),
-        )
-        return Answer(response)
+        asked = {
+            "headers": CIMultiDict([(name.decode("latin-1"), _text(value)) for name, value in headers]),
+            "skip_auto_headers": _OURS,
+            "allow_redirects": False,
+            "proxy": self._proxy,
+        }
+        response = await Apart(self._response(method, URL(url, encoded=True), body, asked), self._context)
+        return Answer(response, self.limits.stall_seconds, self._context)
+
+    async def _response(
+        self, method: str, url: URL, body: bytes | AsyncIterable[bytes], asked: dict[str, Any]
+    ) -> aiohttp.ClientResponse:
+        stall_seconds = self.limits.stall_seconds
+        async with asyncio.timeout(stall_seconds) as limit:
+            data: object = body or None
+            if not isinstance(body, bytes):
+                data = _patiently(body, limit, stall_seconds)
+            elif len(body) > _LARGE_BYTES:
+                data = io.BytesIO(body)  # written in pieces, so that other requests have the event loop
+            return await self._opened().request(method, url, data=data, **asked)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(
-                total=None, sock_connect=self.limits.connect_seconds, sock_read=self.limits.stall_seconds
-            )
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.limits.connect_seconds)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
                 timeout=timeout,
@@ -153,6 +192,14 @@ class Connections:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+async def _patiently(body: AsyncIterable[bytes], limit: asyncio.Timeout, seconds: float) -> AsyncIterator[bytes]:
+    """Yield the body's pieces; the limit on upstream's silence begins anew with each of them."""
+    async for piece in body:
+        yield piece
+        with suppress(RuntimeError):  # upstream has answered meanwhile
+            limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 def _text(value: bytes) -> str:

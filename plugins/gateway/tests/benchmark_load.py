@@ -47,7 +47,8 @@ async def api(port: int, chunks: int, pause: float) -> None:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
                 body = json.loads(await reader.readexactly(length))
-                name, is_quick = body["user"], body.get("quick")
+                # Fields beside the messages are kept back by some proxies.
+                name, is_quick = body["messages"][0]["content"].split(":")[0], not body.get("stream")
                 if is_quick:
                     answer = {"id": name, "model": "m", "choices": [_choice("message", name)], "usage": _usage(9)}
                     data = json.dumps(answer).encode()
@@ -58,13 +59,9 @@ async def api(port: int, chunks: int, pause: float) -> None:
                     continue
                 writer.write(HEAD)
                 for number in range(chunks):
-                    delta = {"content": f"{name}:{number} "}
-                    event = {
-                        "id": name,
-                        "sent": time.monotonic(),
-                        "model": "m",
-                        "choices": [{"index": 0, "delta": delta}],
-                    }
+                    # Some proxies write events anew: the time is in the text, which they keep.
+                    delta = {"content": f"{name}:{number}@{time.monotonic():.6f} "}
+                    event = {"id": name, "model": "m", "choices": [{"index": 0, "delta": delta}]}
                     _chunk(writer, f"data: {json.dumps(event)}\n\n".encode())
                     await writer.drain()
                     await asyncio.sleep(pause)
@@ -133,6 +130,7 @@ class Stream:
         self.first = 0.0
         self.delays: list[float] = []
         self.text = ""
+        self.head = b""
 
 
 async def opened(port: int, body: dict[str, object]) -> AsyncIterator[bytes]:
@@ -155,7 +153,7 @@ def asked(name: str, turns: int, **fields: object) -> dict[str, object]:
     messages: list[dict[str, str]] = [{"role": "user", "content": f"{name}: hello"}]
     for turn in range(turns):
         messages += [{"role": "assistant", "content": f"{turn} " * 100}, {"role": "user", "content": "go on"}]
-    return {"model": "m", "user": name, "messages": messages, **fields}
+    return {"model": "m", "messages": messages, **fields}
 
 
 async def one(port: int, name: str, chunks: int, go: asyncio.Event) -> Stream:
@@ -163,15 +161,17 @@ async def one(port: int, name: str, chunks: int, go: asyncio.Event) -> Stream:
     await go.wait()
     started = time.monotonic()
     async for line in opened(port, asked(name, 10, stream=True)):
+        found.head = found.head or line
         if line.startswith(b"data: {"):
             now = time.monotonic()
             event = json.loads(line[6:])
-            if "sent" in event:
+            text = (event["choices"][0]["delta"].get("content") or "") if event["choices"] else ""
+            if "@" in text:
                 found.first = found.first or now - started
-                found.delays.append(now - event["sent"])
-            found.text += event["choices"][0]["delta"].get("content", "")
+                found.delays.append(now - float(text.partition("@")[2]))
+            found.text += text.partition("@")[0] + " " * ("@" in text)
     wanted = "".join(f"{name}:{number} " for number in range(chunks))
-    assert found.text == wanted, f"{name} has got {found.text[:80]!r}"
+    assert found.text == wanted, f"{name} has got {found.head!r} {found.text[:80]!r}"
     return found
 
 
@@ -201,7 +201,7 @@ async def quick(port: int, count: int, at_once: int) -> float:
 
     async def worker() -> None:
         for number in numbers:
-            async for _ in opened(port, asked(f"q{number}", 3, quick=True)):
+            async for _ in opened(port, asked(f"q{number}", 3)):
                 pass
 
     started = time.monotonic()
@@ -219,7 +219,7 @@ def free_port() -> int:
 def process(command: list[str], port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     running = subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while True:
             try:
                 for _ in range(3):  # some listen for a moment, to see whether the port is free
@@ -262,6 +262,7 @@ def commands(target: str, folder: Path, litellm: str) -> dict[str, tuple[list[st
         config.write_text(
             "model_list:\n  - model_name: m\n    litellm_params:\n"
             f"      model: openai/m\n      api_base: {target}/v1\n      api_key: sk-1\n"
+            "general_settings:\n  dangerously_permit_weak_or_unset_master_key: true\n"
         )
         found["litellm"] = ([*shlex.split(litellm), "--config", str(config), "--port", str(port)], port)
     return found

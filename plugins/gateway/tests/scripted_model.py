@@ -27,6 +27,9 @@ class ScriptedModel:
         if "/models" in seen.line:
             await wire.whole(b'{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"x"}]}')
             return
+        if not seen.body:  # some look first whether somebody is there
+            await wire.whole(b"")
+            return
         body = json.loads(seen.body)
         number, self.asked = self.asked, self.asked + 1
         call = self.arguments[number] if number < len(self.arguments) else None

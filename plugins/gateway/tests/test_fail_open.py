@@ -71,7 +71,7 @@ def pruned(provider: ChatClient) -> ChatStack:
 
 
 def ask(url: str, form: str, content: bytes, **headers: str) -> httpx2.Response:
-    return httpx2.post(url + PATHS[form], content=content, headers=headers)
+    return httpx2.post(url + PATHS[form], content=content, headers=headers, timeout=60)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -133,14 +133,17 @@ def test_clients_understand_a_strict_limit() -> None:
     def recipe(provider: ChatClient) -> ChatStack:
         return ChatStack(provider).use(ContextWindowGuard, max_context_tokens=500, strict=True)
 
-    with upstream(answer) as api, serving(Settings(Upstream(api.url)), recipe) as gateway:
-        theirs = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k")
+    with (
+        upstream(answer) as api,
+        serving(Settings(Upstream(api.url)), recipe) as gateway,
+        openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k") as theirs,
+        anthropic.Anthropic(base_url=gateway.url, api_key="k") as claude,
+    ):
         messages: Any = json.loads(body("chat", history(3)))["messages"]
         with pytest.raises(openai.BadRequestError) as chat:
             theirs.chat.completions.create(model="m", messages=messages)
         with pytest.raises(openai.BadRequestError):
             theirs.responses.create(model="m", input=json.loads(body("responses", history(3)))["input"], stream=True)
-        claude = anthropic.Anthropic(base_url=gateway.url, api_key="k")
         with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: [0-9]+ tokens > 500 maximum"):
             claude.messages.create(
                 model="m", max_tokens=9, messages=json.loads(body("messages", history(3)))["messages"]

@@ -116,14 +116,17 @@ def test_the_sdks_see_a_broken_stream_as_an_error() -> None:
             await asyncio.sleep(0.01)
         wire.writer.close()
 
-    with upstream(break_off) as api, serving(settings(api.url)) as gateway:
-        theirs = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k", max_retries=0)
+    with (
+        upstream(break_off) as api,
+        serving(settings(api.url)) as gateway,
+        openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k", max_retries=0) as theirs,
+        anthropic.Anthropic(base_url=gateway.url, api_key="k", max_retries=0) as claude,
+    ):
         with pytest.raises(openai.APIError, match="broke off"):
             for _ in theirs.chat.completions.create(
                 model="m", messages=[{"role": "user", "content": "x"}], stream=True
             ):
                 arrived.add("chat")
-        claude = anthropic.Anthropic(base_url=gateway.url, api_key="k", max_retries=0)
         with (
             pytest.raises(anthropic.APIStatusError, match="broke off"),
             claude.messages.stream(model="m", max_tokens=9, messages=[{"role": "user", "content": "x"}]) as stream,

@@ -12,14 +12,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
-from asks import LONG
+from jobs import JOBS, READ, TOOL, look
 from scripted_model import DONE, LOOKS, ScriptedModel
 from upstreams import serving, upstream
 
@@ -28,13 +28,6 @@ from chatstack_gateway import Settings, Upstream
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks a server on the internet when it is imported
 pytestmark = pytest.mark.filterwarnings("default")
-READ: list[int] = []
-
-
-def look(page: int) -> str:
-    """Look at a page."""
-    READ.append(page)
-    return f"page {page}: {LONG}"
 
 
 def clearing(provider: ChatClient) -> ChatStack:
@@ -60,92 +53,20 @@ def gateway(model: ScriptedModel | None = None, *, edits: bool = True) -> Iterat
         assert set(outcomes) <= {"edited", "as it came"}, outcomes
 
 
-TOOL = {
-    "name": "look",
-    "description": "Look at a page.",
-    "parameters": {"type": "object", "properties": {"page": {"type": "integer"}}},
-}
-
-
-@needs("openai")
 @pytest.mark.parametrize("stream", [False, True])
-def test_openai_chat(stream: bool) -> None:
-    import openai
-
+@pytest.mark.parametrize("wire", JOBS)
+def test_the_sdks_of_python(wire: str, stream: bool) -> None:
     with gateway() as (url, _):
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="k")
+        assert (JOBS[wire](url, stream), READ) == (DONE, [*range(LOOKS)])
+
+
+def test_the_models_are_those_of_upstream() -> None:
+    with (
+        upstream(ScriptedModel()) as api,
+        serving(Settings(Upstream(api.url)), clearing) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="k") as client,
+    ):
         assert [each.id for each in client.models.list()] == ["m"]
-        messages: list[Any] = [{"role": "user", "content": "read"}]
-        tools: Any = [{"type": "function", "function": TOOL}]
-        while True:
-            if stream:
-                with client.chat.completions.stream(model="m", messages=messages, tools=tools) as events:
-                    for _ in events:
-                        pass
-                    said = events.get_final_completion().choices[0].message
-            else:
-                said = client.chat.completions.create(model="m", messages=messages, tools=tools).choices[0].message  # type: ignore[assignment]
-            messages.append(said.to_dict())
-            if not said.tool_calls:
-                break
-            for call in said.tool_calls:
-                result = look(**json.loads(call.function.arguments))
-                messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-        assert (said.content, READ) == (DONE, [*range(LOOKS)])
-
-
-@needs("openai")
-@pytest.mark.parametrize("stream", [False, True])
-def test_openai_responses(stream: bool) -> None:
-    import openai
-
-    with gateway() as (url, _):
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="k")
-        items: list[Any] = [{"role": "user", "content": "read"}]
-        tools: Any = [{"type": "function", **TOOL}]
-        while True:
-            if stream:
-                with client.responses.stream(model="m", input=items, tools=tools, store=False) as events:
-                    for _ in events:
-                        pass
-                    said: Any = events.get_final_response()
-            else:
-                said = client.responses.create(model="m", input=items, tools=tools, store=False)
-            calls = [each for each in said.output if each.type == "function_call"]
-            items += [each.to_dict() for each in said.output]
-            if not calls:
-                break
-            for call in calls:
-                result = look(**json.loads(call.arguments))
-                items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
-        assert (said.output_text, READ) == (DONE, [*range(LOOKS)])
-
-
-@needs("anthropic")
-@pytest.mark.parametrize("stream", [False, True])
-def test_anthropic(stream: bool) -> None:
-    import anthropic
-
-    with gateway() as (url, _):
-        client = anthropic.Anthropic(base_url=url, api_key="k")
-        messages: list[Any] = [{"role": "user", "content": "read"}]
-        tools: Any = [{"name": "look", "input_schema": TOOL["parameters"]}]
-        while True:
-            if stream:
-                with client.messages.stream(model="m", max_tokens=99, messages=messages, tools=tools) as events:
-                    said: Any = events.get_final_message()
-            else:
-                said = client.messages.create(model="m", max_tokens=99, messages=messages, tools=tools)
-            messages.append({"role": "assistant", "content": [each.to_dict() for each in said.content]})
-            if said.stop_reason != "tool_use":
-                break
-            results = [
-                {"type": "tool_result", "tool_use_id": each.id, "content": look(**each.input)}
-                for each in said.content
-                if each.type == "tool_use"
-            ]
-            messages.append({"role": "user", "content": results})
-        assert (said.content[0].text, READ) == (DONE, [*range(LOOKS)])
 
 
 @needs("langchain_openai", "langchain_anthropic")
@@ -278,37 +199,6 @@ def test_litellm(wire: str, stream: bool) -> None:
                 result = look(**json.loads(call.function.arguments))
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
         assert (said.content, READ) == (DONE, [*range(LOOKS)])
-
-
-COMMANDS = (
-    "seq 1 900",
-    "seq 900 1800",
-    "printf 'def half(n):\\n    return n / 2\\n' > half.py",
-    "python3 -c 'import half; print(half.half(4))'",
-    "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat half.py",
-)
-
-
-@needs("minisweagent", "mcp")
-def test_a_coding_agent_does_a_job(tmp_path: Path) -> None:
-    model = ScriptedModel("bash", [{"command": each} for each in COMMANDS])
-    agent = [sys.executable, "-m", "minisweagent.run.mini", "-m", "openai/m", "-t", "write half.py", "-y"]
-    with upstream(model) as api, serving(Settings(Upstream(api.url)), clearing) as running:
-        told = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": f"{running.url}/v1", "MSWEA_CONFIGURED": "1"}
-        told |= {"MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_GLOBAL_CONFIG_DIR": str(tmp_path / "config")}
-        done = subprocess.run(
-            [*agent, "--exit-immediately", "-o", str(tmp_path / "out.json")],
-            cwd=tmp_path,
-            env={**os.environ, **told},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=110,
-        )
-        running.settled()
-        assert (tmp_path / "half.py").exists(), done.stdout[-3000:] + done.stderr[-3000:]
-        assert model.asked == len(COMMANDS)
-        assert running.gateway.activity.outcomes["edited"] > 0
 
 
 NODE = shutil.which("node")

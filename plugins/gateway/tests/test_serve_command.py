@@ -23,6 +23,8 @@ from upstreams import Seen, Wire, upstream
 
 from chatstack import Message
 from chatstack.cli import main
+from chatstack_gateway import Settings, Upstream
+from chatstack_gateway.serving import config_of
 
 SHORT = [Message.user("hello")]
 PIPELINE = """
@@ -60,7 +62,11 @@ def running(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Po
         yield process, url
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        try:
+            process.communicate(timeout=60)
+        finally:
+            if process.stderr is not None:
+                process.stderr.close()
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -108,7 +114,10 @@ def test_a_pipeline_names_its_upstream_and_edits(tmp_path: Path) -> None:
             assert api.requests[-1].body == came
 
 
-def test_sigterm_lets_open_answers_end_and_takes_no_new_ones() -> None:
+@pytest.mark.parametrize(
+    ("told", "workers"), [(signal.SIGTERM, "1"), (signal.SIGHUP, "1"), (signal.SIGTERM, "2")], ids=str
+)
+def test_a_signal_lets_open_answers_end_and_takes_no_new_ones(told: signal.Signals, workers: str) -> None:
     release = threading.Event()
 
     async def slow(seen: Seen, wire: Wire) -> None:
@@ -123,18 +132,20 @@ def test_sigterm_lets_open_answers_end_and_takes_no_new_ones() -> None:
             await wire.chunk(piece)
         await wire.raw(b"0\r\n\r\n")
 
-    with upstream(slow) as api, running("--observe", api.url) as (process, url):
+    with upstream(slow) as api, running("--observe", api.url, "--workers", workers) as (process, url):
         sent = body("chat", SHORT, stream=True)
         with httpx2.stream("POST", f"{url}/v1/chat/completions", content=sent, timeout=60) as got:
             pieces = got.iter_raw()
             came = next(pieces)
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(told)
             until = time.monotonic() + 30
             while time.monotonic() < until:
                 try:
-                    httpx2.get(f"{url}/chatstack/health")
-                except httpx2.TransportError:
+                    httpx2.get(f"{url}/chatstack/health", timeout=20)
+                except httpx2.ConnectError:
                     break
+                except httpx2.TransportError:  # taken at the very moment
+                    pass
                 time.sleep(0.05)
             else:
                 pytest.fail("new connections are still taken")
@@ -144,3 +155,43 @@ def test_sigterm_lets_open_answers_end_and_takes_no_new_ones() -> None:
         assert process.wait(30) in (0, -signal.SIGTERM)
         assert process.stderr is not None
         assert not re.search("Traceback|ERROR", process.stderr.read())
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_was_traced_last_is_sent_before_it_ends(workers: str) -> None:
+    async def collect(seen: Seen, wire: Wire) -> None:
+        await wire.whole(b"", headers="content-type: application/x-protobuf\r\n")
+
+    with upstream(answer) as api, upstream(collect) as collector:
+        told = {
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collector.url}/v1/traces",
+            "OTEL_BSP_SCHEDULE_DELAY": "3600000",
+        }
+        with running("--observe", api.url, "--workers", workers, **told) as (_, url):
+            assert httpx2.post(f"{url}/v1/chat/completions", content=body("chat", SHORT), timeout=60).status_code == 200
+            assert collector.requests == []
+        (traced,) = collector.requests
+        assert b"invoke_agent" in traced.body
+
+
+def test_workers_end_with_their_supervisor() -> None:
+    """Nobody could stop them any more, and the next gateway would not get the port."""
+    with running("--observe", "http://127.0.0.1:9", "--workers", "2") as (process, url):
+        process.kill()
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            try:
+                httpx2.get(f"{url}/chatstack/health", timeout=20)
+            except httpx2.ConnectError:
+                break
+            except httpx2.TransportError:
+                pass
+            time.sleep(0.05)
+        else:
+            pytest.fail("the port is still held")
+
+
+def test_a_worker_that_is_held_up_for_a_while_is_not_killed() -> None:
+    """The supervisor kills one that does not answer, with all its open answers; unasked, after five seconds."""
+    settings = Settings(Upstream("http://127.0.0.1:1"), workers=2)
+    assert config_of(settings, "a:b").timeout_worker_healthcheck >= 60

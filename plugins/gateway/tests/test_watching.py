@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import stat
+import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,24 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from test_fail_open import FORMS, answer, ask, form_of, pruned
 from upstreams import Seen, Server, Wire, serving, upstream
 
-from chatstack import ChatClient, ChatStack, ContextWindowGuard, Message, Summarizer
+from chatstack import (
+    ChatClient,
+    ChatResponse,
+    ChatStack,
+    ClearThenDrop,
+    ContextMemory,
+    ContextWindowGuard,
+    Message,
+    Summarizer,
+    Usage,
+)
 from chatstack.cli import main
 from chatstack_gateway import Settings, Upstream
+from chatstack_gateway.exchange import Exchange
+from chatstack_gateway.gateway import Gateway
+from chatstack_gateway.handling import ModelRoute
+from chatstack_gateway.observing import Prefixes
+from chatstack_gateway.tee import Tee
 
 
 def told(gateway: Server) -> Any:
@@ -182,9 +200,15 @@ def test_metrics_are_what_the_dashboards_ask_for() -> None:
     with upstream(priced) as api, serving(Settings(Upstream(api.url)), pruned) as gateway:
         ask(gateway.url, "chat", body("chat", history(6)))
         gateway.settled()
+    with upstream(answer) as api, serving(Settings(Upstream(api.url)), pruned) as gateway:
+        for form in FORMS:
+            ask(gateway.url, form, body(form, history(6), stream=True))
+        gateway.settled()
         text = httpx2.get(f"{gateway.url}/metrics").text
         for name in (
             "gen_ai_client_operation_duration_seconds_count",
+            "gen_ai_client_operation_time_to_first_chunk_seconds_count",
+            "gen_ai_client_operation_time_per_output_chunk_seconds_count",
             "gen_ai_client_token_usage",
             "gen_ai_invoke_agent_duration_seconds_count",
             "chatstack_compaction_",
@@ -193,3 +217,87 @@ def test_metrics_are_what_the_dashboards_ask_for() -> None:
         ):
             assert name in text, name
         assert 'outcome="edited"' in text
+
+
+def test_what_is_remembered_of_watched_prefixes_is_bounded() -> None:
+    held = Prefixes(most=10, most_hashes=1_000)
+    for number in range(500):
+        length = 1 + number % 90
+        hashes = array("q", range(number, number + length))
+        held.put(number, hashes, 1.0)
+        found = held.before([number, -1])
+        assert found is not None
+        assert found.hashes == hashes
+        assert held.hashes <= 1_000
+    alive = [number for number in range(500) if held.before([number, -1])]
+    assert len(alive) <= 10
+    assert held.hashes == sum(1 + number % 90 for number in alive)
+
+
+def test_a_prefix_that_is_sent_again_is_counted_once() -> None:
+    held = Prefixes()
+    for length in (5, 9, 2):
+        held.put(1, array("q", range(length)), 1.0)
+        assert held.hashes == length
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("observe", [False, True])
+def test_nothing_of_an_exchange_is_kept_when_it_is_over(observe: bool, stream: bool) -> None:
+    """Connections and timers outlive a request, and must not hold it."""
+    with upstream(answer) as api, serving(Settings(Upstream(api.url), observe=observe), pruned) as gateway:
+        for _ in range(3):
+            ask(gateway.url, "chat", body("chat", history(6), stream=stream))
+        if observe:
+            told(gateway)
+        gateway.settled()
+        gc.collect()
+        assert not [each for each in gc.get_objects() if isinstance(each, (Exchange, Tee))]
+
+
+def test_what_is_held_does_not_grow_with_the_conversations(
+    monkeypatch: pytest.MonkeyPatch, spans: InMemorySpanExporter
+) -> None:
+    """Every bound is small here, so that it is reached by a few hundred conversations."""
+    monkeypatch.setitem(Prefixes.__init__.__kwdefaults__, "most", 40)
+    for name in ("sizes._MOST", "activity._LATEST"):
+        monkeypatch.setattr(f"chatstack_gateway.{name}", 40)
+
+    def small(provider: ChatClient) -> ChatStack:
+        memory = ContextMemory(max_megabytes=0.5, max_entries=50)
+        return ChatStack(provider, memory=memory).use(ClearThenDrop, max_tokens=2_000)
+
+    said = ChatResponse(messages=(Message.assistant("hello"),), usage=Usage(input_tokens=9), model="m")
+
+    async def run() -> list[int]:
+        gateway = Gateway.of(Settings(Upstream("http://127.0.0.1:9"), observe=True), small)
+        assert gateway.observer is not None
+        scope = {"headers": [], "path": "/v1/chat/completions", "query_string": b""}
+        held: list[int] = []
+        for number in range(360):
+            raw = body("chat", [Message.user(f"conversation {number}"), *history(1)])
+            exchange = ModelRoute(gateway, "chat", "/v1/chat/completions")._exchange(scope, raw)  # type: ignore[arg-type]
+            assert isinstance(exchange, Exchange)
+            for listener in gateway.listeners:
+                listener(exchange, said, 200)
+            await gateway.observer.settled()
+            if number % 120 == 119:
+                spans.clear()  # the test's own
+                gc.collect()
+                held.append(sys.getallocatedblocks())
+        assert gateway.activity.unobserved == 0
+        await gateway.aclose()
+        return held
+
+    first, second, third = asyncio.run(run())
+    # One block for each conversation would be 120.
+    assert third - second < 60, (first, second, third)
+
+
+def test_a_request_whose_model_has_an_endless_name_is_forwarded_unread() -> None:
+    with upstream(answer) as api, serving(Settings(Upstream(api.url)), pruned) as gateway:
+        sent = body("chat", history(6), model="m" * 300)
+        assert ask(gateway.url, "chat", sent).status_code == 200
+        assert api.requests[-1].body == sent
+        assert "mmm" not in httpx2.get(f"{gateway.url}/metrics").text
+        assert "mmm" not in httpx2.get(f"{gateway.url}/chatstack/activity").text
