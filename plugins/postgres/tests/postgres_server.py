@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ _SETTINGS = (
 class PostgresServer:
     """A server that can be stopped, frozen, and started again on the same port."""
 
-    def __init__(self, programs: Path, folder: str) -> None:
+    def __init__(self, programs: Path, folder: str, settings: tuple[str, ...] = ()) -> None:
+        self._settings = (*_SETTINGS, *settings)
         self.port = free_port()
         self._programs = programs
         self._folder = folder
@@ -63,7 +65,7 @@ class PostgresServer:
     def start(self) -> None:
         command = [str(self._programs / "postgres"), "-D", f"{self._folder}/data", "-p", str(self.port)]
         command += ["-h", "127.0.0.1", "-c", "unix_socket_directories="]
-        command += [part for setting in _SETTINGS for part in ("-c", setting)]
+        command += [part for setting in self._settings for part in ("-c", setting)]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdout=quiet, stderr=quiet, cwd=self._folder, **self._who)
         deadline = time.monotonic() + _START_SECONDS
@@ -88,6 +90,28 @@ class PostgresServer:
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGQUIT)
                 process.wait()
+
+    def kill(self) -> None:
+        """All of it ends at once, as a machine does."""
+        process, self._process = self._process, None
+        if process is not None:
+            children = [row[0] for row in self.asked("SELECT pid FROM pg_stat_activity")]
+            for each in (process.pid, *children):
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+            process.wait()
+
+    def dumped(self) -> bytes:
+        """What ``pg_dump`` writes of the table."""
+        program = str(self._programs / "pg_dump")
+        command = [program, "--dbname", self.conninfo, "--table", "chatstack_decisions", "--format", "plain"]
+        dump = subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
+        # Records stand there in hexadecimal digits.
+        return b"".join(bytes.fromhex(found.decode()) for found in re.findall(rb"\\\\x((?:[0-9a-f]{2})+)", dump))
+
+    def files(self, folder: str) -> list[bytes]:
+        """The content of all files in a folder of the server's data."""
+        return [each.read_bytes() for each in Path(self._folder, "data", folder).rglob("*") if each.is_file()]
 
     def freeze(self) -> None:
         """It accepts connections, as the kernel does that, and answers nothing, the stores' connections included."""
@@ -121,7 +145,7 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(*settings: str) -> Iterator[PostgresServer]:
     """Make and start one, and stop it. Skips where the programs are not installed; on CI that is a failure."""
     programs = _programs()
     if programs is None:
@@ -130,7 +154,7 @@ def postgres_server() -> Iterator[PostgresServer]:
             pytest.fail(missing)
         pytest.skip(missing)
     with tempfile.TemporaryDirectory() as folder:
-        server = PostgresServer(programs, folder)
+        server = PostgresServer(programs, folder, settings)
         try:
             server.make()
             server.start()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from redis_server import RedisServer, redis_server
+
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # for the tests of every store in tests/sharing
 
 
 @pytest.fixture(scope="session")
