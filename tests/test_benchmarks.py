@@ -33,11 +33,11 @@ def _beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def names_on_the_pages() -> set[str]:
     text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/figures.md"))
-    return set(re.findall(r"tests/benchmarks/(\w+)\.py", text))
+    return set(re.findall(r"(?<!/)tests/benchmarks/(\w+)\.py", text))
 
 
 def test_one_command_runs_all_that_the_pages_name() -> None:
-    named = names_on_the_pages() - {"all", "compare", "memory"}  # the last one times nothing
+    named = names_on_the_pages() - {"all", "compare", "memory", "soak"}  # the last two are no comparison of two runs
     timed = runpy.run_path(str(BENCHMARKS / "all.py"))["TIMED"]
 
     assert "all" in names_on_the_pages()
@@ -165,3 +165,34 @@ def test_names_are_put_under_the_last_call_that_held_them() -> None:
     rows = benchmark["rows_for"](full, ChatRequest((full[0], left)))
 
     assert rows == [Names(("B2222",), 'look {"at": "two"}'), Names(("A1111",), 'look {"at": "one"}'), Names(("else",))]
+
+
+def soaked(**last: float) -> Any:
+    """What a soak has found: flat figures, save those named, which grow to that share more."""
+    soak = runpy.run_path(str(BENCHMARKS / "soak.py"))
+    outcome = soak["Outcome"](10, 1_000)
+    flat = {"resident": 100e6, "objects": 1e5, "descriptors": 70, "tasks": 1, "threads": 9, "held": 20e6}
+    for number in range(20):
+        values = {name: value * (1 + last.get(name, 0) * number / 19) for name, value in flat.items()}
+        outcome.samples.append(soak["Sample"](seconds=number * 30.0, **values))
+    return outcome
+
+
+def test_a_soak_names_what_is_not_flat() -> None:
+    assert soaked().problems() == []
+    assert soaked(resident=0.05).problems() == []  # half of it in the warm-up
+    for name in ("resident", "objects", "descriptors", "threads"):
+        assert [told.split()[0].rstrip(":") for told in soaked(**{name: 3.0}).problems()] == [name]
+    assert "held 40,000,000" in soaked(held=1.0).problems()[0]
+
+
+@pytest.mark.slow
+def test_a_short_soak_runs_to_its_report() -> None:
+    """How flat it is, only minutes can tell."""
+    options = ["--minutes", "0.1", "--conversations", "20", "--width", "8"]
+    ran = subprocess.run([sys.executable, str(BENCHMARKS / "soak.py"), *options], capture_output=True, text=True)
+
+    assert ran.stderr == ""
+    assert re.search(r"the stack: +[\d,]+ requests answered", ran.stdout), ran.stdout
+    assert re.search(r"the bare SDK: +[\d,]+ requests answered", ran.stdout), ran.stdout
+    assert all(f"\n{name} " in ran.stdout for name in ("resident", "descriptors", "tasks", "threads"))
