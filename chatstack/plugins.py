@@ -1,4 +1,4 @@
-"""Plugins: layers, providers, counters, stores, strategies and commands that other distributions offer by name.
+"""Plugins: layers, providers, counters, stores, strategies, commands, engines that other distributions offer by name.
 
 A distribution offers something by an entry point in one of the ``GROUPS``:
 
@@ -23,11 +23,11 @@ from chatstack.errors import WiringError
 
 GROUPS = (
     *("chatstack.layers", "chatstack.providers", "chatstack.counters", "chatstack.stores", "chatstack.strategies"),
-    "chatstack.commands",
+    *("chatstack.commands", "chatstack.engines"),
 )
 """The kind of object that each group offers: a layer's factory; a callable from a model's name to a client; a callable
 that gives a ``TokenCounter``; one that gives a ``DecisionStore``; a strategy's class; a module with the ``register`` of
-a command."""
+a command; an ``Engine`` of ``chatstack.workbench.replay.engines``."""
 
 ALLOWED = "CHATSTACK_PLUGINS"
 

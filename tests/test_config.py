@@ -112,8 +112,8 @@ def test_a_provider_is_made_by_name_and_model(monkeypatch: pytest.MonkeyPatch) -
         ),
         (
             {"use": "anthropic", "model": "m", "api_key": "x"},
-            "config: provider: unknown key 'api_key'; known: base_url, cache, max_retries, model, stall_seconds, "
-            "timeout_seconds, use, window_tokens",
+            "config: provider: unknown key 'api_key'; known: base_url, cache, cloud, max_retries, model, "
+            "stall_seconds, timeout_seconds, use, window_tokens",
         ),
     ],
 )

@@ -226,7 +226,7 @@ def _check_provider(make: object, model: str, given: Config) -> None:
     owner, options = name_of(make), dict(given)
     if options.pop("base_url", None) is not None:
         check_base_url(owner, given["base_url"])
-    for name in ("max_tokens_field", "cache"):  # only their types can be wrong, and these are checked
+    for name in ("max_tokens_field", "cache", "cloud"):  # only their types can be wrong, and these are checked
         options.pop(name, None)
     defaults = {"timeout_seconds": None, "max_retries": None, "stall_seconds": None, "window_tokens": None}
     check_settings(owner, model=model, **{**defaults, **options})

@@ -27,6 +27,7 @@ PROVIDER_OPTIONS = (
     "window_tokens",
     "max_tokens_field",
     "cache",
+    "cloud",
 )
 """The options that a config can set on a provider, where the provider takes them."""
 

@@ -13,8 +13,8 @@ A layer is a name, or a table with ``use``, its options and, where two would be 
 layer takes a counter, that is a name or a table with ``use`` and options; where it takes a client of its own, that is
 a table with ``use`` and ``model``, as the provider is, and where it takes several, a list of those. Beside these a
 provider has its ``base_url``, ``timeout_seconds``, ``max_retries``, ``stall_seconds``, ``window_tokens``,
-``max_tokens_field`` and ``cache``, as in code. Names are those of the tables below, then those that installed plugins
-offer (``chatstack.plugins``). Tools are named by where they are imported from: ``tools =
+``max_tokens_field``, ``cache`` and ``cloud``, as in code. Names are those of the tables below, then those that
+installed plugins offer (``chatstack.plugins``). Tools are named by where they are imported from: ``tools =
 ["my_app.tools:get_weather"]``; other functions come from code: ``from_config(path).override("FunctionInvoker",
 approve=...)``. Everything is checked at once, so that an error says where in the file it is. YAML is read as its
 version 1.2 has it: ``yes`` is text, and ``017`` seventeen.

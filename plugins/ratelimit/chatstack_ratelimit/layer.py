@@ -90,7 +90,7 @@ class RateLimiter(ChatFronts):
     def _size_of(self, request: ChatRequest) -> int:
         """The input in tokens; the memory counts each message once, for all layers that count alike."""
         total = self.memory.options_size(request.options, self._sizes)
-        return total + sum([self.memory.size_of(message, self._sizes) for message in request.messages])
+        return total + sum(map(self.memory.sizes_by(self._sizes), request.messages))
 
     def _check_order(self) -> None:
         for layer in chain(self.inner):
