@@ -60,7 +60,7 @@ WARNINGS = {
         "Make the tool's result say what to do next, or lower `max_tool_calls_per_turn`.",
     ),
     "store_unavailable": (
-        "The store of decisions fails. This process goes on with its own memory.",
+        "The store of decisions fails, or takes no writes. What it does not give or keep holds in this process alone.",
         "Fix the store. Until then processes may edit one conversation differently.",
     ),
     "summarizer_failed": (
