@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MOST_HEAD_BYTES = 256 * 1024
 """Size of a request's head; some callers have large tokens in it."""
@@ -37,7 +37,8 @@ class Protocol(HttpToolsProtocol):
         super().data_received(data)
         # uvicorn's timer between two requests ends with whatever comes: a part of a head, an empty line, or what is
         # left of the body of a request that was refused.
-        if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if self._head_timer is None and (cycle is None or cycle.response_complete):
             self._start_timer()
 
     def on_headers_complete(self) -> None:

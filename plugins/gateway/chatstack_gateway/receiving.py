@@ -11,7 +11,6 @@ from chatstack_gateway.headers import Headers, value_of
 from chatstack_gateway.refusals import Refusal
 from chatstack_gateway.settings import Limits
 
-
 _SLOWEST_BYTES_PER_SECOND = 1024
 """Pace of a body below which it is refused: one that comes a byte a minute would hold its connection for ever."""
 

@@ -115,7 +115,9 @@ def trickled(gateway: Server, begun: bytes, piece: bytes, pause: float = 0.1) ->
     return found, time.monotonic() - started
 
 
-@pytest.mark.parametrize("begun", [b"POST /", POST + HEAD + b"x-slow: ", POST + HEAD + LENGTH + b"\r\n" + SENT + b"POST /"])
+@pytest.mark.parametrize(
+    "begun", [b"POST /", POST + HEAD + b"x-slow: ", POST + HEAD + LENGTH + b"\r\n" + SENT + b"POST /"]
+)
 def test_a_head_that_comes_a_byte_at_a_time_is_a_408(begun: bytes) -> None:
     """Before the first request on a connection, and behind an answer, too."""
     begun = begun.replace(b"connection: close\r\n", b"")
