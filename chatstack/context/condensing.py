@@ -101,7 +101,10 @@ class ClearThenDrop(Strategy):
         if self.before_limit == "never" or context.is_unstable or not may_forget(context):
             return None
         tokens = context.tokens - context.reserved_tokens
-        draft = _Draft(context, self, max(tokens, min(SHARED_FROM, limit or SHARED_FROM)), tokens)
+        most = max(tokens, min(SHARED_FROM, limit or SHARED_FROM))
+        if tokens + self.mentions * most <= self.target * most and not any(each.results for each in context.messages):
+            return None  # nothing to take out; a history that is new here asks this for each of its requests
+        draft = _Draft(context, self, most, tokens)
         draft.take_out()
         put_in = draft.list_tokens / context.scale if draft.carrier is not None else 0.0
         if draft.tokens + put_in * context.scale > MOST_LEFT * tokens:

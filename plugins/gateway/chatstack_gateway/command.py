@@ -76,7 +76,7 @@ _NAMED = frozenset(
         "max_body_mib",
         "max_open",
     }
-    | {"stall_seconds", "drain_seconds"}
+    | {"head_seconds", "stall_seconds", "drain_seconds"}
 )
 
 
@@ -108,6 +108,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--max-body-mib", type=int, default=64, help="largest body of a request (64)")
     add("--max-open", type=int, default=2_000, help="most open requests of a process (2000)")
+    add("--head-seconds", type=float, default=60, help="time for the head of a request (60)")
     add("--stall-seconds", type=float, default=600, help="longest silence of the upstream (600)")
     add("--drain-seconds", type=float, default=30, help="time for open answers after SIGTERM (30)")
 
@@ -124,7 +125,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     for name, least in (("port", 0), ("workers", 1), ("max_body_mib", 1), ("max_open", 1)):
         if getattr(arguments, name) < least:
             raise WiringError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be {least} or more")
-    for name in ("stall_seconds", "drain_seconds"):
+    for name in ("head_seconds", "stall_seconds", "drain_seconds"):
         if not getattr(arguments, name) > 0:
             raise WiringError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be greater than 0")
     if arguments.model and not arguments.api:
@@ -139,6 +140,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         Limits(),
         body_bytes=arguments.max_body_mib * 1024 * 1024,
         open_requests=arguments.max_open,
+        head_seconds=arguments.head_seconds,
         stall_seconds=arguments.stall_seconds,
         drain_seconds=arguments.drain_seconds,
     )

@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MOST_HEAD_BYTES = 256 * 1024
 """Size of a request's head; some callers have large tokens in it."""
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's protocol with the parser below."""
+    """uvicorn's protocol with the parser below, and a limit on the time that a request's head takes.
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    uvicorn limits the time between two requests alone: a connection on which nothing comes, or a byte a minute, would
+    stay open for ever.
+    """
+
+    def __init__(self, *arguments: Any, head_seconds: float, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._own = Parser(self)
         self.parser = self._own  # type: ignore[assignment]
+        self._head_seconds = head_seconds
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # uvicorn's timer between two requests ends with whatever comes: a part of a head, an empty line, or what is
+        # left of the body of a request that was refused.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if self._head_timer is None and (cycle is None or cycle.response_complete):
+            self._start_timer()
+
+    def on_headers_complete(self) -> None:
+        self._stop_timer()
+        super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
         super().connection_lost(exc)
         self._own.close()
+
+    def _start_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self._head_seconds, self._refuse_slow_head)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse_slow_head(self) -> None:
+        if self._own.is_within_head and not self.transport.is_closing():
+            self.transport.write(_TOO_SLOW)
+        self.transport.close()
 
 
 class Parser:
@@ -39,8 +77,14 @@ class Parser:
         self._framing: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         self._is_in_head = True
+        self._has_begun = False
         self._is_repeated = False
         self._use(httptools.HttpRequestParser(self))
+
+    @property
+    def is_within_head(self) -> bool:
+        """True between a head's first byte and its end."""
+        return self._is_in_head and self._has_begun
 
     def close(self) -> None:
         """Let go of the connection: the two hold each other."""
@@ -81,7 +125,7 @@ class Parser:
     def on_message_begin(self) -> None:
         """Begin a request."""
         if not self._is_repeated:
-            self._framing, self._is_in_head = [], True
+            self._framing, self._is_in_head, self._has_begun = [], True, True
             self._protocol.on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -105,5 +149,5 @@ class Parser:
     def on_message_complete(self) -> None:
         """End the request, unless its body is still to be parsed."""
         if not (self.should_upgrade() and self._framing):
-            self._is_in_head = True
+            self._is_in_head, self._has_begun = True, False
             self._protocol.on_message_complete()

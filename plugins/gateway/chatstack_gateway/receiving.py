@@ -11,6 +11,9 @@ from chatstack_gateway.headers import Headers, value_of
 from chatstack_gateway.refusals import Refusal
 from chatstack_gateway.settings import Limits
 
+_SLOWEST_BYTES_PER_SECOND = 1024
+"""Pace of a body below which it is refused: one that comes a byte a minute would hold its connection for ever."""
+
 
 class RefusedError(Exception):
     """A request that the gateway itself refuses."""
@@ -33,18 +36,23 @@ async def body_of(receive: Receive, headers: Headers, limits: Limits) -> bytes:
 async def pieces_of(receive: Receive, headers: Headers, limits: Limits) -> AsyncIterator[bytes]:
     """Yield the body in pieces. Raises ``RefusedError``, and ``GoneError`` if its sender goes away."""
     told = value_of(headers, b"content-length")
-    size = 0
+    size, waited_seconds = 0, 0.0
+    clock = asyncio.get_running_loop().time
     coding = value_of(headers, b"transfer-encoding").strip().lower()
     if coding not in ("", "chunked"):
         raise RefusedError(Refusal(501, "the body is transferred in a coding other than chunked", is_final=True))
     if told.isdigit() and int(told) > limits.body_bytes:
         raise _too_large(limits)
     while True:
+        # What counts is the wait for the caller, not the time that upstream takes to read what has come.
+        left = limits.body_seconds + size / _SLOWEST_BYTES_PER_SECOND - waited_seconds
+        since = clock()
         try:
-            async with asyncio.timeout(limits.body_seconds):
+            async with asyncio.timeout(min(limits.body_seconds, max(left, 0))):
                 message = await receive()
         except TimeoutError:
             raise RefusedError(Refusal(408, f"the body did not come within {limits.body_seconds:g} seconds")) from None
+        waited_seconds += clock() - since
         if message["type"] == "http.disconnect":
             raise GoneError
         piece = message.get("body", b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import multiprocessing
@@ -12,7 +13,9 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -42,7 +45,7 @@ def config_of(settings: Settings, app: ASGIApp | str) -> uvicorn.Config:
         date_header=False,
         proxy_headers=False,
         ws="none",
-        http=Protocol,
+        http=cast("type[asyncio.Protocol]", partial(Protocol, head_seconds=settings.limits.head_seconds)),
         timeout_keep_alive=75,
         # A worker that does not answer within it is killed, with all its open answers: a busy machine is no reason.
         timeout_worker_healthcheck=60,

@@ -54,11 +54,14 @@ def _shown(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds. ``drain_seconds`` is how long open answers may take after SIGTERM."""
+    """Bounds. ``head_seconds`` is how long a request's head may take, ``body_seconds`` how long a piece of its body;
+    a body may take that long and a second more for each KiB of it. ``drain_seconds`` is how long open answers may take
+    after SIGTERM."""
 
     _: KW_ONLY
     body_bytes: int = 64 * 1024 * 1024
     open_requests: int = 2_000
+    head_seconds: float = 60
     body_seconds: float = 60
     connect_seconds: float = 10
     stall_seconds: float = 600

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
+import time
 
 import anthropic
 import pytest
@@ -92,6 +94,75 @@ def test_a_head_without_an_end_is_refused() -> None:
         assert not api.requests
         large = b"x-token: " + b"x" * 60_000 + b"\r\n"
         assert b"200 OK" in raw(gateway, POST + HEAD + LENGTH + large + b"\r\n" + SENT)
+
+
+def trickled(gateway: Server, begun: bytes, piece: bytes, pause: float = 0.1) -> tuple[bytes, float]:
+    """Send a piece after each pause until the server closes the connection; return what came, and the seconds."""
+    started, found = time.monotonic(), b""
+    with socket.create_connection(("127.0.0.1", int(gateway.url.rpartition(":")[2])), timeout=pause) as connection:
+        connection.sendall(begun)
+        while time.monotonic() - started < 10:
+            try:
+                data = connection.recv(65536)
+            except TimeoutError:
+                connection.sendall(piece)
+                continue
+            except ConnectionResetError:
+                break
+            if not data:
+                break
+            found += data
+    return found, time.monotonic() - started
+
+
+@pytest.mark.parametrize(
+    "begun", [b"POST /", POST + HEAD + b"x-slow: ", POST + HEAD + LENGTH + b"\r\n" + SENT + b"POST /"]
+)
+def test_a_head_that_comes_a_byte_at_a_time_is_a_408(begun: bytes) -> None:
+    """Before the first request on a connection, and behind an answer, too."""
+    begun = begun.replace(b"connection: close\r\n", b"")
+    with upstream(answer) as api, serving(settings(api.url, head_seconds=1)) as gateway:
+        found, seconds = trickled(gateway, begun, b"x")
+        assert found.count(b"HTTP/1.1 408") == 1, found
+        assert found.count(b"HTTP/1.1 200") == begun.count(SENT)
+        assert 0.9 < seconds < 8
+
+
+def test_a_connection_on_which_nothing_comes_is_closed() -> None:
+    with upstream(answer) as api, serving(settings(api.url, head_seconds=1)) as gateway:
+        found, seconds = trickled(gateway, b"", b"")
+        assert (found, 0.9 < seconds < 8) == (b"", True)
+        assert trickled(gateway, b"", b"\r\n")[1] < 8  # empty lines are no request
+
+
+def test_a_head_may_take_its_time_behind_an_answer_that_does() -> None:
+    """The limit on a head ends no answer that is under way, nor a body that keeps its pace."""
+
+    async def slow(seen: Seen, wire: Wire) -> None:
+        await asyncio.sleep(1.5)
+        await answer(seen, wire)
+
+    with upstream(slow) as api, serving(settings(api.url, head_seconds=0.5)) as gateway:
+        asked = POST + HEAD.replace(b"connection: close\r\n", b"") + LENGTH + b"\r\n" + SENT
+        found, _ = trickled(gateway, asked + POST, b"x")
+        assert found.startswith(b"HTTP/1.1 200 OK"), found
+        assert b"HTTP/1.1 408" in found
+        found, _ = trickled(gateway, POST + HEAD + LENGTH + b"\r\n" + SENT[:1], SENT[1:])
+        assert found.startswith(b"HTTP/1.1 200 OK"), found
+
+
+@pytest.mark.parametrize("route", [POST, b"POST /v1/other HTTP/1.1\r\n"])
+def test_a_body_that_comes_a_byte_at_a_time_is_a_408(route: bytes) -> None:
+    """Each byte comes within the limit for a piece; the whole is too slow."""
+    with upstream(answer) as api, serving(settings(api.url, body_seconds=1, head_seconds=1)) as gateway:
+        found, seconds = trickled(gateway, route + HEAD + b"content-length: 1000\r\n\r\n", b" ")
+        assert found.startswith(b"HTTP/1.1 408"), found
+        assert seconds < 8
+        # Without "connection: close", too: what is left of the body does not keep the connection open.
+        kept = route + b"host: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n"
+        found, seconds = trickled(gateway, kept, b" ")
+        assert found.startswith(b"HTTP/1.1 408"), found
+        assert seconds < 8
 
 
 def in_pieces_or_reset(gateway: Server, data: bytes) -> bytes:
