@@ -121,7 +121,7 @@ class SQLiteThread(Session):
                 self._connection = connected(self._path, self._form)
                 self._opened = _identity(self._path)
             return job(self._connection)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             self._close()  # the next job opens it anew: by then it may be another file, or on another disk
             raise StoreError(f"{self._path}: {reason(error, self._path)}") from error
 
@@ -226,8 +226,10 @@ _REASONS = {
 }
 
 
-def reason(error: sqlite3.Error, path: Path) -> str:
+def reason(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> str:
     """Return a readable reason for an error, which quotes nothing from the file."""
+    if isinstance(error, UnicodeDecodeError):  # Python cannot read SQLite's message, which quotes a damaged schema
+        return _REASONS[sqlite3.SQLITE_CORRUPT]
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code == sqlite3.SQLITE_CANTOPEN and not path.parent.is_dir():
         return "its folder does not exist"

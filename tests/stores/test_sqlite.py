@@ -325,6 +325,14 @@ def test_a_damaged_database_is_told_and_left_as_it_is(path: Path) -> None:
     assert path.read_bytes() == damaged
 
 
+def test_a_damaged_schema_is_told_although_python_cannot_read_what_sqlite_says_of_it(path: Path) -> None:
+    done(lambda store: store.put("o", link(1), b"record"), path)
+    damaged = path.read_bytes().replace(b"CREATE TABLE", b"CRE\x80TE TABLE")
+    path.write_bytes(damaged)
+    assert wrong(path).endswith("it is damaged; it is left as it is")
+    assert path.read_bytes() == damaged
+
+
 def test_another_programs_database_is_told_and_left_as_it_is(path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE bills (amount)")
