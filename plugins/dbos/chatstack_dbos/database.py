@@ -25,6 +25,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS chatstack_watch (id INTEGER PRIMARY KEY, holder TEXT NOT NULL,"
     " until DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS chatstack_runs (run TEXT PRIMARY KEY, stop TEXT, takeovers INTEGER NOT NULL DEFAULT 0)",
+    "CREATE TABLE IF NOT EXISTS chatstack_takeovers (run TEXT PRIMARY KEY, executor TEXT NOT NULL,"
+    " begun_at BIGINT NOT NULL, steps INTEGER NOT NULL, taken_at DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS chatstack_progress (id {counted}, run TEXT NOT NULL, event TEXT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS chatstack_progress_run ON chatstack_progress (run, id)",
     "CREATE TABLE IF NOT EXISTS chatstack_text (id {counted}, run TEXT NOT NULL, event TEXT NOT NULL)",
@@ -90,6 +92,12 @@ class Database:
         with self.engine.begin() as connection:
             found = connection.execute(asked.bindparams(*lists) if lists else asked, given)
             return list(found) if found.returns_rows else []
+
+    def change(self, *statements: str, given: Mapping[str, Any]) -> None:
+        """Run statements with the same values in one transaction; ``{now}`` in them is the database's clock."""
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.execute(sa.text(statement.replace("{now}", self.clock)), given)
 
     def insert(self, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run one statement for each row, in one transaction."""

@@ -143,7 +143,7 @@ class DurableRuns(Closing):
             for messages in histories([each["output"].entry for each in steps if isinstance(each["output"], Step)]):
                 await memory.forget_stored(messages)
         await self._patiently(lambda: self._asked(client.delete_workflow_async(run_id)))
-        for table in ("chatstack_progress", "chatstack_text", "chatstack_runs"):
+        for table in ("chatstack_progress", "chatstack_text", "chatstack_takeovers", "chatstack_runs"):
             await self._run(f"DELETE FROM {table} WHERE run = :run", {"run": run_id})
         if self.database.is_sqlite:
             await self._patiently(self._rewrite)

@@ -35,11 +35,15 @@ class Watchdog:
       the outcome was to be written.
     - The runs of an executor without a heartbeat for ``dead_after_seconds`` are given back to their queues, by one
       watchdog at a time. That is DBOS's ``resume_workflow``: it takes the ownership from whoever had it, so an executor
-      that was only stopped, and wakes up, can write no step and no outcome any more.
+      that was only stopped, and wakes up, can write no step and no outcome any more. An executor that takes a run from
+      its queue is alive then, however late its heartbeat is.
 
-    After a pause of its own (stopped, or the database away), and after the database's clock has jumped, it waits
-    ``dead_after_seconds`` before it declares others dead: they may have had the same pause, and what their heartbeats
-    say is of another time.
+    It takes over runs of others only after ``allow_takeovers``: once its own worker asks the queues. After a pause of
+    its own (stopped, or the database away), and after the database's clock has jumped, it waits ``dead_after_seconds``
+    before it declares others dead: they may have had the same pause, and what their heartbeats say is of another time.
+
+    Each takeover counts, save one whose executor was alive after all, and after which the run made progress: only the
+    next takeover can tell. ``clock`` is in seconds, and monotonic.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Watchdog:
         heartbeat_seconds: float,
         dead_after_seconds: float,
         max_takeovers: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._client = client
@@ -60,10 +65,13 @@ class Watchdog:
         self._heartbeat = heartbeat_seconds
         self._dead_after = dead_after_seconds
         self._max_takeovers = max_takeovers
+        self._clock = clock
         self._runs: dict[str, Watched] = {}
-        self._strays: dict[str, float] = {}
+        self._strays: dict[tuple[str, int | None], float] = {}
+        """Since when a run is one; anew when it was begun anew."""
         self._lock = threading.Lock()
         self._is_closing = threading.Event()
+        self._may_take_over = threading.Event()
         self._healthy_since: float | None = None
         self._beat_at = 0.0
         """The database's clock at the last heartbeat."""
@@ -73,6 +81,10 @@ class Watchdog:
         """Write the first heartbeat, so that no run is begun without one, and start the thread."""
         self._beat()
         self._thread.start()
+
+    def allow_takeovers(self) -> None:
+        """Take over runs of the dead from now on: there is a worker here that asks the queues for them."""
+        self._may_take_over.set()
 
     def close(self) -> None:
         """End the thread."""
@@ -103,14 +115,15 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._is_closing.wait(self._heartbeat):
             try:
-                self._look()
+                self.look()
             except Exception as error:  # noqa: BLE001 - it goes on; whoever is without a heartbeat is taken for dead
                 self._healthy_since = None
                 _log.warning("the watchdog of %s: %s: %s", self._executor, type(error).__name__, error)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Write the heartbeat, and look after runs once; the thread does this every ``heartbeat_seconds``."""
         self._beat()
-        now = time.monotonic()
+        now = self._clock()
         if self._healthy_since is None:
             self._healthy_since = now
         with self._lock:
@@ -119,7 +132,7 @@ class Watchdog:
             self._tell_stops(runs)
             self._abandon_lost(runs)
         self._give_back_strays(now, runs)
-        if now - self._healthy_since >= self._dead_after:
+        if self._may_take_over.is_set() and now - self._healthy_since >= self._dead_after:
             self._try(self._take_over_in_turn)
 
     def _beat(self) -> None:
@@ -147,11 +160,12 @@ class Watchdog:
 
     def _give_back_strays(self, now: float, runs: Mapping[str, Watched]) -> None:
         """A run is a stray for a moment while it begins, and while its outcome is written."""
-        strays = {each.workflow_id: each for each in self._pending(self._executor) if each.workflow_id not in runs}
-        self._strays = {run_id: self._strays.get(run_id, now) for run_id in strays}
-        for run_id, since in self._strays.items():
+        pending = {(each.workflow_id, each.dequeued_at): each for each in self._pending(self._executor)}
+        strays = {begun: each for begun, each in pending.items() if each.workflow_id not in runs}
+        self._strays = {begun: self._strays.get(begun, now) for begun in strays}
+        for begun, since in self._strays.items():
             if now - since >= self._dead_after:
-                self._try(partial(self._give_back, strays[run_id], why="could not write of it"))
+                self._try(partial(self._give_back, strays[begun], why="could not write of it"))
 
     def _has(self, run: WorkflowStatus) -> bool:
         return run.status == "PENDING" and run.executor_id == self._executor
@@ -190,12 +204,17 @@ class Watchdog:
                 about,
             )
         }
-        orphans = [run for run in self._pending() if run.executor_id not in living]
+        orphans = [run for run in self._pending() if run.executor_id not in living and not self._was_just_begun(run)]
         for run in orphans:
             self._beat()  # waiting for a lock takes its time
             self._try(partial(self._give_back, run, why="is dead"))
         if not orphans:
             self._database.run("DELETE FROM chatstack_executors WHERE beat_at < :now - 10 * :dead_after", about)
+
+    def _was_just_begun(self, run: WorkflowStatus) -> bool:
+        """Return True if its executor has taken it from the queue, by the database's clock, since it could have died:
+        that one is alive, with a late heartbeat."""
+        return abs(self._beat_at - (run.dequeued_at or 0) / 1_000) < self._dead_after
 
     def _pending(self, executor: str | None = None) -> list[WorkflowStatus]:
         return self._client.list_workflows(
@@ -210,19 +229,47 @@ class Watchdog:
     def _give_back(self, run: WorkflowStatus, *, why: str = "") -> None:
         """Put the run into its queue again, if it is still where it was a moment ago."""
         found = self._client.list_workflows(workflow_ids=[run.workflow_id], load_input=False, load_output=False)
-        if not found or found[0].status != "PENDING" or found[0].executor_id != run.executor_id:
+        about = "PENDING", run.executor_id, run.dequeued_at
+        if not found or (found[0].status, found[0].executor_id, found[0].dequeued_at) != about:
             return
         if why:
-            self._count_takeover(run.workflow_id)
+            self._count_takeover(found[0])
         self._client.resume_workflow(run.workflow_id, queue_name=run.queue_name)
         if why:
             _log.warning("run %s is taken over from the executor %s, which %s", run.workflow_id, run.executor_id, why)
 
-    def _count_takeover(self, run_id: str) -> None:
+    def _count_takeover(self, run: WorkflowStatus) -> None:
         """Count it; a run whose workers die, or cannot write, again and again is given up."""
-        self._database.run(
-            "INSERT INTO chatstack_runs (run, takeovers) VALUES (:run, 1)"
-            " ON CONFLICT (run) DO UPDATE SET takeovers = chatstack_runs.takeovers + 1,"
-            " stop = CASE WHEN chatstack_runs.takeovers >= :most THEN 'lost' ELSE chatstack_runs.stop END",
-            {"run": run_id, "most": self._max_takeovers},
-        )
+        given = {
+            "run": run.workflow_id,
+            "executor": run.executor_id or "",
+            "begun_at": run.dequeued_at or 0,
+            "steps": len(self._client.list_workflow_steps(run.workflow_id, load_output=False)),
+            "most": self._max_takeovers,
+        }
+        last = self._database.run(_LAST_TAKEOVER, given)
+        if last and last[0].is_this_one:  # the database failed before the run was given back
+            return
+        # Where the last one was needless, this one takes its place in the count.
+        counted = () if last and last[0].was_needless else (_COUNTED,)
+        self._database.change(_TAKEOVER, *counted, given=given)
+
+
+_LAST_TAKEOVER = """
+    SELECT executor = :executor AND begun_at = :begun_at AS is_this_one,
+        steps < :steps AND (executor = :executor OR EXISTS (SELECT 1 FROM chatstack_executors AS beating
+            WHERE beating.executor = taken.executor AND beating.beat_at > taken.taken_at)) AS was_needless
+    FROM chatstack_takeovers AS taken WHERE run = :run
+"""
+"""The takeover of the run before this one: its executor was alive if it has begun the run anew, or its heart beat."""
+_TAKEOVER = """
+    INSERT INTO chatstack_takeovers (run, executor, begun_at, steps, taken_at)
+    VALUES (:run, :executor, :begun_at, :steps, {now})
+    ON CONFLICT (run) DO UPDATE SET executor = excluded.executor, begun_at = excluded.begun_at,
+        steps = excluded.steps, taken_at = excluded.taken_at
+"""
+_COUNTED = """
+    INSERT INTO chatstack_runs (run, takeovers) VALUES (:run, 1)
+    ON CONFLICT (run) DO UPDATE SET takeovers = chatstack_runs.takeovers + 1,
+        stop = CASE WHEN chatstack_runs.takeovers >= :most THEN 'lost' ELSE chatstack_runs.stop END
+"""

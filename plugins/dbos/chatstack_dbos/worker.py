@@ -34,7 +34,8 @@ class RunWorker(Closing):
     A worker that is dead, or stopped, or cut off from the database, loses its runs to others after
     ``dead_after_seconds``, two ``heartbeat_seconds`` and two ``poll_seconds`` at the latest, as long as one of them has
     been alive that long. It must be longer than any pause of a healthy worker. After ``max_takeovers`` a run ends with
-    an error: it may be the reason why its workers die.
+    an error: it may be the reason why its workers die. One from a worker that was alive after all, only late, does not
+    count if the run made progress until the next one.
 
     One worker for each process; DBOS is launched by it, and must not be launched before. Raises ``WiringError``.
     """
@@ -86,6 +87,7 @@ class RunWorker(Closing):
                     on_conflict="always_update",
                 )
             self._launch()
+            self._watchdog.allow_takeovers()
         except BaseException:
             await self.aclose()
             raise
