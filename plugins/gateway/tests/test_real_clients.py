@@ -7,11 +7,13 @@ What is not installed is skipped; each runs in an environment of its own:
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import json
 import os
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +30,15 @@ from chatstack_gateway import Settings, Upstream
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or it asks a server on the internet when it is imported
 pytestmark = pytest.mark.filterwarnings("default")
+
+
+@pytest.fixture(autouse=True)
+def collect() -> Iterator[None]:
+    """Collect here what some clients leave open, not within some later import, which it would break."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def clearing(provider: ChatClient) -> ChatStack:
