@@ -13,22 +13,15 @@ SLACK = 100_000
 """Figures up to this are always believed: a server may add instructions and tools, and a model may reason unseen."""
 LARGEST = 100_000_000
 """Upper bound on the usage of any call to which the server adds content of its own."""
+_WHOLE = (int,) * len(Usage.__struct_fields__)
 
 
 def is_modest(usage: Usage | None, most: int = SLACK) -> bool:
     """Tell whether all figures are whole numbers up to ``most``; they nearly always are."""
-    return usage is None or (
-        type(usage.input_tokens) is int
-        and 0 <= usage.input_tokens <= most
-        and type(usage.output_tokens) is int
-        and 0 <= usage.output_tokens <= most
-        and type(usage.cache_read_tokens) is int
-        and 0 <= usage.cache_read_tokens <= most
-        and type(usage.cache_write_tokens) is int
-        and 0 <= usage.cache_write_tokens <= most
-        and type(usage.reasoning_tokens) is int
-        and 0 <= usage.reasoning_tokens <= most
-    )
+    if usage is None:
+        return True
+    figures = astuple(usage)
+    return tuple(map(type, figures)) == _WHOLE and min(figures) >= 0 and max(figures) <= most
 
 
 def credible(usage: Usage, most: Callable[[int], int] | None = None) -> Usage:
