@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ T_co = TypeVar("T_co", covariant=True)
 class Question(Protocol[T_co]):
     """Something that only I/O can answer: a model, a store, a provider's API, or another task."""
 
-    async def answer(self) -> T_co:
+    def answer(self) -> Awaitable[T_co]:
         """Return the answer, or raise what went wrong."""
         ...
 

@@ -10,7 +10,15 @@ from chatstack.client.stream import ChatStream
 from chatstack.context.agreement import Agreement, Recall
 from chatstack.context.asking import Asking, ask
 from chatstack.context.choices import Bound
-from chatstack.context.conversations import NOTHING_CHOSEN, NOTHING_KNOWN, Planned, Reached, term_in, with_term
+from chatstack.context.conversations import (
+    NOTHING_CHOSEN,
+    NOTHING_KNOWN,
+    Chosen,
+    Planned,
+    Reached,
+    term_in,
+    with_term,
+)
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry
@@ -33,15 +41,28 @@ class Binding:
 
     def in_force(self, opened: Opened) -> Asking[Reached]:
         """Return the edits in force for this history, and up to how many messages they are known to be complete."""
-        seen, place = opened.seen, self.place_of(opened)
-        reached = term_in(seen.conversation.reached, self.terms(opened))
-        if reached is not None and reached.length > seen.length:
-            reached = None
-        others = functools.partial(self._other_names, opened)
         if self.memory.shared is None:
-            chosen = self.memory.chosen(place, seen, others, beyond=0 if reached is None else reached.length)
-        else:
-            chosen = yield from ask(Recall(self.agreement, place, seen, opened.context, others))
+            return self.in_force_here(opened)
+        others = functools.partial(self._other_names, opened)
+        recall = Recall(self.agreement, self.place_of(opened), opened.seen, opened.context, others)
+        return self._newest((yield from ask(recall)), self._reached(opened))
+
+    def in_force_here(self, opened: Opened) -> Reached:
+        """Return the same, where there is no store: a generator less for each layer and call."""
+        place, reached = self.place_of(opened), self._reached(opened)
+        if place not in self.memory.deciders:
+            return NOTHING_KNOWN if reached is None else reached
+        others = functools.partial(self._other_names, opened)
+        beyond = 0 if reached is None else reached.length
+        return self._newest(self.memory.chosen(place, opened.seen, others, beyond=beyond), reached)
+
+    def _reached(self, opened: Opened) -> Reached | None:
+        """Return how far the strategy is known to have come over this history."""
+        reached = term_in(opened.seen.conversation.reached, self.terms(opened))
+        return None if reached is None or reached.length > opened.seen.length else reached
+
+    def _newest(self, chosen: Chosen, reached: Reached | None) -> Reached:
+        """Return what is known of the edits in force, by a choice or by the strategy itself, whichever is newer."""
         if chosen is NOTHING_CHOSEN:
             return NOTHING_KNOWN if reached is None else reached
         known = Reached(max(0, chosen.covers - 1), chosen.record)

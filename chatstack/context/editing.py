@@ -91,7 +91,10 @@ class ContextEditing:
         if opened.is_unstable:
             context = msgspec.structs.replace(context, is_unstable=True)
         if seen.length:
-            opened.know((yield from self.binding.in_force(opened)))
+            if self.memory.shared is None:
+                opened.know(self.binding.in_force_here(opened))
+            else:
+                opened.know((yield from self.binding.in_force(opened)))
             # If later messages are gone, an edited one may be the latest user message, which must stay.
             if opened.replayed is not None and opened.replayed.touches(seen.history.latest_user):
                 opened.know(NOTHING_KNOWN)

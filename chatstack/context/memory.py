@@ -87,8 +87,8 @@ class ContextMemory:
         self._max_megabytes = max_megabytes
         self._key = _key_of(scope)
         self._lock = threading.RLock()
-        self._deciders: set[str] = set()
-        """The layers that have made a choice: for others, no digest is computed."""
+        self.deciders: set[str] = set()
+        """The places of layers that have made a choice: for others, no digest is computed."""
         self._edition = self._forgets = 0
         budget = int(max_megabytes * _MEGABYTE)
         self._small = max(1, min(max_entries, budget // _SMALL_SHARE // _SMALL_BYTES))
@@ -137,7 +137,7 @@ class ContextMemory:
     ) -> Chosen:
         """Return the choice of the newest answer in this history that has one; ``others`` are further names of the same
         conversation. Only answers to requests of at least ``beyond`` messages are considered."""
-        if place not in self._deciders:  # a layer without choices needs no digests
+        if place not in self.deciders:
             return NOTHING_CHOSEN
         history, length, conversation = seen.history, seen.length, seen.conversation
         known = term_in(conversation.choices, place)
@@ -177,7 +177,7 @@ class ContextMemory:
             return
         first = seen.history.links(1).first
         with self._lock:
-            self._deciders.add(bound.place)
+            self.deciders.add(bound.place)
             self._edition += 1
             self._editions.put(first, self._edition)
 
@@ -287,7 +287,7 @@ class ContextMemory:
             self.names.clear()
             if conversation_id is None and is_whole:
                 self._recogniser.clear()
-                for each in (self._entries, self._editions, self._deciders, self._levels, self._sizes):
+                for each in (self._entries, self._editions, self.deciders, self._levels, self._sizes):
                     each.clear()
                 return
             gone, who = set(links), None if conversation_id is None else self.names.by_id(conversation_id)

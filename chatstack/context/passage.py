@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -44,20 +44,18 @@ class Passing(Protocol):
         ...
 
 
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """A request to send; ``mark`` is the trace context that says what was left out of it, if anything was."""
 
-    __slots__ = ("inner", "mark", "request")
+    inner: ChatClient
+    request: ChatRequest
+    mark: otel.Context | None
 
-    def __init__(self, inner: ChatClient, request: ChatRequest, mark: otel.Context | None) -> None:
-        self.inner = inner
-        self.request = request
-        self.mark = mark
+    def answer(self) -> Awaitable[ChatStream]:
+        return self.inner.send(self.request) if self.mark is None else self._marked(self.mark)
 
-    async def answer(self) -> ChatStream:
-        if self.mark is None:
-            return await self.inner.send(self.request)
-        with attached(self.mark):
+    async def _marked(self, mark: otel.Context) -> ChatStream:
+        with attached(mark):
             return await self.inner.send(self.request)
 
 
@@ -226,7 +224,7 @@ class Passage:
 
     def opened(self, editing: ContextEditing, arrived: Arrived) -> Opened:
         """Open a request as it arrives at one of the layers."""
-        came, request = self._base, arrived.request
+        came, request = self._bases[-1][1] if self._bases else self.came, arrived.request
         seen, last, by_original, before = came.seen, came.last, False, 0
         was_edited = editing.by_original and seen.history.is_edited  # further out, by a layer that is no neighbour
         if request.messages is came.request.messages and not was_edited:
