@@ -73,7 +73,11 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @property
     def tokens(self) -> int:
         """The total size, with ``scale`` applied and the room for the answer included."""
-        counted = self.fixed_tokens + self.messages_tokens
+        return self.with_messages_tokens(self.messages_tokens)
+
+    def with_messages_tokens(self, messages_tokens: int) -> int:
+        """Return the total size as it would be with messages of that size."""
+        counted = self.fixed_tokens + messages_tokens
         return self.reserved_tokens + (counted if self.scale == 1.0 else self._as_will_be(counted))
 
     def as_expected(self) -> Context:
