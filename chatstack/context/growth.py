@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import cast
+from typing import TypeAlias, cast
 
 from msgspec.structs import force_setattr
 
 from chatstack.context.context import Context
+from chatstack.context.pairing import Place, places_of
 from chatstack.values.messages import Message
+
+Paired: TypeAlias = tuple[list[Place], list[int]]
+"""The places of the answers in messages, in order, and the positions of calls without one."""
 
 
 class Growth:
@@ -17,13 +21,19 @@ class Growth:
 
     ``kept`` is what a strategy has worked out of them for the next contexts. It has to stay true when messages are
     replaced by the strategy's own edits, none of which moves a message, a call or a result. ``gone`` is what it has
-    worked out of the messages of the request that its edits left out or replaced.
+    worked out of the messages of the request that its edits left out or replaced. ``find_pairs`` tells what their calls
+    and results are to each other, where somebody knows; no such edit changes it.
     """
 
     def __init__(
-        self, find_messages: Callable[[], tuple[Message, ...]], kept: object = None, gone: object = None
+        self,
+        find_messages: Callable[[], tuple[Message, ...]],
+        kept: object = None,
+        gone: object = None,
+        find_pairs: Callable[[], Paired] | None = None,
     ) -> None:
         self._find_messages = find_messages
+        self._find_pairs = find_pairs
         self.kept = kept
         self.gone = gone
 
@@ -37,6 +47,23 @@ class Growth:
         """The messages; put together when a strategy asks for them."""
         return self._find_messages()
 
+    @cached_property
+    def _paired(self) -> Paired:
+        if self._find_pairs is not None:
+            return self._find_pairs()
+        pairs, places = places_of(self.messages)
+        return places, [position for position, _, _ in pairs.open_calls()]
+
+    @property
+    def places(self) -> list[Place]:
+        """The places of the answers in the messages, in order."""
+        return self._paired[0]
+
+    @property
+    def unanswered(self) -> list[int]:
+        """The positions of calls that no result answers."""
+        return self._paired[1]
+
     def includes(self, context: Context) -> Context:
         """Return the context, after noting on it that its messages are the first ones of these."""
         force_setattr(context, "_growth", self)
@@ -45,4 +72,4 @@ class Growth:
     def edited(self, find_messages: Callable[[], tuple[Message, ...]], *, in_place: bool) -> Growth:
         """Return the growth after an edit, ``in_place`` if it moved no message; it takes over what stays true."""
         kept, self.kept = self.kept, None
-        return Growth(find_messages, kept if in_place else None, self.gone)
+        return Growth(find_messages, kept if in_place else None, self.gone, self._find_pairs if in_place else None)
