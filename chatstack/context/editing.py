@@ -16,6 +16,7 @@ from chatstack.context.binding import Binding
 from chatstack.context.carrying import carried_out, keep_carried
 from chatstack.context.context import Context
 from chatstack.context.conversations import NOTHING_KNOWN, Wait, term_in
+from chatstack.context.growth import Growth, pairs_of
 from chatstack.context.limits import check_counter
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
@@ -133,6 +134,7 @@ class ContextEditing:
             return context  # planning reads the whole history: do not repeat it for every new message
         opened.has_looked = True
         if policy.is_due(context):
+            _with_pairs(context, opened)
             draft = yield from aside(
                 lambda: self._checked(policy.plan(context), context, opened), len(context.messages)
             )
@@ -239,6 +241,7 @@ class ContextEditing:
                 keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.weighing.size_of)
         say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
+            _with_pairs(after, opened)
             return after
         # With system messages in between, replay the record, so that insertions stand where later calls put them.
         return self._adopted(opened.replayed, context, opened)
@@ -266,6 +269,14 @@ class ContextEditing:
             opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
         )
         return self._carried_out(record, came, opened) or context
+
+
+def _with_pairs(context: Context, opened: Opened) -> None:
+    """Note on a context that its history knows the pairs, if edits have moved no message: finding them took as long as
+    planning what to clear."""
+    record = opened.replayed
+    if not (opened.is_by_original or Growth.is_known(context) or (record and (record.drop or record.insert))):
+        Growth(lambda: context.messages, find_pairs=pairs_of(opened.seen)).includes(context)
 
 
 def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:

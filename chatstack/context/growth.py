@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TypeAlias, cast
+from typing import cast
 
 from msgspec.structs import force_setattr
 
 from chatstack.context.context import Context
-from chatstack.context.pairing import Place, places_of
+from chatstack.context.history import Recognised
+from chatstack.context.pairing import Paired, Place, places_of
 from chatstack.values.messages import Message
-
-Paired: TypeAlias = tuple[list[Place], list[int]]
-"""The places of the answers in messages, in order, and the positions of calls without one."""
 
 
 class Growth:
@@ -42,6 +40,11 @@ class Growth:
         """Return the growth that a context belongs to; one of its own if it belongs to none."""
         return cast("Growth | None", context.__dict__.get("_growth")) or cls(lambda: context.messages)
 
+    @staticmethod
+    def is_known(context: Context) -> bool:
+        """Return True if a context belongs to a growth."""
+        return "_growth" in context.__dict__
+
     @cached_property
     def messages(self) -> tuple[Message, ...]:
         """The messages; put together when a strategy asks for them."""
@@ -49,10 +52,7 @@ class Growth:
 
     @cached_property
     def _paired(self) -> Paired:
-        if self._find_pairs is not None:
-            return self._find_pairs()
-        pairs, places = places_of(self.messages)
-        return places, [position for position, _, _ in pairs.open_calls()]
+        return places_of(self.messages)[0].paired() if self._find_pairs is None else self._find_pairs()
 
     @property
     def places(self) -> list[Place]:
@@ -73,3 +73,20 @@ class Growth:
         """Return the growth after an edit, ``in_place`` if it moved no message; it takes over what stays true."""
         kept, self.kept = self.kept, None
         return Growth(find_messages, kept if in_place else None, self.gone, self._find_pairs if in_place else None)
+
+
+def pairs_of(seen: Recognised) -> Callable[[], Paired] | None:
+    """Return what tells the pairs of a request that holds its history in one piece, edited in place at most: they were
+    found when its messages came. None if they were not, as for an edited form."""
+    history, positions = seen.history, seen.positions
+    if history.root is not history or not isinstance(positions, range):
+        return None
+
+    def found() -> Paired:
+        (places, open_calls), head = history.paired(), positions.start
+        if head:  # system messages
+            places = [(at + head, part, call + head, call_part, moved) for at, part, call, call_part, moved in places]
+            open_calls = [at + head for at in open_calls]
+        return places, open_calls
+
+    return found

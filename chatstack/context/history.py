@@ -11,7 +11,7 @@ import msgspec
 
 from chatstack.context.conversations import Conversation, Terms
 from chatstack.context.digests import Links, first_link, next_link
-from chatstack.context.pairing import Pairs
+from chatstack.context.pairing import Paired, Pairs, Places
 from chatstack.context.shaping import Shapes
 from chatstack.context.units import is_users
 from chatstack.tokens.counter import TokenCounter
@@ -102,7 +102,7 @@ class History:
         self.messages: tuple[Message, ...] = ()
         self.is_fresh = False
         """True if its messages came as other objects than before: those before need not be kept anywhere."""
-        self.pairs = Pairs()
+        self.pairs = Pairs(Places())
         self.latest_user = self.latest_assistant = -1
         self.compactions: tuple[tuple[int, str], ...] = ()
         """The positions of compactions, with the providers that made them."""
@@ -178,6 +178,12 @@ class History:
                 self.pinned = at if self.pinned < 0 else self.pinned
                 self.pinned_results = at if self.pinned_results < 0 and message.results else self.pinned_results
         self.messages = messages
+
+    def paired(self) -> Paired:
+        """Return the places of answers and open calls; an edited form has none. It may be longer than a request that
+        it was recognised by."""
+        with self._lock:
+            return self.pairs.paired()
 
     @property
     def is_edited(self) -> bool:

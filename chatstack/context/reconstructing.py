@@ -19,7 +19,7 @@ from chatstack.context.asking import Asking, aside
 from chatstack.context.carrying import weighed, with_edits
 from chatstack.context.context import Context
 from chatstack.context.conversations import Carried, Wait
-from chatstack.context.growth import Growth
+from chatstack.context.growth import Growth, pairs_of
 from chatstack.context.history import Recognised
 from chatstack.context.past_requests import PastRequests, first_of
 from chatstack.context.plans import Plan
@@ -237,6 +237,7 @@ class Reconstruction:
             replaced = {**course.replaced, **dict(plan.replace)}
         else:
             after.origins  # noqa: B018 - found now: those of the next edit are found by these, and so on
+        growth.includes(after)  # for whoever asks what is left
         saved = course.saved + context.messages_tokens - after.messages_tokens
         following = _Course(after, len(after.messages), end, length, saved, course.made, replaced, growth)
         its_own = context if length == self._seen.length else None
@@ -257,7 +258,7 @@ class Reconstruction:
         came, positions = self._came, self._seen.positions
         if record is None:
             replaced: Mapping[int, Message] | None = {} if self._is_plain else None
-            return _Course(came, 0, 0, 0, 0, NOTHING_MADE, replaced, Growth(lambda: came.messages))
+            return _Course(came, 0, 0, 0, 0, NOTHING_MADE, replaced, self._growth(lambda: came.messages, replaced))
         carried = self._carried
         if made is None and carried is not None and carried.record is record:
             made = carried.made
@@ -277,8 +278,12 @@ class Reconstruction:
             replaced = {positions[at]: message for at, message in made.edited.items()}
         end = self._end(record.reach)
         begun = len(whole.messages) - (len(came.messages) - end)
-        saved, growth = came.messages_tokens - whole.messages_tokens, Growth(lambda: whole.messages)
+        saved, growth = came.messages_tokens - whole.messages_tokens, self._growth(lambda: whole.messages, replaced)
         return _Course(whole, begun, end, record.reach, saved, made, replaced, growth)
+
+    def _growth(self, find_messages: Callable[[], tuple[Message, ...]], replaced: object) -> Growth:
+        """Return the growth of a course's contexts; where no message has moved, the history knows its pairs."""
+        return Growth(find_messages, find_pairs=None if replaced is None else pairs_of(self._seen))
 
     def _context(self, length: int, course: _Course) -> Context | None:
         """Return the context of the request of that many messages of the history, with the edits in force."""
