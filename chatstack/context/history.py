@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias, cast
 import msgspec
 
 from chatstack.context.conversations import Conversation, Terms
-from chatstack.context.digests import Links, first_link, next_link
+from chatstack.context.digests import Links, first_link, next_links
 from chatstack.context.pairing import Paired, Pairs, Places
 from chatstack.context.shaping import Shapes
 from chatstack.context.units import is_users
@@ -213,12 +213,10 @@ class History:
         chain = self._chain
         if chain.length < length:
             with self._lock:
-                known, link, new = chain.length, chain.last or first_link(self._key), list[bytes]()
-            for message in self.messages[known:length]:
-                new.append(link := next_link(link, message, self._key))
+                known, link = chain.length, chain.last or first_link(self._key)
+            new = next_links(link, self.messages[known:length], self._key)
             with self._lock:
-                for link in new[chain.length - known :]:  # another thread may have added some
-                    chain.append(link)
+                chain.extend(new[chain.length - known :])  # another thread may have added some
         return chain
 
     def counted_by(self, counter: TokenCounter) -> int:
