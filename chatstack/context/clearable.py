@@ -105,10 +105,14 @@ class Clearer:
     def clearable(self, messages: Sequence[Message], place: Place) -> Clearable | None:
         """Return what may be cleared of a result and its call; None if nothing ever may, however long it grows."""
         message, asked = messages[place[0]], messages[place[2]]
+        last_edit = last_edit_of(message)
+        is_done = last_edit is not None and last_edit.strategy == self._strategy and len(message.parts) == 1
+        if is_done and not self._inputs:  # most of those that were edited
+            return None
         result, call = message.parts[place[1]], asked.parts[place[3]]
         if type(result) is not ToolResult or type(call) is not ToolCall or message.pinned or result.is_error:
             return None
-        cleared, saves = self._result(message, place[1], result, call.name)
+        cleared, saves = (None, 0) if is_done else self._result(message, place[1], result, call.name)
         without: ToolCall | None = None
         if self._inputs and not asked.pinned:
             without, saves_too = self._call(call)
@@ -120,9 +124,7 @@ class Clearer:
     ) -> tuple[ToolResult | Message | None, int]:
         """The result without its content, if that makes it smaller, and by how much it does; its message, where that
         holds nothing else, so that it is made and counted once."""
-        is_alone, last_edit, size_of = len(message.parts) == 1, last_edit_of(message), self._size_of
-        if is_alone and last_edit is not None and last_edit.strategy == self._strategy:
-            return None, 0  # most of those that were edited
+        is_alone, size_of = len(message.parts) == 1, self._size_of
         if message.original is not message and result != as_it_came(message, at):
             return None, 0  # an edited one has given back what it had
         before = size_of(message if is_alone else alone(result))
