@@ -112,7 +112,8 @@ class Clearer:
         result, call = message.parts[place[1]], asked.parts[place[3]]
         if type(result) is not ToolResult or type(call) is not ToolCall or message.pinned or result.is_error:
             return None
-        cleared, saves = (None, 0) if is_done else self._result(message, place[1], result, call.name)
+        is_new = last_edit is None and message.original is message
+        cleared, saves = (None, 0) if is_done else self._result(message, place[1], result, call.name, is_new=is_new)
         without: ToolCall | None = None
         if self._inputs and not asked.pinned:
             without, saves_too = self._call(call)
@@ -120,12 +121,12 @@ class Clearer:
         return Clearable(place, cleared, without, saves, message, asked) if saves > 0 else None
 
     def _result(
-        self, message: Message, at: int, result: ToolResult, tool: str
+        self, message: Message, at: int, result: ToolResult, tool: str, *, is_new: bool
     ) -> tuple[ToolResult | Message | None, int]:
         """The result without its content, if that makes it smaller, and by how much it does; its message, where that
-        holds nothing else, so that it is made and counted once."""
+        holds nothing else, so that it is made and counted once. ``is_new``: nobody has edited it."""
         is_alone, size_of = len(message.parts) == 1, self._size_of
-        if message.original is not message and result != as_it_came(message, at):
+        if not is_new and message.original is not message and result != as_it_came(message, at):
             return None, 0  # an edited one has given back what it had
         before = size_of(message if is_alone else alone(result))
         placeholder = self._placeholder
@@ -133,7 +134,8 @@ class Clearer:
             placeholder = filled(placeholder, result.name or tool, before, lambda: handle_of(in_full(message, at)))
         cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
         if is_alone:
-            made = message.edited(parts=(cleared,), annotation=self._annotation(message, (0,)))
+            annotation = cleared_by(self._strategy, before) if is_new else self._annotation(message, (0,))
+            made = message.edited(parts=(cleared,), annotation=annotation)
             after = size_of(made)
             return (made, before - after) if after < before else (None, 0)
         after = size_of(alone(cleared))

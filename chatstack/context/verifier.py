@@ -66,7 +66,7 @@ def _only_clears(plan: Plan, context: Context) -> bool:
             not (old.role == new.role == "tool" and len(was) == len(now) == 1)
             or not (type(result := was[0]) is ToolResult and type(made := now[0]) is ToolResult)
             or result.call_id != made.call_id
-            or new.original is not old.original
+            or (new.original is not old and new.original is not old.original)
             or old.mark != new.mark
             or old.pinned
             or new.pinned
