@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -44,14 +45,9 @@ class Results:
     The first ``settled`` ones are never cleared any more, in this context or a longer one. ``known`` is what may be
     cleared of others."""
 
-    __slots__ = ("_answers", "_calls", "_places", "_unanswered", "known", "places", "settled", "strategy")
-
     def __init__(self, strategy: object, options: ClearingOptions, growth: Growth) -> None:
-        places, self._unanswered = growth.places, growth.unanswered
-        self._places = places
-        self._answers = [place[0] for place in places]
-        self._calls = sorted([*[place[2] for place in places], *self._unanswered])
-        self.places = places
+        self._places, self._unanswered = growth.places, growth.unanswered
+        self.places = places = self._places
         if options.exclude_tools:
             answered = [answered_at(growth.messages, place) for place in places]
             names = [each.result.name or each.call.name for each in answered]
@@ -68,6 +64,8 @@ class Results:
         Only results behind the first such call are looked at: making all units took a third of a clearing.
         """
         found = self._open_calls(length)
+        if not found:
+            return found
         known = 0
         while known < len(found):  # a tool message that answers calls of two messages joins their units
             known = len(found)
@@ -76,13 +74,21 @@ class Results:
                     found.update((place[0], place[2]))
         return found
 
+    @cached_property
+    def _answers(self) -> list[int]:
+        return [place[0] for place in self._places]
+
+    @cached_property
+    def _calls(self) -> list[int]:
+        return sorted([*[place[2] for place in self._places], *self._unanswered])
+
     def _open_calls(self, length: int) -> set[int]:
         """Return the positions of calls among that many messages that no result among them answers."""
+        found = [position for position in self._unanswered if position < length]
+        if not self._places or self._places[-1][0] < length:
+            return set(found)
         answered = bisect_left(self._answers, length)
         number = bisect_left(self._calls, length) - answered
-        if not number:
-            return set()
-        found = [position for position in self._unanswered if position < length]
         for place in self._places[answered:]:
             if len(found) == number:
                 break

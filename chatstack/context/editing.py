@@ -112,7 +112,7 @@ class ContextEditing:
         if context.is_unstable or opened.since >= seen.history.latest_assistant or opened.is_by_original:
             return (yield from self._edited_now(policy, context, opened, span))
         came = self.as_it_came(context, opened)
-        past = self.past_of(came, opened, policy)
+        past = self.past_of(came, opened, policy, context)
         steps = yield from past.steps(opened.since, opened.replayed)
         if not steps and past.was_rejected:
             return (yield from self._edited_now(policy, context, opened, span))
@@ -172,11 +172,18 @@ class ContextEditing:
             find_origins=None,
         )
 
-    def past_of(self, came: Context, opened: Opened, policy: Policy) -> Reconstruction:
-        """Return the reconstruction of a history's earlier requests."""
+    def past_of(self, came: Context, opened: Opened, policy: Policy, replayed: Context | None = None) -> Reconstruction:
+        """Return the reconstruction of a history's earlier requests; ``replayed`` is the context with the edits in
+        force, if these are carried out already."""
         carried = term_in(opened.seen.conversation.carried, (self.owner, opened.before))
         return Reconstruction(
-            came, opened.seen, self.counter, policy, by_original=opened.is_by_original, carried=carried
+            came,
+            opened.seen,
+            self.counter,
+            policy,
+            by_original=opened.is_by_original,
+            carried=carried,
+            replayed=replayed,
         )
 
     def carried_out(self, record: Record | None, came: Context, opened: Opened) -> Context:

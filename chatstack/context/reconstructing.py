@@ -114,6 +114,7 @@ class Reconstruction:
         *,
         by_original: bool = False,
         carried: Carried | None = None,
+        replayed: Context | None = None,
     ) -> None:
         self._came = came
         self._seen = seen
@@ -122,6 +123,7 @@ class Reconstruction:
         self._counter = counter
         self._policy = policy
         self._carried = carried
+        self._replayed = replayed
         self.wait: Wait | None = None
         """The last search that found no edit, since the last edit: the layer goes on waiting from there."""
         self.was_rejected = False
@@ -212,12 +214,8 @@ class Reconstruction:
 
     def _index(self, lengths: Sequence[int], low: int, course: _Course, most: int) -> int:
         """Return the index of the first length, from ``low`` on, of a request of more than ``most`` tokens."""
-        came = self._came
-        whole = came.messages_tokens - course.saved
-
-        def tokens(length: int) -> int:
-            return came.with_messages_tokens(whole - self._tokens_behind(length))
-
+        came, whole = self._came, self._came.messages_tokens - course.saved
+        tokens = lambda length: came.with_messages_tokens(whole - self._tokens_behind(length))  # noqa: E731
         return bisect_right(lengths, most, low, key=tokens)
 
     def _is_due(self, length: int, course: _Course) -> bool:
@@ -289,7 +287,8 @@ class Reconstruction:
         if self._is_plain and isinstance(positions, range):
             if carried is None or carried.made is not made:
                 carried = weighed(made, self._seen, self._counter, came.size_of)
-            whole = with_edits(came, carried, positions)
+            known = self._replayed if carried is self._carried else None
+            whole = known or with_edits(came, carried, positions)
         else:
             whole = came.after(record.plan(positions, len(came.messages), made.edited))
         replaced = None
