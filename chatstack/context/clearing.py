@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from msgspec.structs import replace
-
 from chatstack.context.break_even import waited_for
-from chatstack.context.clearable import Clearable, Results, of_open_units
+from chatstack.context.clearable import Clearable, Clearer, Results
 from chatstack.context.clearing_options import ClearingOptions
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
-from chatstack.context.handles import filled, handle_of
-from chatstack.context.pairing import Place, alone, answered_at, as_it_came, in_full
+from chatstack.context.pairing import Place, alone, answered_at
 from chatstack.context.plans import Plan
 from chatstack.context.recalling import recalled_lately
 from chatstack.context.strategy import Strategy
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE
-from chatstack.values.messages import Annotation, Message, annotated_by, last_edit_of
-from chatstack.values.parts import Part, ToolCall, ToolResult
+from chatstack.values.messages import Message, annotated_by
+from chatstack.values.parts import Part, ToolResult
 
 _BATCH = 4
 """The next batch is due, where clearing cannot get below the trigger, when it saves a quarter of what is left; several
@@ -31,7 +27,6 @@ results, that save no less than what has to be read anew behind them: or an edit
 _SURE = 2
 """An edit that nothing forces waits until re-reading has cost that many times what it will cost. Once would be enough
 never to pay more than double; but some conversations end just then, and over recorded sets it cost up to 0.3 % more."""
-_NO_ARGUMENTS = "{}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -54,7 +49,7 @@ class ClearToolResults(ClearingOptions, Strategy):
         if not self.is_due(context):
             return None
         batch = self.batch(context)
-        saves = sum(each.saves for each in batch)
+        saves = sum([each.saves for each in batch])
         if saves * context.scale < 1 or not self._is_worth_it(context, batch, saves):
             return None
         size = f"{context.tokens - context.reserved_tokens:,} tokens"  # the trigger is of the input alone
@@ -108,25 +103,29 @@ class ClearToolResults(ClearingOptions, Strategy):
     def _found(self, context: Context) -> list[Clearable]:
         """Return all results but the newest that may be cleared."""
         results = self._results(context)
-        messages, left_out, found = context.messages, context.left_out, results.places
+        messages, left_out, known = context.messages, context.left_out, results.known
         latest, user = context.latest_assistant, context.latest_user
-        first, end = results.settled, bisect_left(found, (len(messages),))
-        if left_out:
-            found = [place for place in found[:end] if place[0] not in left_out]
-            first, end = 0, len(found)
-        kept = self._kept(context, found, end)
-        open_calls = of_open_units(context, results)
+        found, kept = self._kept(context, results)
+        first = 0 if left_out else results.settled
+        open_units = results.of_open_units(len(messages))
+        clearer = Clearer(self.name, self, context.size_of)
         batch: list[Clearable] = []
-        for number in range(first, end - kept):
+        for number in range(first, len(found) - kept):
             place = found[number]
             position = place[0]
-            if position > latest or position == user or position in open_calls:
+            if position > latest:
+                break
+            if position == user or position in open_units:
                 continue
-            since = found[number + kept][0]
-            clearable = results.clearable(place, messages) or self._clearable(context, place, since)
+            clearable = known.get(place)
+            if (
+                clearable is None
+                or clearable.message is not messages[position]  # it has been edited since
+                or clearable.asked is not messages[place[2]]
+            ):
+                clearable = clearer.clearable(messages, place)
             if clearable is not None:
-                clearable = clearable if clearable.since == since else clearable._replace(since=since)
-                results.known[place] = (messages[position], messages[place[2]], clearable)
+                known[place] = clearable
                 batch.append(clearable)
             elif number == results.settled and not left_out:
                 results.settled += 1
@@ -137,68 +136,28 @@ class ClearToolResults(ClearingOptions, Strategy):
         growth = Growth.of(context)
         known = growth.kept
         if not isinstance(known, Results) or known.strategy is not self:
-            known = growth.kept = Results(self, self.exclude_tools, growth.messages)
+            known = growth.kept = Results(self, self, growth)
         return known
 
-    def _kept(self, context: Context, found: Sequence[Place], end: int) -> int:
-        """Return how many of the newest results stay."""
+    def _kept(self, context: Context, results: Results) -> tuple[Sequence[Place], int]:
+        """Return the places of results in a context, and how many of them, the newest ones, stay."""
+        places, left_out = results.places, context.left_out
+        places = places[: bisect_left(places, (len(context.messages),))]
+        if left_out:
+            places = [place for place in places if place[0] not in left_out]
         kind, value = self._stays
         if kind == "messages":
-            return min(int(value), end)
+            return places, min(int(value), len(places))
         budget = self._tokens(context, kind, value)
         if budget is None:  # nobody knows the window, so nothing is known to be too much
-            return end
+            return places, len(places)
         kept = 0
-        for number in range(end - 1, -1, -1):
-            budget -= _size(context, found[number]) * context.scale
+        for place in reversed(places):
+            budget -= _size(context, place) * context.scale
             if budget < 0:
                 break
             kept += 1
-        return kept
-
-    def _clearable(self, context: Context, place: Place, since: int) -> Clearable | None:
-        """Return what may be cleared of a result and its call; None if nothing ever may, however long it grows."""
-        message, call = context.messages[place[0]], context.messages[place[2]].parts[place[3]]
-        result = message.parts[place[1]]
-        assert type(result) is ToolResult and type(call) is ToolCall  # noqa: PT018 - as pairs are
-        if message.pinned or result.is_error:
-            return None
-        cleared, saves = self._cleared_result(context, message, place[1], result, result.name or call.name)
-        if not self.clear_tool_inputs:
-            return Clearable(place, cleared, None, saves, since) if saves > 0 else None
-        asked, saves_too = self._cleared_call(context, call, is_pinned=context.messages[place[2]].pinned)
-        return Clearable(place, cleared, asked, saves + saves_too, since) if saves + saves_too > 0 else None
-
-    def _cleared_result(
-        self, context: Context, message: Message, at: int, result: ToolResult, tool: str
-    ) -> tuple[ToolResult | Message | None, int]:
-        """The result without its content, if that makes it smaller, and by how much it does; its message, where that
-        holds nothing else, so that it is made and counted once."""
-        is_alone, last_edit = len(message.parts) == 1, last_edit_of(message)
-        if is_alone and last_edit is not None and last_edit.strategy == self.name:
-            return None, 0  # most of those that were edited
-        if message.original is not message and result != as_it_came(message, at):
-            return None, 0  # an edited one has given back what it had
-        before = context.size_of(message if is_alone else alone(result))
-        placeholder = self.placeholder
-        if "{" in placeholder:
-            placeholder = filled(placeholder, tool, before, lambda: handle_of(in_full(message, at)))
-        cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
-        made: ToolResult | Message = cleared
-        if is_alone:
-            made = message.edited(parts=(cleared,), annotation=self._annotation(context, message, (0,)))
-        after = context.size_of(made if type(made) is Message else alone(cleared))
-        return (made, before - after) if after < before else (None, 0)
-
-    def _cleared_call(self, context: Context, call: ToolCall, *, is_pinned: bool) -> tuple[ToolCall | None, int]:
-        """The call without its arguments, if they are to go and that makes it smaller, and by how much it does."""
-        wanted = self.clear_tool_inputs
-        is_wanted = wanted if isinstance(wanted, bool) else call.name in wanted
-        if not is_wanted or len(call.arguments) <= len(_NO_ARGUMENTS) or is_pinned:
-            return None, 0
-        cleared = ToolCall(call.id, call.name, _NO_ARGUMENTS, call.extra_json)
-        saves = context.size_of(Message("assistant", (call,))) - context.size_of(Message("assistant", (cleared,)))
-        return (cleared, saves) if saves > 0 else (None, 0)
+        return places, kept
 
     def _is_worth_it(self, context: Context, batch: Sequence[Clearable], saves: int) -> bool:
         after = context.tokens - saves * context.scale
@@ -231,9 +190,11 @@ class ClearToolResults(ClearingOptions, Strategy):
         backwards = (message.role == "assistant" for message in reversed(context.messages))
         calls_since = list(itertools.accumulate(backwards, initial=0))
         end, due, read_again = len(context.messages) - 1, self._due_at(context), 0
+        found, kept = self._kept(context, self._results(context))
         for each in batch:
+            since = found[bisect_left(found, each.place) + kept][0]  # where it was among the newest no more
             calls = calls_since[end - each.place[0]] - 1  # the first one took it into the cache
-            read_again += each.saves * max(0, min(calls, calls_since[end - max(each.since, due)]))
+            read_again += each.saves * max(0, min(calls, calls_since[end - max(since, due)]))
         return CACHE_READ * read_again >= _SURE * (CACHE_WRITE - CACHE_READ) * self._behind(context, batch, saves)
 
     def _due_at(self, context: Context) -> int:
@@ -249,49 +210,25 @@ class ClearToolResults(ClearingOptions, Strategy):
 
     def _behind(self, context: Context, batch: Sequence[Clearable], saves: int) -> int:
         """Return the tokens that the provider has in its cache, and reads anew once the batch is cleared."""
-        first = min(each.first_position for each in batch)
+        first = min([each.first_position for each in batch])
         return sum(map(context.size_of, context.messages[first : context.latest_assistant])) - saves
 
     def _edits(self, context: Context, batch: Sequence[Clearable]) -> list[tuple[int, Message]]:
         """The messages without what is cleared, each with its place."""
         edited: dict[int, Message] = {}
         changed: dict[int, dict[int, Part]] = {}
-        for place, result, call, _, _ in batch:
+        for each in batch:
+            place, result, call = each.place, each.result, each.call
             if type(result) is Message:
                 edited[place[0]] = result
             elif type(result) is ToolResult:
                 changed.setdefault(place[0], {})[place[1]] = result
             if call is not None:
                 changed.setdefault(place[2], {})[place[3]] = call
+        clearer = Clearer(self.name, self, context.size_of)
         for position, parts in changed.items():
-            edited[position] = self._edited(context, context.messages[position], parts)
+            edited[position] = clearer.edited(context.messages[position], parts)
         return sorted(edited.items(), key=itemgetter(0))
-
-    def _edited(self, context: Context, message: Message, parts: Mapping[int, Part]) -> Message:
-        """The message with these parts in their places."""
-        return message.edited(
-            parts=tuple([parts.get(at, part) for at, part in enumerate(message.parts)]),
-            annotation=self._annotation(context, message, parts),
-        )
-
-    def _annotation(self, context: Context, message: Message, parts: Iterable[int]) -> Annotation:
-        """The annotation of a message that is edited in these places."""
-        before, found = last_edit_of(message), cleared_by(self.name, context.size_of(message.original))
-        if before is None or not (before.handles or before.call_ids):
-            return found  # completed when it is asked for
-        handles = [handle_of(in_full(message, at)) for at in parts if type(message.parts[at]) is ToolResult]
-        call_ids = [part.id for at in parts if type(part := message.parts[at]) is ToolCall]
-        return replace(
-            found,
-            handles=tuple(dict.fromkeys((*before.handles, *handles))),
-            call_ids=(*before.call_ids, *call_ids),
-        )
-
-
-@functools.lru_cache(maxsize=4_096)
-def cleared_by(strategy: str, tokens_before: int) -> Annotation:
-    """Return the annotation of an edit, one for all messages of that size."""
-    return Annotation(strategy, tokens_before)
 
 
 def _size(context: Context, place: Place) -> int:

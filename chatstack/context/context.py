@@ -73,7 +73,11 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @property
     def tokens(self) -> int:
         """The total size, with ``scale`` applied and the room for the answer included."""
-        counted = self.fixed_tokens + self.messages_tokens
+        return self.with_messages_tokens(self.messages_tokens)
+
+    def with_messages_tokens(self, messages_tokens: int) -> int:
+        """Return the total size as it would be with messages of that size."""
+        counted = self.fixed_tokens + messages_tokens
         return self.reserved_tokens + (counted if self.scale == 1.0 else self._as_will_be(counted))
 
     def as_expected(self) -> Context:
@@ -172,9 +176,10 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         known = self.__dict__.get("_after")
         if known is not None and known[0] is plan:
             return cast("Context", known[1])
-        gone = sum(self.size_of(self.messages[position]) for position in plan.drop)
-        gone += sum(self.size_of(self.messages[position]) for position, _ in plan.replace)
-        new = sum(self.size_of(message) for _, message in (*plan.replace, *plan.insert))
+        messages, size_of = self.messages, self.size_of
+        touched = [*plan.drop, *[position for position, _ in plan.replace]]
+        gone = sum([size_of(messages[position]) for position in touched])
+        new = sum([size_of(message) for _, message in (*plan.replace, *plan.insert)])
 
         def origins() -> Sequence[int | None]:
             came = self.origins
@@ -182,7 +187,7 @@ class Context(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
         after = msgspec.structs.replace(
             self,
-            messages=plan.apply(self.messages),
+            messages=plan.apply(messages),
             messages_tokens=self.messages_tokens - gone + new,
             find_origins=origins,
         )

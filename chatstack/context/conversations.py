@@ -89,6 +89,11 @@ class Wait(NamedTuple):
             before <= now <= before + before // _PATIENCE for before, now in zip(self.sizes, sizes, strict=True)
         )
 
+    @property
+    def until(self) -> int:
+        """The most that the first of the sizes may come to."""
+        return self.sizes[0] + self.sizes[0] // _PATIENCE
+
 
 class Planned(NamedTuple):
     """The next summary of a history, planned before it is due: all edits in force once it is, with a placeholder for

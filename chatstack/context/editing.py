@@ -16,6 +16,7 @@ from chatstack.context.binding import Binding
 from chatstack.context.carrying import carried_out, keep_carried
 from chatstack.context.context import Context
 from chatstack.context.conversations import NOTHING_KNOWN, Wait, term_in
+from chatstack.context.growth import Growth, pairs_of
 from chatstack.context.limits import check_counter
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
@@ -114,7 +115,7 @@ class ContextEditing:
         if context.is_unstable or opened.since >= seen.history.latest_assistant or opened.is_by_original:
             return (yield from self._edited_now(policy, context, opened, span))
         came = self.as_it_came(context, opened)
-        past = self.past_of(came, opened, policy)
+        past = self.past_of(came, opened, policy, context)
         steps = yield from past.steps(opened.since, opened.replayed)
         if not steps and past.was_rejected:
             return (yield from self._edited_now(policy, context, opened, span))
@@ -136,6 +137,7 @@ class ContextEditing:
             return context  # planning reads the whole history: do not repeat it for every new message
         opened.has_looked = True
         if policy.is_due(context):
+            _with_pairs(context, opened)
             draft = yield from aside(
                 lambda: self._checked(policy.plan(context), context, opened), len(context.messages)
             )
@@ -173,11 +175,18 @@ class ContextEditing:
             find_origins=None,
         )
 
-    def past_of(self, came: Context, opened: Opened, policy: Policy) -> Reconstruction:
-        """Return the reconstruction of a history's earlier requests."""
+    def past_of(self, came: Context, opened: Opened, policy: Policy, replayed: Context | None = None) -> Reconstruction:
+        """Return the reconstruction of a history's earlier requests; ``replayed`` is the context with the edits in
+        force, if these are carried out already."""
         carried = term_in(opened.seen.conversation.carried, (self.owner, opened.before))
         return Reconstruction(
-            came, opened.seen, self.counter, policy, by_original=opened.is_by_original, carried=carried
+            came,
+            opened.seen,
+            self.counter,
+            policy,
+            by_original=opened.is_by_original,
+            carried=carried,
+            replayed=replayed,
         )
 
     def carried_out(self, record: Record | None, came: Context, opened: Opened) -> Context:
@@ -242,6 +251,7 @@ class ContextEditing:
                 keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.weighing.size_of)
         say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
+            _with_pairs(after, opened)
             return after
         # With system messages in between, replay the record, so that insertions stand where later calls put them.
         return self._adopted(opened.replayed, context, opened)
@@ -269,6 +279,14 @@ class ContextEditing:
             opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
         )
         return self._carried_out(record, came, opened) or context
+
+
+def _with_pairs(context: Context, opened: Opened) -> None:
+    """Note on a context that its history knows the pairs, if edits have moved no message: finding them took as long as
+    planning what to clear."""
+    record = opened.replayed
+    if not (opened.is_by_original or Growth.is_known(context) or (record and (record.drop or record.insert))):
+        Growth(lambda: context.messages, find_pairs=pairs_of(opened.seen)).includes(context)
 
 
 def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:

@@ -9,6 +9,8 @@ from typing import cast
 from msgspec.structs import force_setattr
 
 from chatstack.context.context import Context
+from chatstack.context.history import Recognised
+from chatstack.context.pairing import Paired, Place, places_of
 from chatstack.values.messages import Message
 
 
@@ -17,13 +19,19 @@ class Growth:
 
     ``kept`` is what a strategy has worked out of them for the next contexts. It has to stay true when messages are
     replaced by the strategy's own edits, none of which moves a message, a call or a result. ``gone`` is what it has
-    worked out of the messages of the request that its edits left out or replaced.
+    worked out of the messages of the request that its edits left out or replaced. ``find_pairs`` tells what their calls
+    and results are to each other, where somebody knows; no such edit changes it.
     """
 
     def __init__(
-        self, find_messages: Callable[[], tuple[Message, ...]], kept: object = None, gone: object = None
+        self,
+        find_messages: Callable[[], tuple[Message, ...]],
+        kept: object = None,
+        gone: object = None,
+        find_pairs: Callable[[], Paired] | None = None,
     ) -> None:
         self._find_messages = find_messages
+        self._find_pairs = find_pairs
         self.kept = kept
         self.gone = gone
 
@@ -32,10 +40,29 @@ class Growth:
         """Return the growth that a context belongs to; one of its own if it belongs to none."""
         return cast("Growth | None", context.__dict__.get("_growth")) or cls(lambda: context.messages)
 
+    @staticmethod
+    def is_known(context: Context) -> bool:
+        """Return True if a context belongs to a growth."""
+        return "_growth" in context.__dict__
+
     @cached_property
     def messages(self) -> tuple[Message, ...]:
         """The messages; put together when a strategy asks for them."""
         return self._find_messages()
+
+    @cached_property
+    def _paired(self) -> Paired:
+        return places_of(self.messages)[0].paired() if self._find_pairs is None else self._find_pairs()
+
+    @property
+    def places(self) -> list[Place]:
+        """The places of the answers in the messages, in order."""
+        return self._paired[0]
+
+    @property
+    def unanswered(self) -> list[int]:
+        """The positions of calls that no result answers."""
+        return self._paired[1]
 
     def includes(self, context: Context) -> Context:
         """Return the context, after noting on it that its messages are the first ones of these."""
@@ -45,4 +72,21 @@ class Growth:
     def edited(self, find_messages: Callable[[], tuple[Message, ...]], *, in_place: bool) -> Growth:
         """Return the growth after an edit, ``in_place`` if it moved no message; it takes over what stays true."""
         kept, self.kept = self.kept, None
-        return Growth(find_messages, kept if in_place else None, self.gone)
+        return Growth(find_messages, kept if in_place else None, self.gone, self._find_pairs if in_place else None)
+
+
+def pairs_of(seen: Recognised) -> Callable[[], Paired] | None:
+    """Return what tells the pairs of a request that holds its history in one piece, edited in place at most: they were
+    found when its messages came. None if they were not, as for an edited form."""
+    history, positions = seen.history, seen.positions
+    if history.root is not history or not isinstance(positions, range):
+        return None
+
+    def found() -> Paired:
+        (places, open_calls), head = history.paired(), positions.start
+        if head:  # system messages
+            places = [(at + head, part, call + head, call_part, moved) for at, part, call, call_part, moved in places]
+            open_calls = [at + head for at in open_calls]
+        return places, open_calls
+
+    return found

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeAlias, cast
 import msgspec
 
 from chatstack.context.conversations import Conversation, Terms
-from chatstack.context.digests import Links, first_link, next_link
-from chatstack.context.pairing import Pairs
+from chatstack.context.digests import Links, first_link, next_links
+from chatstack.context.pairing import Paired, Pairs, Places
 from chatstack.context.shaping import Shapes
 from chatstack.context.units import is_users
 from chatstack.tokens.counter import TokenCounter
@@ -102,7 +102,7 @@ class History:
         self.messages: tuple[Message, ...] = ()
         self.is_fresh = False
         """True if its messages came as other objects than before: those before need not be kept anywhere."""
-        self.pairs = Pairs()
+        self.pairs = Pairs(Places())
         self.latest_user = self.latest_assistant = -1
         self.compactions: tuple[tuple[int, str], ...] = ()
         """The positions of compactions, with the providers that made them."""
@@ -179,6 +179,12 @@ class History:
                 self.pinned_results = at if self.pinned_results < 0 and message.results else self.pinned_results
         self.messages = messages
 
+    def paired(self) -> Paired:
+        """Return the places of answers and open calls; an edited form has none. It may be longer than a request that
+        it was recognised by."""
+        with self._lock:
+            return self.pairs.paired()
+
     @property
     def is_edited(self) -> bool:
         """True if it holds messages that a layer, or a graph with its own context manager, has edited, other than by
@@ -207,12 +213,10 @@ class History:
         chain = self._chain
         if chain.length < length:
             with self._lock:
-                known, link, new = chain.length, chain.last or first_link(self._key), list[bytes]()
-            for message in self.messages[known:length]:
-                new.append(link := next_link(link, message, self._key))
+                known, link = chain.length, chain.last or first_link(self._key)
+            new = next_links(link, self.messages[known:length], self._key)
             with self._lock:
-                for link in new[chain.length - known :]:  # another thread may have added some
-                    chain.append(link)
+                chain.extend(new[chain.length - known :])  # another thread may have added some
         return chain
 
     def counted_by(self, counter: TokenCounter) -> int:

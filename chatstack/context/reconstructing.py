@@ -19,11 +19,11 @@ from chatstack.context.asking import Asking, aside
 from chatstack.context.carrying import weighed, with_edits
 from chatstack.context.context import Context
 from chatstack.context.conversations import Carried, Wait
-from chatstack.context.growth import Growth
+from chatstack.context.growth import Growth, pairs_of
 from chatstack.context.history import Recognised
+from chatstack.context.past_requests import PastRequests, first_of
 from chatstack.context.plans import Plan
 from chatstack.context.records import NOTHING_MADE, Made, Record, record_in_place, record_of
-from chatstack.context.units import is_users
 from chatstack.context.verifier import keeps_pairs, problems
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
@@ -34,6 +34,9 @@ _EACH = 512
 """Maximum number of requests planned one by one; after that, only those that have grown by a 32nd since the last."""
 _LOOKS_AT = 1_000_000
 """The same bound in messages, as planning a request takes time proportional to its messages."""
+
+
+_NEVER = 2**62
 
 
 class Policy(NamedTuple):
@@ -111,6 +114,7 @@ class Reconstruction:
         *,
         by_original: bool = False,
         carried: Carried | None = None,
+        replayed: Context | None = None,
     ) -> None:
         self._came = came
         self._seen = seen
@@ -119,6 +123,7 @@ class Reconstruction:
         self._counter = counter
         self._policy = policy
         self._carried = carried
+        self._replayed = replayed
         self.wait: Wait | None = None
         """The last search that found no edit, since the last edit: the layer goes on waiting from there."""
         self.was_rejected = False
@@ -126,6 +131,10 @@ class Reconstruction:
         self.looked = 0
         """The length of the request that the strategy was last asked to plan for."""
         self._looks = self._looked_at = 0
+        self._due = _NEVER  # the fewest tokens that were due
+        self._found: PastRequests | None = None
+        self._latest: tuple[int, _Course, Context | None] | None = None
+        """The context that was made last, which is often asked for again."""
 
     def steps(self, since: int, record: Record | None) -> Asking[list[Step]]:
         """Return the edits of all requests of more than ``since`` messages, the current one included; ``record`` holds
@@ -159,18 +168,19 @@ class Reconstruction:
 
     def _next(self, since: int, course: _Course) -> tuple[Step, _Course | None] | None:
         """Return the first edit of the requests of more than ``since`` messages, and the course after it."""
-        lengths = self._requests[bisect_right(self._requests, since) :]
-        if not lengths or not self._is_due(lengths[-1], course):
-            return None
+        requests = self._requests(since)
+        lengths = requests.lengths[bisect_right(requests.lengths, since) :]
         self.wait = None
-        at = _first(lengths, 0, lambda length: self._is_due(length, course))
+        likely = self._index(lengths, 0, course, self._due - 1)
+        at = first_of(lengths, 0, lambda length: self._is_due(length, course), likely)
         while at < len(lengths):
             length = lengths[at]
             context = self._context(length, course)
             assert context is not None  # or it was not due
             user, sizes = self._waits_on(length, context)
             if self._goes_on(user, sizes):
-                at = _first(lengths, at + 1, lambda length: not self._is_waiting(length, course))
+                likely = self._likely_end(lengths, at + 1, course)
+                at = first_of(lengths, at + 1, lambda length: not self._is_waiting(length, course), likely)
                 continue
             self.looked, self.was_rejected = length, False
             self._looks += 1
@@ -182,18 +192,38 @@ class Reconstruction:
             at += 1
         return None
 
-    @cached_property
-    def _requests(self) -> list[int]:
-        """The lengths of all requests in the history that contain a user message."""
-        seen = self._seen
-        messages, length = seen.history.messages, seen.length
-        user = next((at for at in range(length) if is_users(messages[at])), length)
-        answers = (at for at in range(user + 1, length) if messages[at].role == "assistant" and not messages[at].mark)
-        return [*answers, length]
+    def _requests(self, since: int) -> PastRequests:
+        """The requests of the history, from that one on or from an earlier one."""
+        if self._found is None or self._found.since > since:
+            self._found = PastRequests.of(self._seen, since)
+        return self._found
+
+    def _likely_end(self, lengths: Sequence[int], low: int, course: _Course) -> int:
+        """Return the index at which the wait probably ends: where the context has grown enough, by arithmetic alone, or
+        with the next user message.
+
+        Making a context takes as long as its messages are many: for 20,000 messages, 1,150 are made in place of 3,850.
+        """
+        wait = self.wait
+        if wait is None:
+            return low
+        likely = self._index(lengths, low, course, wait.until)
+        if wait.latest_user < 0 or self._found is None:
+            return likely
+        return min(likely, bisect_right(lengths, self._found.next_user(lengths[low - 1]), low))
+
+    def _index(self, lengths: Sequence[int], low: int, course: _Course, most: int) -> int:
+        """Return the index of the first length, from ``low`` on, of a request of more than ``most`` tokens."""
+        came, whole = self._came, self._came.messages_tokens - course.saved
+        tokens = lambda length: came.with_messages_tokens(whole - self._tokens_behind(length))  # noqa: E731
+        return bisect_right(lengths, most, low, key=tokens)
 
     def _is_due(self, length: int, course: _Course) -> bool:
         context = self._context(length, course)
-        return context is not None and self._policy.is_due(context)
+        if context is None or not self._policy.is_due(context):
+            return False
+        self._due = min(self._due, context.tokens)
+        return True
 
     def _is_waiting(self, length: int, course: _Course) -> bool:
         context = self._context(length, course)
@@ -204,7 +234,8 @@ class Reconstruction:
 
     def _waits_on(self, length: int, context: Context) -> tuple[int, tuple[int, ...] | None]:
         """Return the latest user message of a request, and the sizes that its layer waits on after a search."""
-        user, sizes = self._policy.latest_user(self._seen, length), self._policy.waits_on(context)
+        over_turns, sizes = self._policy.waits_over_turns, self._policy.waits_on(context)
+        user = -1 if over_turns else self._requests(length).latest_user(self._seen, length)
         if (self._looks >= _EACH or self._looked_at >= _LOOKS_AT) and length < self._seen.length:
             return -1, sizes or (context.tokens,)
         return user, sizes
@@ -223,6 +254,7 @@ class Reconstruction:
             replaced = {**course.replaced, **dict(plan.replace)}
         else:
             after.origins  # noqa: B018 - found now: those of the next edit are found by these, and so on
+        growth.includes(after)  # for whoever asks what is left
         saved = course.saved + context.messages_tokens - after.messages_tokens
         following = _Course(after, len(after.messages), end, length, saved, course.made, replaced, growth)
         its_own = context if length == self._seen.length else None
@@ -243,7 +275,7 @@ class Reconstruction:
         came, positions = self._came, self._seen.positions
         if record is None:
             replaced: Mapping[int, Message] | None = {} if self._is_plain else None
-            return _Course(came, 0, 0, 0, 0, NOTHING_MADE, replaced, Growth(lambda: came.messages))
+            return _Course(came, 0, 0, 0, 0, NOTHING_MADE, replaced, self._growth(lambda: came.messages, replaced))
         carried = self._carried
         if made is None and carried is not None and carried.record is record:
             made = carried.made
@@ -255,7 +287,8 @@ class Reconstruction:
         if self._is_plain and isinstance(positions, range):
             if carried is None or carried.made is not made:
                 carried = weighed(made, self._seen, self._counter, came.size_of)
-            whole = with_edits(came, carried, positions)
+            known = self._replayed if carried is self._carried else None
+            whole = known or with_edits(came, carried, positions)
         else:
             whole = came.after(record.plan(positions, len(came.messages), made.edited))
         replaced = None
@@ -263,11 +296,20 @@ class Reconstruction:
             replaced = {positions[at]: message for at, message in made.edited.items()}
         end = self._end(record.reach)
         begun = len(whole.messages) - (len(came.messages) - end)
-        saved, growth = came.messages_tokens - whole.messages_tokens, Growth(lambda: whole.messages)
+        saved, growth = came.messages_tokens - whole.messages_tokens, self._growth(lambda: whole.messages, replaced)
         return _Course(whole, begun, end, record.reach, saved, made, replaced, growth)
+
+    def _growth(self, find_messages: Callable[[], tuple[Message, ...]], replaced: object) -> Growth:
+        """Return the growth of a course's contexts; where no message has moved, the history knows its pairs."""
+        return Growth(find_messages, find_pairs=None if replaced is None else pairs_of(self._seen))
 
     def _context(self, length: int, course: _Course) -> Context | None:
         """Return the context of the request of that many messages of the history, with the edits in force."""
+        if self._latest is None or self._latest[0] != length or self._latest[1] is not course:
+            self._latest = (length, course, self._made_context(length, course))
+        return self._latest[2]
+
+    def _made_context(self, length: int, course: _Course) -> Context | None:
         came, end, is_whole = self._came, self._end(length), length == self._seen.length
         if came.left_out and max(came.left_out) >= end:  # it was left out later than that
             return None
@@ -294,26 +336,14 @@ class Reconstruction:
 
     def _tokens_behind(self, length: int) -> int:
         """Return the size of all messages of the current request that came after that one."""
-        seen, size_of = self._seen, self._came.size_of
         if self._is_plain:
-            sums = seen.history.sums(seen.length, self._counter, size_of)
-            return sums[seen.length] - sums[length]
+            return self._sums[self._seen.length] - self._sums[length]
         return self._sums[-1] - self._sums[self._end(length)]
 
     @cached_property
-    def _sums(self) -> list[int]:
-        """The prefix sums of the sizes of the request's messages."""
-        return [0, *accumulate(map(self._came.size_of, self._came.messages))]
-
-
-def _first(lengths: Sequence[int], low: int, holds: Callable[[int], bool]) -> int:
-    """Return the index of the first length, from ``low`` on, for which this holds, as then it does for all that follow;
-    their number if there is none. Looks near ``low`` first: where edits follow one another closely, it is there."""
-    high, ahead = len(lengths), 1
-    while low < high:
-        middle = min((low + high) // 2, low + ahead - 1)
-        if holds(lengths[middle]):
-            high = middle
-        else:
-            low, ahead = middle + 1, 2 * ahead
-    return low
+    def _sums(self) -> Sequence[int]:
+        """The prefix sums of sizes: of the history's messages, if they stand in one piece, else of the request's."""
+        seen, size_of = self._seen, self._came.size_of
+        if self._is_plain:
+            return seen.history.sums(seen.length, self._counter, size_of)
+        return [0, *accumulate(map(size_of, self._came.messages))]

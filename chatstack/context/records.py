@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -64,6 +65,9 @@ class Insertion(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
         return self.message.edited(annotation=self.annotation)
 
 
+_position_of: Callable[[Edit | Insertion], int] = attrgetter("position")
+
+
 class Patch(NamedTuple):
     """A replacement of the messages from ``start`` to before ``stop`` by others, or by none."""
 
@@ -102,13 +106,13 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         """Return True if it leaves out or edits the message at that position."""
         if position >= self.reach:
             return False
-        return position in self.drop or any(each.position == position for each in self.replace)
+        return position in self.drop or position in map(_position_of, self.replace)
 
     @cached_property
     def reach(self) -> int:
         """The minimum length of a history that these edits fit."""
-        edited = (*self.drop, *(each.position for each in self.replace))
-        return max((*(at + 1 for at in edited), *(each.position for each in self.insert)), default=0)
+        last = max((*self.drop, *map(_position_of, self.replace)), default=-1)
+        return max((last + 1, *map(_position_of, self.insert)))
 
     @cached_property
     def fingerprint(self) -> int:
@@ -148,7 +152,7 @@ class Record(msgspec.Struct, frozen=True, dict=True):
     def saved(self, sums: Sequence[int], size_of: Callable[[Message], int], edited: Mapping[int, Message]) -> int:
         """Return the tokens that the edits save in a history with these prefix sums of sizes."""
         saved = sum(sums[stop] - sums[start] - sum(map(size_of, put)) for start, stop, put in self.patches)
-        return saved + sum(sums[position + 1] - sums[position] - size_of(new) for position, new in edited.items())
+        return saved + sum([sums[position + 1] - sums[position] - size_of(new) for position, new in edited.items()])
 
     def plan(self, positions: Sequence[int], end: int, edited: Mapping[int, Message]) -> Plan:
         """Return the edits as a plan for a request of ``end`` messages that has the history at these positions."""

@@ -31,14 +31,48 @@ def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[
             *_changed_words(context, after),
             *_unrepaired(context, after),
         )
+    if _only_clears(plan, context):
+        return tuple(_not_smaller(context, after))
+    return problems_of_all(plan, context, pairs_are_kept=keeps_pairs(plan, context) or _takes_out_whole(plan, context))
+
+
+def problems_of_all(plan: Plan, context: Context, *, pairs_are_kept: bool = False) -> tuple[str, ...]:
+    """Return the problems of a plan whose positions are right, by looking at everything; at the pairs of all messages
+    only where these are not known to be kept."""
+    after = context.after(plan)
     return (
         *_unmarked(plan, context),
-        *_lost(plan, context, is_repair),
+        *_lost(plan, context, False),
         *_summaries(plan, context, after),
-        *(() if keeps_pairs(plan, context) else _unpaired(context, after)),
+        *(() if pairs_are_kept else _unpaired(context, after)),
         *_inserted_into_units(plan, context),
         *_not_smaller(context, after),
     )
+
+
+def _only_clears(plan: Plan, context: Context) -> bool:
+    """Return True if it only replaces tool messages of one result by edited ones with the same result, so that no more
+    than its size can be wrong.
+
+    Nearly all edits do: one look at what they touch took a fifth of what six checks took.
+    """
+    if plan.drop or plan.insert:
+        return False
+    messages = context.messages
+    for position, new in plan.replace:
+        old = messages[position]
+        was, now = old.parts, new.parts
+        if (
+            not (old.role == new.role == "tool" and len(was) == len(now) == 1)
+            or not (type(result := was[0]) is ToolResult and type(made := now[0]) is ToolResult)
+            or result.call_id != made.call_id
+            or (new.original is not old and new.original is not old.original)
+            or old.mark != new.mark
+            or old.pinned
+            or new.pinned
+        ):
+            return False
+    return True
 
 
 def _misplaced(plan: Plan, context: Context) -> Iterator[str]:
@@ -169,15 +203,42 @@ def keeps_pairs(plan: Plan, context: Context) -> bool:
     """Return True if it only replaces messages by ones with the same calls and results in the same order."""
     if plan.drop or plan.insert:
         return False
-    return all(_asks_alike(context.messages[position].parts, message.parts) for position, message in plan.replace)
+    return all(_asks_alike(context.messages[position], message) for position, message in plan.replace)
 
 
-def _asks_alike(before: tuple[Part, ...], after: tuple[Part, ...]) -> bool:
-    if len(before) == len(after) == 1:
-        old, new = before[0], after[0]
-        if type(old) is ToolResult and type(new) is ToolResult:  # most of what is edited
-            return old.call_id == new.call_id
-    return _ids(before) == _ids(after)
+def _takes_out_whole(plan: Plan, context: Context) -> bool:
+    """Return True if it drops whole units without a waiting call, and puts in no call or result, all before the last
+    message: so all other pairs stay.
+
+    A result answers the newest call of its id that has none yet, so pairs of one id lie within one another, like
+    brackets: taking out both of a pair joins no others. Pairing all messages anew, before and after, took half of the
+    time of checking a plan that drops.
+    """
+    messages = context.messages
+    last, dropped = len(messages) - 1, set(plan.drop)
+    if last < 0 or last in dropped or len(dropped) == len(messages):
+        return False
+    if any(position > last or _ids(message.parts) for position, message in plan.insert):
+        return False
+    if not all(_asks_alike(messages[position], message) for position, message in plan.replace):
+        return False
+    for unit in context.units:
+        positions = unit.positions
+        if len(positions) == 1 and not unit.is_open:
+            continue
+        among = [position in dropped for position in positions]
+        if any(among) and (unit.is_open or not all(among)):
+            return False
+    return True
+
+
+def _asks_alike(before: Message, after: Message) -> bool:
+    old, new = before.parts, after.parts
+    if (
+        len(old) == len(new) == 1 and type(old[0]) is ToolResult and type(new[0]) is ToolResult
+    ):  # most of what is edited
+        return old[0].call_id == new[0].call_id and before.role == after.role
+    return _ids(old) == _ids(new) and before.role == after.role
 
 
 def _ids(parts: tuple[Part, ...]) -> list[tuple[type[Part], str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CoroutineType
 from typing import Any, Literal, TypeAlias, cast
 
@@ -160,7 +160,13 @@ class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaul
 
     def edited(self, *, annotation: Annotation | None = None, **changes: object) -> Message:
         """Return the same message with some fields replaced; it keeps its original."""
-        edited = replace(self, **changes)
+        parts = changes.get("parts")
+        if len(changes) == 1 and _is_plain_result(parts):
+            edited = _copied(self)
+            force_setattr(edited, "parts", parts)
+            force_setattr(edited, "_annotation", None)
+        else:
+            edited = replace(self, **changes)
         force_setattr(edited, "_original", self._original or self)
         if self._original is not None:
             before = as_shaped(self)
@@ -179,6 +185,18 @@ class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaul
 
     def __deepcopy__(self, memo: dict[int, object]) -> Message:
         return self
+
+
+_copied = cast("Callable[[Message], Message]", getattr(msgspec.Struct, "__copy__"))  # noqa: B009 - not in its stubs
+"""Copy the fields of a message without checking them again: an edit that clears many results was a quarter checks."""
+
+
+def _is_plain_result(parts: object) -> bool:
+    """Return True if these are parts that need no check: one tool result of ASCII text, as most edits put in."""
+    if type(parts) is not tuple or len(parts) != 1:
+        return False
+    part: object = parts[0]
+    return type(part) is ToolResult and type(part.output) is str and part.output.isascii()
 
 
 def shaped(message: Message, parts: tuple[Part, ...], annotation: Annotation) -> Message:
@@ -211,8 +229,9 @@ def relink(edited: Mapping[int, Message], messages: Sequence[Message], start: in
         break
     for position, message in edited.items():
         now = messages[start + position]
-        force_setattr(message, "_original", now._original or now)  # pyright: ignore[reportPrivateUsage]
-        if as_shaped(now) is now is not now.original:
+        before = now._original  # pyright: ignore[reportPrivateUsage]
+        force_setattr(message, "_original", before or now)
+        if before is not None and as_shaped(now) is now:
             force_setattr(message, "_shaped", now)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 
 import pytest
 from hypothesis import given
 
 from chatstack import File, Image, Message, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
-from chatstack.context.digests import digest, head_digest, soft_digest, subject_digest
+from chatstack.context.digests import digest, head_digest, next_link, next_links, soft_digest, soft_hash, subject_digest
 from chatstack.context.recognising import Recogniser
 from tests.histories import PROPERTY, decoded_again, histories
 
@@ -216,3 +217,16 @@ def test_a_subject_is_exactly_these_messages_in_this_order() -> None:
     assert subject_digest((a, b)) == subject_digest(tuple(decoded_again([a, b])))
     others = [(a,), (b, a), (a, b, b), (Message.assistant("a "), b)]
     assert subject_digest((a, b)) not in [subject_digest(each) for each in others]
+
+
+@PROPERTY
+@given(histories())
+def test_links_made_in_one_loop_are_those_of_each_message(messages: list[Message]) -> None:
+    hashed = digested = b""
+    for message, alone, kept in zip(
+        messages, next_links(b"", messages, b""), next_links(b"", messages, b"secret"), strict=True
+    ):
+        hashed = hash((hashed, soft_hash(message))).to_bytes(8, "little", signed=True)
+        digested = hashlib.blake2b(digested + soft_digest(message), digest_size=16, key=b"secret").digest()
+        assert (alone, kept) == (hashed, digested)
+        assert next_link(kept, message, b"") == next_links(kept, [message], b"")[0]

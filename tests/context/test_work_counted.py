@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chatstack import CharCounter, ChatStack, ContextMemory, ContextWindowGuard, Message, Plan, Strategy, ToolCall
-from chatstack.context import digests
+from chatstack import (
+    CharCounter,
+    ChatStack,
+    ContextMemory,
+    ContextWindowGuard,
+    Message,
+    Plan,
+    Strategy,
+    ToolCall,
+    ToolResultClearer,
+)
+from chatstack.context import context, digests, growth
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.context import Context
 from chatstack.context.records import record_in_place
@@ -138,7 +148,7 @@ def test_of_a_long_history_that_is_seen_first_a_strategy_is_asked_a_bounded_numb
         await client.get_response(history, conversation_id="one")
         first = (len(strategy.plans), len(strategy.tests))
         assert first[0] <= (40 if is_cheap else 900)
-        assert first[1] <= 40 * 14
+        assert first[1] <= 40 * 3
         history.extend(more(2_500, 1))
         await client.get_response(history, conversation_id="one")
         assert len(strategy.plans) - first[0] <= 1
@@ -166,7 +176,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("number", [100, 400])
 def test_to_clear_a_result_its_message_is_made_counted_and_verified_once(number: int, written: list[object]) -> None:
-    """Plan, verifier and record take 37 Python calls for each result, 6 of them the counter's; once twice that."""
+    """Plan, verifier and record take 25 Python calls for each result, 7 of them the counter's; once 37."""
     counter, memory = Counting(), ContextMemory()
     counter.is_cheap = True  # type: ignore[misc]
     messages = [Message.user("task"), *rounds(0, number), Message.assistant("done"), Message.user("go on")]
@@ -185,4 +195,28 @@ def test_to_clear_a_result_its_message_is_made_counted_and_verified_once(number:
     calls = calls_of(clear)
     assert counter.asked == number
     assert written == []
-    assert calls <= 42 * number, calls / number
+    assert calls <= 26 * number, calls / number
+
+
+@pytest.mark.parametrize("systems", [0, 2])
+def test_to_clear_results_of_a_known_history_nothing_is_paired_or_grouped_anew(
+    systems: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ScriptedClient()
+    client = ChatStack(model).use(ToolResultClearer, trigger={"messages": 205 + systems}).build()
+    history = [*[Message.system("be brief")] * systems, Message.user("task"), *rounds(0, 101)]
+
+    def refused(_: object) -> object:
+        raise AssertionError("the history has these")
+
+    async def check() -> None:
+        await client.get_response(history)
+        monkeypatch.setattr(growth, "places_of", refused)
+        monkeypatch.setattr(context, "units_of", refused)
+        history.extend(rounds(101, 1))
+        waiting = Message.assistant(ToolCall("new", "look"))  # its unit is open
+        await client.get_response([*history, waiting])
+
+    asyncio.run(check())
+    cleared = [each for each in model.requests[-1].messages if each.original is not each]
+    assert len(cleared) == 102 - 3

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from chatstack import File, Image, InputError, Message, Reasoning, Text, ToolCall, ToolResult
+from chatstack.values.messages import Annotation, as_shaped, relink, shaped
 
 
 def test_each_role_has_its_constructor() -> None:
@@ -95,6 +96,51 @@ def test_an_edited_message_is_a_new_one_that_knows_its_original() -> None:
     assert edited.results[0].output == "[cleared]"
     assert edited.original is message
     assert message.results[0].output == "long " * 100
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message.tool("c", "long"),
+        Message("tool", (ToolResult("c", "read", "long"),), pinned=True, extra_json='{"a":1}'),
+        Message("user", (Text("and"), ToolResult("c", "read", "long"))),
+        Message.tool("c", "long").edited(parts=(Text("short"),), annotation=Annotation("once")),
+        shaped(Message.tool("c", "long"), (ToolResult("c", "", "lon"),), Annotation("shape")),
+    ],
+)
+def test_an_edit_of_one_plain_result_is_the_edit_that_is_checked(message: Message) -> None:
+    """Plain ones are copied; one that is not ASCII, and another field beside it, are checked as all are."""
+    hash(message)  # kept with it, and not to be copied
+    for output in ("[cleared]", "日"):
+        parts = (ToolResult("c", "read", output),)
+        for annotation in (None, Annotation("again", 7)):
+            quick, checked = (
+                message.edited(parts=parts, annotation=annotation),
+                message.edited(parts=parts, pinned=message.pinned, annotation=annotation),
+            )
+            assert quick == checked == Message(message.role, parts, message.pinned, message.mark, message.extra_json)
+            assert hash(quick) == hash(checked)
+            assert quick.original is checked.original is message.original
+            assert as_shaped(quick) is as_shaped(checked)
+            assert quick.annotation == checked.annotation
+
+
+def test_an_edit_does_not_put_in_what_cannot_be_sent() -> None:
+    with pytest.raises(InputError, match="lone surrogate"):
+        Message.tool("c", "long").edited(parts=(ToolResult("c", "", "\ud800"),))
+
+
+def test_edited_messages_are_linked_to_equal_ones() -> None:
+    first, second = ([Message.user("go"), Message.tool("c", "long"), shaped_one()] for _ in range(2))
+    edited = {at: first[at].edited(parts=(ToolResult("c", "", "short"),)) for at in (1, 2)}
+    relink(edited, second, 0)
+    assert [edited[at].original is second[at].original for at in (1, 2)] == [True, True]
+    assert as_shaped(edited[1]) is second[1]
+    assert as_shaped(edited[2]) is second[2]
+
+
+def shaped_one() -> Message:
+    return shaped(Message.tool("c", "long"), (ToolResult("c", "", "lon"),), Annotation("shape"))
 
 
 def test_the_original_is_always_the_root_however_often_it_was_edited() -> None:
