@@ -105,7 +105,10 @@ class Derived:
         state.levels, state.past = seen.conversation.levels, past
         made = seen.history.derived()
         made.linked_as = seen.history if form.is_shaped else None
-        forms[form] = (made, state)
+        if forms:
+            forms[form] = (made, state)
+        else:
+            seen.history.forms = {form: (made, state)}
         return made, state, False
 
     def _drop(self, history: History, form: Form) -> None:

@@ -37,6 +37,34 @@ ArtifactKey: TypeAlias = tuple[str, bytes]
 EntryKey: TypeAlias = ChoiceKey | ArtifactKey
 
 
+class Kept:
+    """The keys of one conversation's entries, the oldest first, with the bytes that each was counted with."""
+
+    __slots__ = ("held", "keys")
+
+    def __init__(self) -> None:
+        self.keys: list[EntryKey] = []
+        self.held = array("q")
+
+    def put(self, key: EntryKey, held: int, *, is_new: bool) -> None:
+        """Add a key, or count it anew."""
+        if is_new:
+            self.keys.append(key)
+            self.held.append(held)
+        else:
+            self.held[self.keys.index(key)] = held
+
+    def of(self, key: EntryKey) -> int:
+        """Return the bytes that a known key was counted with."""
+        return self.held[self.keys.index(key)]
+
+    def keep_only(self, is_kept: Callable[[EntryKey], bool]) -> int:
+        """Drop all other keys; return the bytes that they were counted with."""
+        before, rows = sum(self.held), [row for row in zip(self.keys, self.held, strict=True) if is_kept(row[0])]
+        self.keys, self.held = [key for key, _ in rows], array("q", [held for _, held in rows])
+        return before - sum(self.held)
+
+
 class Form(NamedTuple):
     """An edited form of a conversation's history: behind the layer at that place, by the fingerprint of the edits.
 
@@ -94,15 +122,15 @@ class History:
         self.linked_as: History | None = None
         """The history whose messages these stand for, if any: choices are kept under the callers' messages, by which
         they are forgotten, too."""
-        self._chain = Links()
+        self._chain: Links | None = None
         # Arrays, as numbers of their own would take four times as many bytes for each message.
         self._hashes = array("q")
-        self._sums: dict[TokenCounter, array[int]] = {}
-        self._conversations: dict[str, Conversation] = {}
+        self._sums: Terms[TokenCounter, array[int]] = ()
+        self._conversations: tuple[Conversation, ...] = ()
         self.messages: tuple[Message, ...] = ()
         self.is_fresh = False
         """True if its messages came as other objects than before: those before need not be kept anywhere."""
-        self.pairs = Pairs()
+        self.pairs = _NO_PAIRS
         self.latest_user = self.latest_assistant = -1
         self.compactions: tuple[tuple[int, str], ...] = ()
         """The positions of compactions, with the providers that made them."""
@@ -114,45 +142,45 @@ class History:
         """``is_edited``, and for how many messages that was looked at."""
         self.moves = 0
         """Number of times in a row that it came with another beginning than before."""
-        self.forms: dict[Form, tuple[History, Conversation]] = {}
+        self.forms = _NO_FORMS
         """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
         self.shapes: Terms[int, Shapes] = ()
         """Its shaped messages, by a hash of the options that they were shaped under. See ``Derived``."""
-        self.entries: dict[str, dict[EntryKey, int]] = {}
-        """The memory's entries for it with their bytes, by the conversations that they were kept for."""
+        self.entries = _NO_ENTRIES
+        """The keys of the memory's entries for it, by the conversations that they were kept for."""
         self.held_bytes = _HISTORY_BYTES
         """Estimated size in bytes, its messages and entries included."""
 
     def derived(self) -> History:
         """Return a new history for an edited form of this one."""
         made = History(self._key, self._lock)
-        made.root, made.entries = self.root, self.root.entries
+        made.root = self.root
         return made
 
     def conversation(self, who: str) -> Conversation:
         """Return the state of that conversation, a new one if there is none."""
-        found = self._conversations.get(who)
-        if found is None:
-            while len(self._conversations) >= _MOST_CONVERSATIONS:
-                self._conversations.pop(next(iter(self._conversations)), None)
-            found = self._conversations[who] = Conversation(who)
+        for known in self._conversations:
+            if known.who == who:
+                return known
+        found = Conversation(who)
+        self._conversations = (*self._conversations[1 - _MOST_CONVERSATIONS :], found)
         return found
 
     def is_of(self, who: str) -> bool:
         """Return True if that conversation has had this history."""
-        return who in self._conversations
+        for known in self._conversations:
+            if known.who == who:
+                return True
+        return False
 
     def forget(self, who: str | None = None) -> bool:
         """Forget the state of one conversation, or of all; True if there is none left."""
-        if who is None:
-            self._conversations.clear()
-        else:
-            self._conversations.pop(who, None)
+        self._conversations = tuple(each for each in self._conversations if who is not None and each.who != who)
         return not self._conversations
 
     def levels(self) -> dict[str, dict[str, int]]:
         """Return the warning levels of its conversations."""
-        return {who: dict(each.levels) for who, each in self._conversations.items()}
+        return {each.who: dict(each.levels) for each in self._conversations}
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
@@ -163,7 +191,11 @@ class History:
             return
         new = messages[known:]
         if self.root is self:  # an edited form holds nothing of its own, and is neither repaired nor cut
+            if self.pairs is _NO_PAIRS:
+                self.pairs = Pairs()
             self.pairs.extend(messages, known)
+            if not self.pairs.waiting:
+                self.pairs.waiting = {}  # an emptied dict keeps its table
             self.held_bytes += sum(map(weight_of, new))
             for at, message in enumerate(new, known):
                 found = compaction_in(message) if message.role == "assistant" else None
@@ -205,6 +237,9 @@ class History:
         if self.linked_as is not None:
             return self.linked_as.links(length)
         chain = self._chain
+        if chain is None:
+            with self._lock:
+                chain = self._chain = self._chain or Links()
         if chain.length < length:
             with self._lock:
                 known, link, new = chain.length, chain.last or first_link(self._key), list[bytes]()
@@ -217,23 +252,41 @@ class History:
 
     def counted_by(self, counter: TokenCounter) -> int:
         """Return how many of its messages that counter has counted."""
-        return len(self._sums.get(counter, (0,))) - 1
+        for known, sums in self._sums:
+            if known is counter or known == counter:
+                return len(sums) - 1
+        return 0
 
     def sums(self, length: int, counter: TokenCounter, size_of: Callable[[Message], int]) -> Sequence[int]:
         """Return prefix sums of sizes: the one at ``i`` is for the first ``i`` messages. May be longer than needed."""
-        sums = self._sums.get(counter)
-        if sums is None:
+        for known, sums in self._sums:  # nearly always there
+            if known is counter:
+                break
+        else:
             with self._lock:
-                if len(self._sums) >= _COUNTERS:
-                    self._sums.clear()
-                sums = self._sums.setdefault(counter, array("q", [0]))
-        known = len(sums) - 1
-        if known < length:
-            sizes = [size_of(message) for message in self.messages[known:length]]  # not under the lock
+                sums = self._sums_by(counter)
+                if sums is None:
+                    sums = array("q", [0])
+                    self._sums = (*self._sums[1 - _COUNTERS :], (counter, sums))
+        counted = len(sums) - 1
+        if counted < length:
+            sizes = [size_of(message) for message in self.messages[counted:length]]  # not under the lock
             with self._lock:
-                for size in sizes[len(sums) - 1 - known :]:  # another thread may have added some
+                for size in sizes[len(sums) - 1 - counted :]:  # another thread may have added some
                     sums.append(min(sums[-1] + size, _LARGEST))
         return sums
+
+    def _sums_by(self, counter: TokenCounter) -> array[int] | None:
+        for known, sums in self._sums:
+            if known is counter or known == counter:
+                return sums
+        return None
+
+
+_NO_PAIRS = Pairs()
+_NO_FORMS: dict[Form, tuple[History, Conversation]] = {}
+_NO_ENTRIES: dict[str, Kept] = {}
+"""What most histories do not have: shared, and never written to."""
 
 
 class Recognised(msgspec.Struct, frozen=True):

@@ -27,23 +27,23 @@ class LastReport(Anchor, frozen=True, gc=False):
     length: int
 
 
-def last_report(rows: Rows, terms: int) -> LastReport | None:
-    """Return the last report under these terms."""
-    at = _row(rows, terms)
-    return None if at < 0 else LastReport(*rows[at + 1 : at + 4])
+def last_reports(rows: Rows, terms: int, length: int) -> tuple[LastReport | None, LastReport | None]:
+    """Return the last report under these terms for a request of fewer messages, and that for any request.
 
-
-def report_before(rows: Rows, terms: int, length: int) -> LastReport | None:
-    """Return the last report under these terms for a request of fewer messages.
-
-    The report of the very same request is skipped, as another conversation may have made it.
+    The report of the very same request anchors nothing, as another conversation may have made it.
     """
     at = _row(rows, terms)
     if at < 0:
-        return None
-    if rows[at + 3] < length:
-        return LastReport(*rows[at + 1 : at + 4])
-    return LastReport(*rows[at + 4 : at + 7]) if 0 <= rows[at + 6] < length else None
+        return None, None
+    last = LastReport(*rows[at + 1 : at + 4])
+    if last.length < length:
+        return last, last
+    return (LastReport(*rows[at + 4 : at + _ROW]) if 0 <= rows[at + 6] < length else None), last
+
+
+def all_reports(rows: Rows) -> list[tuple[int, LastReport]]:
+    """Return the last report under each of the terms."""
+    return [(rows[at], LastReport(*rows[at + 1 : at + 4])) for at in range(0, len(rows), _ROW)]
 
 
 def with_report(rows: Rows, terms: int, report: LastReport) -> Rows:
@@ -60,11 +60,6 @@ def with_report(rows: Rows, terms: int, report: LastReport) -> Rows:
     elif rows[at + 3] == report.length:
         rows[at + 1 : at + 4] = array("q", new)
     return rows
-
-
-def terms_of(rows: Rows) -> Rows:
-    """Return the terms under which there are reports."""
-    return rows[::_ROW]
 
 
 def _row(rows: Rows, terms: int) -> int:

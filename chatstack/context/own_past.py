@@ -12,7 +12,7 @@ import threading
 from chatstack.context.conversations import Conversation, LastAnswer, Reached, Terms, with_term
 from chatstack.context.digests import soft_hash
 from chatstack.context.history import History, Recognised
-from chatstack.context.last_reports import NOTHING_REPORTED, LastReport, last_report, terms_of, with_report
+from chatstack.context.last_reports import NOTHING_REPORTED, LastReport, all_reports, with_report
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
@@ -125,9 +125,7 @@ def _key(who: str, history: History, length: int, said: Message) -> int:
 def _take_up(entry: Entry, conversation: Conversation) -> None:
     if entry.answered is not None:
         conversation.answered = entry.answered
-    for terms in terms_of(entry.reports):
-        report = last_report(entry.reports, terms)
-        if report is not None:
-            conversation.keep_report(terms, report)
+    for terms, report in all_reports(entry.reports):
+        conversation.keep_report(terms, report)
     for terms, reached in entry.reached:
         conversation.keep_reached(terms, reached)

@@ -8,7 +8,7 @@ import msgspec
 
 from chatstack.context.context import Context
 from chatstack.context.conversations import LastAnswer
-from chatstack.context.last_reports import LastReport, last_report, report_before
+from chatstack.context.last_reports import LastReport, last_reports
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry
@@ -55,8 +55,7 @@ class Reports:
         known = again = None
         reports = seen.conversation.reports
         if reports:
-            terms = self._terms(opened)
-            known, again = report_before(reports, terms, seen.length), last_report(reports, terms)
+            known, again = last_reports(reports, self._terms(opened), seen.length)
         scale = 1.0
         if opened.scale is not None:
             scale = opened.scale
