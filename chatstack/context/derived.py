@@ -13,8 +13,8 @@ from chatstack.values.messages import Message
 
 _MOST = 2
 """Maximum number of forms of a conversation that are kept behind one layer: one, and one that it may alternate with."""
-_FORM_BYTES = 3_000
-_MESSAGE_BYTES = 50
+_FORM_BYTES = 2_000
+_MESSAGE_BYTES = 20
 """Estimated bytes kept for a message; the message itself is that of the history, or of its record."""
 
 

@@ -6,25 +6,16 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from chatstack.context.choices import Bound, Choice
+from chatstack.context.choices import ArtifactKey, Bound, Choice, ChoiceKey, EntryKey, Kept
 from chatstack.context.forgetting import came_link
-from chatstack.context.history import (
-    ArtifactKey,
-    ChoiceKey,
-    EntryKey,
-    History,
-    Kept,
-    Recognised,
-    weight_of,
-    weight_of_fields,
-)
+from chatstack.context.history import History, Recognised, weight_of, weight_of_fields
 from chatstack.context.records import Record
 from chatstack.values.messages import Message
 
-_KEY_BYTES = 400
-_RECORD_BYTES = 800
+_KEY_BYTES = 300
+_RECORD_BYTES = 500
 _POSITION_BYTES = 40
-_EDIT_BYTES = 600
+_EDIT_BYTES = 400
 """Estimated bytes of a kept edit with its edited message, without their text."""
 _SHARE = 2
 """Divisor: half of the memory's bytes are for one history. Beyond that, entries of other conversations make room."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias, cast
+from operator import attrgetter
+from typing import NamedTuple, cast
 
 import msgspec
+from msgspec.structs import astuple
 
+from chatstack.context.choices import Kept
 from chatstack.context.conversations import Conversation, Terms
 from chatstack.context.digests import Links, first_link, next_link
 from chatstack.context.pairing import Pairs
@@ -19,50 +22,17 @@ from chatstack.values.messages import Message, was_edited
 from chatstack.values.native import compaction_in
 from chatstack.values.parts import Text, ToolCall, ToolResult
 
+_who_of = attrgetter("who")
 _LONG = 8
 _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
 _LARGEST = 2**62
 """Upper bound of a sum of sizes, as an array holds it: a counter may give any number."""
-_HISTORY_BYTES = 6_000
+_HISTORY_BYTES = 4_000
 _PART_BYTES = 50
 _CALL_BYTES = 4 * _PART_BYTES
 _MESSAGE_BYTES = 350
 """Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
-
-
-ChoiceKey: TypeAlias = tuple[str, str, bytes]
-"""Place, name of the conversation, and link of the answer."""
-ArtifactKey: TypeAlias = tuple[str, bytes]
-EntryKey: TypeAlias = ChoiceKey | ArtifactKey
-
-
-class Kept:
-    """The keys of one conversation's entries, the oldest first, with the bytes that each was counted with."""
-
-    __slots__ = ("held", "keys")
-
-    def __init__(self) -> None:
-        self.keys: list[EntryKey] = []
-        self.held = array("q")
-
-    def put(self, key: EntryKey, held: int, *, is_new: bool) -> None:
-        """Add a key, or count it anew."""
-        if is_new:
-            self.keys.append(key)
-            self.held.append(held)
-        else:
-            self.held[self.keys.index(key)] = held
-
-    def of(self, key: EntryKey) -> int:
-        """Return the bytes that a known key was counted with."""
-        return self.held[self.keys.index(key)]
-
-    def keep_only(self, is_kept: Callable[[EntryKey], bool]) -> int:
-        """Drop all other keys; return the bytes that they were counted with."""
-        before, rows = sum(self.held), [row for row in zip(self.keys, self.held, strict=True) if is_kept(row[0])]
-        self.keys, self.held = [key for key, _ in rows], array("q", [held for _, held in rows])
-        return before - sum(self.held)
 
 
 class Form(NamedTuple):
@@ -168,10 +138,7 @@ class History:
 
     def is_of(self, who: str) -> bool:
         """Return True if that conversation has had this history."""
-        for known in self._conversations:
-            if known.who == who:
-                return True
-        return False
+        return who in map(_who_of, self._conversations)
 
     def forget(self, who: str | None = None) -> bool:
         """Forget the state of one conversation, or of all; True if there is none left."""
@@ -227,8 +194,11 @@ class History:
         if len(hashes) < length:
             with self._lock:
                 prefix = hashes[-1] if hashes else 0
-                new = [prefix := hash((prefix, message)) for message in self.messages[len(hashes) : length]]
-                hashes.extend(new)
+                new = self.messages[len(hashes) : length]
+                if self.root is self:
+                    hashes.extend([prefix := hash((prefix, message)) for message in new])
+                else:  # by their fields, as a message keeps its hash, and nobody else asks an edited one
+                    hashes.extend([prefix := hash((prefix, *astuple(message))) for message in new])
         return hashes[length - 1]
 
     def links(self, length: int) -> Links:
@@ -252,17 +222,15 @@ class History:
 
     def counted_by(self, counter: TokenCounter) -> int:
         """Return how many of its messages that counter has counted."""
-        for known, sums in self._sums:
-            if known is counter or known == counter:
-                return len(sums) - 1
-        return 0
+        by_counter = self._sums
+        sums = by_counter[0][1] if by_counter and by_counter[0][0] is counter else self._sums_by(counter)
+        return 0 if sums is None else len(sums) - 1
 
     def sums(self, length: int, counter: TokenCounter, size_of: Callable[[Message], int]) -> Sequence[int]:
         """Return prefix sums of sizes: the one at ``i`` is for the first ``i`` messages. May be longer than needed."""
-        for known, sums in self._sums:  # nearly always there
-            if known is counter:
-                break
-        else:
+        by_counter = self._sums  # nearly always of one counter
+        sums = by_counter[0][1] if by_counter and by_counter[0][0] is counter else self._sums_by(counter)
+        if sums is None:
             with self._lock:
                 sums = self._sums_by(counter)
                 if sums is None:

@@ -1,7 +1,7 @@
 """Last reports: the last two sizes that the provider reported of a conversation's requests, in one piece of memory.
 
-They are kept by a hash of what they depend on beside the history. A row is that hash, then estimate, report and length of
-the last one and of the one before: numbers in an array take an eighth of the bytes of objects.
+They are kept by a hash of what they depend on beside the history. A row is that hash, then estimate, report and length
+of the last one and of the one before: numbers in an array take an eighth of the bytes of objects.
 """
 
 from __future__ import annotations
