@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from chatstack.context.last_reports import NOTHING_REPORTED, LastReport, with_report
 from chatstack.context.records import Made, Record
-from chatstack.tokens.calibration import Anchor
 from chatstack.values.messages import Message
 
 K = TypeVar("K")
@@ -35,12 +35,6 @@ class LastAnswer(msgspec.Struct, frozen=True, gc=False):
     record: int
     length: int
     cleared_tokens: int = 0
-
-
-class LastReport(Anchor, frozen=True, gc=False):
-    """The reported size of a request of ``length`` messages."""
-
-    length: int
 
 
 class Chosen:
@@ -135,7 +129,6 @@ class Conversation:
         "past",
         "reached",
         "reports",
-        "reports_before",
         "who",
     )
 
@@ -149,9 +142,8 @@ class Conversation:
         self.carried: Terms[tuple[str, int], Carried] = ()
         """The records carried out last, by layer and by the edits of layers outside."""
         self.reached: Terms[int, Reached] = ()
-        self.reports: Terms[int, LastReport] = ()
-        self.reports_before: Terms[int, LastReport] = ()
-        """The last two reports of the provider, by a hash of what they depend on beside the history."""
+        self.reports = NOTHING_REPORTED
+        """The last reports of the provider. See ``last_reports.py``."""
         self.answered: LastAnswer | None = None
         self.answered_before: LastAnswer | None = None
         self.left_out: tuple[Record, Record | None, int] | None = None
@@ -172,14 +164,6 @@ class Conversation:
                 return known
         return None
 
-    def last_report(self, terms: int, length: int) -> LastReport | None:
-        """Return the last report for a request of fewer messages under these terms, a hash of what it depends on beside
-        the messages. The report of the very same request is skipped, as another conversation may have made it."""
-        for known in (term_in(self.reports, terms), term_in(self.reports_before, terms)):
-            if known is not None and known.length < length:
-                return known
-        return None
-
     def keep_answer(self, answer: LastAnswer) -> None:
         """Keep an answer, unless one to a longer request is known: answers may come out of order."""
         known = self.answered
@@ -190,13 +174,8 @@ class Conversation:
         self.answered = answer
 
     def keep_report(self, terms: int, report: LastReport) -> None:
-        """Keep a report, unless one of a longer request is known: reports may come out of order."""
-        known = term_in(self.reports, terms)
-        if known is not None and known.length > report.length:
-            return
-        if known is not None and known.length < report.length:
-            self.reports_before = with_term(self.reports_before, terms, known)
-        self.reports = with_term(self.reports, terms, report)
+        """Keep a report, unless one of a longer request is known."""
+        self.reports = with_report(self.reports, terms, report)
 
     def keep_reached(self, terms: int, reached: Reached) -> None:
         """Keep the progress of a strategy, unless it is known to be further."""

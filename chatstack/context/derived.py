@@ -13,8 +13,8 @@ from chatstack.values.messages import Message
 
 _MOST = 2
 """Maximum number of forms of a conversation that are kept behind one layer: one, and one that it may alternate with."""
-_FORM_BYTES = 3_000
-_MESSAGE_BYTES = 50
+_FORM_BYTES = 2_000
+_MESSAGE_BYTES = 20
 """Estimated bytes kept for a message; the message itself is that of the history, or of its record."""
 
 
@@ -39,10 +39,10 @@ class Derived:
             positions = tuple(at for at, message in enumerate(messages) if message.role != "system")
             conversation = tuple([messages[at] for at in positions])
         with self._lock:
-            if seen.history.is_fresh and len(seen.history.forms) > 1:
-                self._drop_stale(seen.history, form)
-            history, state = self._of(seen, form, conversation)
+            history, state, is_settled = self._of(seen, form, conversation)
             new = len(conversation) - len(history.messages)
+            if len(seen.history.forms) > 1 and (seen.history.is_fresh or (new and is_settled)):
+                self._drop_others(seen.history, form)
             if new:
                 history.grow(conversation)
                 self._weigh(seen.history, new * _MESSAGE_BYTES)
@@ -72,30 +72,44 @@ class Derived:
         for further in history.forms.values():
             self._forget_past(*further)
 
-    def _drop_stale(self, history: History, form: Form) -> None:
-        """Drop the forms of this conversation that the call does not use: they hold the only copies of what came
-        before. Its past stays, as it may go on from there."""
+    def _drop_others(self, history: History, form: Form) -> None:
+        """Drop the forms of this conversation behind the same layer that the call does not use: where the caller sends
+        fresh objects, they hold the only copies of what came before; else edits that were made before this form grew
+        are not undone. Its past stays, as it may go on from there."""
         for each in [each for each in history.forms if each != form and each[:3] == form[:3]]:
             self._drop(history, each)
 
-    def _of(self, seen: Recognised, form: Form, conversation: tuple[Message, ...]) -> tuple[History, Conversation]:
-        forms = seen.history.forms
+    def _of(
+        self, seen: Recognised, form: Form, conversation: tuple[Message, ...]
+    ) -> tuple[History, Conversation, bool]:
+        """Return the history in that form, the state of its conversation, and True if it is the form that was used
+        last."""
+        forms, past = seen.history.forms, list[int]()
         known = forms.get(form)
         if known is not None:
             if conversation[: len(known[0].messages)] == known[0].messages:
-                return known
+                is_last = len(forms) == 1 or form == next(each for each in reversed(forms) if each[:3] == form[:3])
+                if not is_last:
+                    forms[form] = forms.pop(form)
+                return *known, is_last
+            past = known[1].past
             self._drop(seen.history, form)
         self.let_go(seen.history)
         alike = [each for each in forms if each[:3] == form[:3]]
+        if alike:  # one list, as the conversation may go on from few answers, whatever was edited since
+            past = forms[alike[-1]][1].past
         for each in alike[: 1 - _MOST]:
             self._drop(seen.history, each)
         self._weigh(seen.history, _FORM_BYTES)
         state = Conversation()
-        state.levels = seen.conversation.levels
+        state.levels, state.past = seen.conversation.levels, past
         made = seen.history.derived()
         made.linked_as = seen.history if form.is_shaped else None
-        forms[form] = (made, state)
-        return forms[form]
+        if forms:
+            forms[form] = (made, state)
+        else:
+            seen.history.forms = {form: (made, state)}
+        return made, state, False
 
     def _drop(self, history: History, form: Form) -> None:
         dropped, _ = history.forms.pop(form)

@@ -6,20 +6,23 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from chatstack.context.choices import Bound, Choice
+from chatstack.context.choices import ArtifactKey, Bound, Choice, ChoiceKey, EntryKey, Kept
 from chatstack.context.forgetting import came_link
-from chatstack.context.history import ArtifactKey, ChoiceKey, EntryKey, History, Recognised, weight_of, weight_of_fields
+from chatstack.context.history import History, Recognised, weight_of, weight_of_fields
 from chatstack.context.records import Record
 from chatstack.values.messages import Message
 
-_KEY_BYTES = 400
-_RECORD_BYTES = 800
+_KEY_BYTES = 300
+_RECORD_BYTES = 500
 _POSITION_BYTES = 40
-_EDIT_BYTES = 600
+_EDIT_BYTES = 400
 """Estimated bytes of a kept edit with its edited message, without their text."""
 _SHARE = 2
 """Divisor: half of the memory's bytes are for one history. Beyond that, entries of other conversations make room."""
 _LOW_WATER = 0.75
+
+
+_NO_CHOICE = Choice(Record(), ())
 
 
 class _Artifact(NamedTuple):
@@ -40,6 +43,7 @@ class Entries:
         self._lock = lock
         self._choices: dict[ChoiceKey, Choice] = {}
         self._artifacts: dict[ArtifactKey, _Artifact] = {}
+        self._latest = _NO_CHOICE
 
     def choice(self, place: str, who: str, link: bytes) -> Choice | None:
         """Return the choice that is bound to the answer with that link."""
@@ -55,9 +59,12 @@ class Entries:
         key, before = (bound.place, bound.who, bound.link), max(1, len(bound.messages) - 1)
         reached_by = tuple({seen.links[before - 1], came_link(seen, before), bound.under})
         with self._lock:
-            if not self._keep(key, _weight_of(bound.record, self._latest(seen)), seen):
+            if not self._keep(key, _weight_of(bound.record, self._last_record(seen)), seen):
                 return False
-            self._choices[key] = Choice(bound.record, reached_by)
+            latest = self._latest
+            if latest.record is not bound.record or latest.reached_by != reached_by:  # else under another name
+                self._latest = latest = Choice(bound.record, reached_by)
+            self._choices[key] = latest
         return True
 
     def keep_artifact(self, subject: str, link: bytes, made: Message, seen: Recognised, under: bytes) -> None:
@@ -70,10 +77,11 @@ class Entries:
     def drop(self, history: History) -> None:
         """Drop all entries of a history that is not known any more."""
         for kept in history.entries.values():
-            self._discard(kept)
+            self._discard(kept.keys)
 
     def forget(self, who: str | None, links: Collection[bytes], histories: Iterable[History]) -> None:
         """Drop the entries of a conversation, and those that are bound to these links; the lock is held."""
+        self._latest = _NO_CHOICE
         for key, choice in tuple(self._choices.items()):
             if key[1] == who or key[2] in links or _any_in(choice.reached_by, links):
                 del self._choices[key]
@@ -83,9 +91,10 @@ class Entries:
             if who is not None and who in history.entries:
                 self._drop_of(history, who)
             for name, kept in tuple(history.entries.items()):
-                for each in [each for each in kept if each not in self._choices and each not in self._artifacts]:
-                    self._weigh(history, -kept.pop(each))
-                if not kept:
+                dropped = kept.keep_only(self._is_there)
+                if dropped:
+                    self._weigh(history, -dropped)
+                if not kept.keys:
                     del history.entries[name]
 
     def reached_by(self, links: Collection[bytes]) -> set[bytes]:
@@ -95,22 +104,30 @@ class Entries:
 
     def clear(self) -> None:
         """Drop all entries."""
+        self._latest = _NO_CHOICE
         self._choices.clear()
         self._artifacts.clear()
 
     def _keep(self, key: EntryKey, held: int, seen: Recognised) -> bool:
         """Count an entry for its history, and note whose it is."""
         history, who = seen.history.root, seen.who
-        kept = history.entries.pop(who, None) or {}  # the latest ones stand last
-        added = held - kept.get(key, 0)
+        kept = history.entries.pop(who, None) or Kept()  # the latest ones stand last
+        is_new = not self._is_there(key) or key not in kept.keys
+        added = held if is_new else held - kept.of(key)
         self._make_room(history, added)
-        if kept:
+        if kept.keys:
             history.entries[who] = kept
         if not self._weigh(history, added):
             return False
-        kept[key] = held
-        history.entries[who] = kept
+        kept.put(key, held, is_new=is_new)
+        if history.entries:
+            history.entries[who] = kept
+        else:
+            history.entries = {who: kept}
         return True
+
+    def _is_there(self, key: EntryKey) -> bool:
+        return key in self._choices or key in self._artifacts
 
     def _make_room(self, history: History, added: int) -> None:
         if history.held_bytes + added <= self._most:
@@ -122,19 +139,21 @@ class Entries:
 
     def _drop_of(self, history: History, who: str) -> None:
         kept = history.entries.pop(who)
-        self._discard(kept)
-        self._weigh(history, -sum(kept.values()))
+        self._discard(kept.keys)
+        self._weigh(history, -sum(kept.held))
 
     def _discard(self, kept: Iterable[EntryKey]) -> None:
+        self._latest = _NO_CHOICE
         for key in kept:
             if len(key) == 3:
                 self._choices.pop(key, None)
             else:
                 self._artifacts.pop(key, None)
 
-    def _latest(self, seen: Recognised) -> Record | None:
+    def _last_record(self, seen: Recognised) -> Record | None:
         """Return the record that was last kept for this conversation."""
-        for key in reversed(seen.history.root.entries.get(seen.who, {})):
+        kept = seen.history.root.entries.get(seen.who)
+        for key in () if kept is None else reversed(kept.keys):
             if len(key) == 3 and key in self._choices:
                 return self._choices[key].record
         return None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias, cast
+from operator import attrgetter
+from typing import NamedTuple, cast
 
 import msgspec
+from msgspec.structs import astuple
 
+from chatstack.context.choices import Kept
 from chatstack.context.conversations import Conversation, Terms
 from chatstack.context.digests import Links, first_link, next_links
 from chatstack.context.pairing import Paired, Pairs, Places
@@ -19,22 +22,17 @@ from chatstack.values.messages import Message, was_edited
 from chatstack.values.native import compaction_in
 from chatstack.values.parts import Text, ToolCall, ToolResult
 
+_who_of = attrgetter("who")
 _LONG = 8
 _COUNTERS = 4
 _MOST_CONVERSATIONS = 16
 _LARGEST = 2**62
 """Upper bound of a sum of sizes, as an array holds it: a counter may give any number."""
-_HISTORY_BYTES = 6_000
+_HISTORY_BYTES = 4_000
 _PART_BYTES = 50
 _CALL_BYTES = 4 * _PART_BYTES
 _MESSAGE_BYTES = 350
 """Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
-
-
-ChoiceKey: TypeAlias = tuple[str, str, bytes]
-"""Place, name of the conversation, and link of the answer."""
-ArtifactKey: TypeAlias = tuple[str, bytes]
-EntryKey: TypeAlias = ChoiceKey | ArtifactKey
 
 
 class Form(NamedTuple):
@@ -94,15 +92,15 @@ class History:
         self.linked_as: History | None = None
         """The history whose messages these stand for, if any: choices are kept under the callers' messages, by which
         they are forgotten, too."""
-        self._chain = Links()
+        self._chain: Links | None = None
         # Arrays, as numbers of their own would take four times as many bytes for each message.
         self._hashes = array("q")
-        self._sums: dict[TokenCounter, array[int]] = {}
-        self._conversations: dict[str, Conversation] = {}
+        self._sums: Terms[TokenCounter, array[int]] = ()
+        self._conversations: tuple[Conversation, ...] = ()
         self.messages: tuple[Message, ...] = ()
         self.is_fresh = False
         """True if its messages came as other objects than before: those before need not be kept anywhere."""
-        self.pairs = Pairs(Places())
+        self.pairs = _NO_PAIRS
         self.latest_user = self.latest_assistant = -1
         self.compactions: tuple[tuple[int, str], ...] = ()
         """The positions of compactions, with the providers that made them."""
@@ -114,45 +112,42 @@ class History:
         """``is_edited``, and for how many messages that was looked at."""
         self.moves = 0
         """Number of times in a row that it came with another beginning than before."""
-        self.forms: dict[Form, tuple[History, Conversation]] = {}
+        self.forms = _NO_FORMS
         """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
         self.shapes: Terms[int, Shapes] = ()
         """Its shaped messages, by a hash of the options that they were shaped under. See ``Derived``."""
-        self.entries: dict[str, dict[EntryKey, int]] = {}
-        """The memory's entries for it with their bytes, by the conversations that they were kept for."""
+        self.entries = _NO_ENTRIES
+        """The keys of the memory's entries for it, by the conversations that they were kept for."""
         self.held_bytes = _HISTORY_BYTES
         """Estimated size in bytes, its messages and entries included."""
 
     def derived(self) -> History:
         """Return a new history for an edited form of this one."""
         made = History(self._key, self._lock)
-        made.root, made.entries = self.root, self.root.entries
+        made.root = self.root
         return made
 
     def conversation(self, who: str) -> Conversation:
         """Return the state of that conversation, a new one if there is none."""
-        found = self._conversations.get(who)
-        if found is None:
-            while len(self._conversations) >= _MOST_CONVERSATIONS:
-                self._conversations.pop(next(iter(self._conversations)), None)
-            found = self._conversations[who] = Conversation(who)
+        for known in self._conversations:
+            if known.who == who:
+                return known
+        found = Conversation(who)
+        self._conversations = (*self._conversations[1 - _MOST_CONVERSATIONS :], found)
         return found
 
     def is_of(self, who: str) -> bool:
         """Return True if that conversation has had this history."""
-        return who in self._conversations
+        return who in map(_who_of, self._conversations)
 
     def forget(self, who: str | None = None) -> bool:
         """Forget the state of one conversation, or of all; True if there is none left."""
-        if who is None:
-            self._conversations.clear()
-        else:
-            self._conversations.pop(who, None)
+        self._conversations = tuple(each for each in self._conversations if who is not None and each.who != who)
         return not self._conversations
 
     def levels(self) -> dict[str, dict[str, int]]:
         """Return the warning levels of its conversations."""
-        return {who: dict(each.levels) for who, each in self._conversations.items()}
+        return {each.who: dict(each.levels) for each in self._conversations}
 
     def grow(self, messages: tuple[Message, ...]) -> None:
         """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
@@ -163,7 +158,11 @@ class History:
             return
         new = messages[known:]
         if self.root is self:  # an edited form holds nothing of its own, and is neither repaired nor cut
+            if self.pairs is _NO_PAIRS:
+                self.pairs = Pairs(Places())
             self.pairs.extend(messages, known)
+            if not self.pairs.waiting:
+                self.pairs.waiting = {}  # an emptied dict keeps its table
             self.held_bytes += sum(map(weight_of, new))
             for at, message in enumerate(new, known):
                 found = compaction_in(message) if message.role == "assistant" else None
@@ -201,8 +200,11 @@ class History:
         if len(hashes) < length:
             with self._lock:
                 prefix = hashes[-1] if hashes else 0
-                new = [prefix := hash((prefix, message)) for message in self.messages[len(hashes) : length]]
-                hashes.extend(new)
+                new = self.messages[len(hashes) : length]
+                if self.root is self:
+                    hashes.extend([prefix := hash((prefix, message)) for message in new])
+                else:  # by their fields, as a message keeps its hash, and nobody else asks an edited one
+                    hashes.extend([prefix := hash((prefix, *astuple(message))) for message in new])
         return hashes[length - 1]
 
     def links(self, length: int) -> Links:
@@ -211,6 +213,9 @@ class History:
         if self.linked_as is not None:
             return self.linked_as.links(length)
         chain = self._chain
+        if chain is None:
+            with self._lock:
+                chain = self._chain = self._chain or Links()
         if chain.length < length:
             with self._lock:
                 known, link = chain.length, chain.last or first_link(self._key)
@@ -221,23 +226,39 @@ class History:
 
     def counted_by(self, counter: TokenCounter) -> int:
         """Return how many of its messages that counter has counted."""
-        return len(self._sums.get(counter, (0,))) - 1
+        by_counter = self._sums
+        sums = by_counter[0][1] if by_counter and by_counter[0][0] is counter else self._sums_by(counter)
+        return 0 if sums is None else len(sums) - 1
 
     def sums(self, length: int, counter: TokenCounter, size_of: Callable[[Message], int]) -> Sequence[int]:
         """Return prefix sums of sizes: the one at ``i`` is for the first ``i`` messages. May be longer than needed."""
-        sums = self._sums.get(counter)
+        by_counter = self._sums  # nearly always of one counter
+        sums = by_counter[0][1] if by_counter and by_counter[0][0] is counter else self._sums_by(counter)
         if sums is None:
             with self._lock:
-                if len(self._sums) >= _COUNTERS:
-                    self._sums.clear()
-                sums = self._sums.setdefault(counter, array("q", [0]))
-        known = len(sums) - 1
-        if known < length:
-            sizes = [size_of(message) for message in self.messages[known:length]]  # not under the lock
+                sums = self._sums_by(counter)
+                if sums is None:
+                    sums = array("q", [0])
+                    self._sums = (*self._sums[1 - _COUNTERS :], (counter, sums))
+        counted = len(sums) - 1
+        if counted < length:
+            sizes = [size_of(message) for message in self.messages[counted:length]]  # not under the lock
             with self._lock:
-                for size in sizes[len(sums) - 1 - known :]:  # another thread may have added some
+                for size in sizes[len(sums) - 1 - counted :]:  # another thread may have added some
                     sums.append(min(sums[-1] + size, _LARGEST))
         return sums
+
+    def _sums_by(self, counter: TokenCounter) -> array[int] | None:
+        for known, sums in self._sums:
+            if known is counter or known == counter:
+                return sums
+        return None
+
+
+_NO_PAIRS = Pairs()
+_NO_FORMS: dict[Form, tuple[History, Conversation]] = {}
+_NO_ENTRIES: dict[str, Kept] = {}
+"""What most histories do not have: shared, and never written to."""
 
 
 class Recognised(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ _SMALL_SHARE = 8
 _SMALL_BYTES = 300
 _ADDED_BYTES = 20 * _SMALL_BYTES
 """Room for the small entries that a call adds, before the next one evicts anything."""
-_PAST_BYTES = 600
+_PAST_BYTES = 400
 
 
 class ContextMemory:

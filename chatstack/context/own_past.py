@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 
-from chatstack.context.conversations import Conversation, LastAnswer, LastReport, Reached, Terms, with_term
+from chatstack.context.conversations import Conversation, LastAnswer, Reached, Terms, with_term
 from chatstack.context.digests import soft_hash
 from chatstack.context.history import History, Recognised
+from chatstack.context.last_reports import NOTHING_REPORTED, LastReport, all_reports, with_report
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
@@ -32,12 +33,12 @@ class Entry:
     def __init__(self, *, ends_turn: bool = False) -> None:
         self.ends_turn = ends_turn
         self.answered: LastAnswer | None = None
-        self.reports: Terms[int, LastReport] = ()
+        self.reports = NOTHING_REPORTED
         self.reached: Terms[int, Reached] = ()
 
     def keep_report(self, terms: int, report: LastReport) -> None:
         """Keep a report under a hash of what it depends on beside the history."""
-        self.reports = with_term(self.reports, terms, report)
+        self.reports = with_report(self.reports, terms, report)
 
     def keep_reached(self, terms: int, reached: Reached) -> None:
         """Keep the progress of a strategy, likewise."""
@@ -124,7 +125,7 @@ def _key(who: str, history: History, length: int, said: Message) -> int:
 def _take_up(entry: Entry, conversation: Conversation) -> None:
     if entry.answered is not None:
         conversation.answered = entry.answered
-    for terms, report in entry.reports:
+    for terms, report in all_reports(entry.reports):
         conversation.keep_report(terms, report)
     for terms, reached in entry.reached:
         conversation.keep_reached(terms, reached)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from operator import attrgetter
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from chatstack.context.plans import Plan
 from chatstack.values.messages import Annotation, Message, last_edit_of
@@ -76,7 +76,21 @@ class Patch(NamedTuple):
     put: tuple[Message, ...]
 
 
-class Record(msgspec.Struct, frozen=True, dict=True):
+class _WorkedOut:
+    """What a record works out of itself, once: slots, as a dict takes six times their bytes, and a conversation has a
+    record for each of its edits."""
+
+    __slots__ = ("fingerprint", "patches", "reach")
+
+    fingerprint: int
+    """A hash of the record, valid in this process only."""
+    patches: tuple[Patch, ...]
+    """The deletions and insertions in order, neighbours joined, as every later call applies them."""
+    reach: int
+    """The minimum length of a history that these edits fit."""
+
+
+class Record(_WorkedOut, msgspec.Struct, frozen=True):
     """The edits in force for one history: dropped, edited and inserted messages.
 
     Positions are those in the history, without system messages. It holds positions and new content, never a message of
@@ -87,9 +101,23 @@ class Record(msgspec.Struct, frozen=True, dict=True):
     replace: tuple[Edit, ...] = ()
     insert: tuple[Insertion, ...] = ()
 
-    @cached_property
-    def patches(self) -> tuple[Patch, ...]:
-        """The deletions and insertions in order, neighbours joined, as every later call applies them."""
+    if not TYPE_CHECKING:  # else any attribute would be taken for one of these
+
+        def __getattr__(self, name: str) -> object:
+            """Work out what is asked for the first time: later on, its slot is found first."""
+            if name == "patches":
+                found = self._joined()
+            elif name == "reach":
+                last = max((*self.drop, *map(_position_of, self.replace)), default=-1)
+                found = max((last + 1, *map(_position_of, self.insert)))
+            elif name == "fingerprint":
+                found = hash(self)
+            else:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            force_setattr(self, name, found)
+            return found
+
+    def _joined(self) -> tuple[Patch, ...]:
         single = [Patch(each.position, each.position, (each.made(),)) for each in self.insert]
         single += [Patch(position, position + 1, ()) for position in self.drop]
         single.sort(key=lambda each: each[:2])  # what is inserted before a message comes before its own patch
@@ -107,17 +135,6 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         if position >= self.reach:
             return False
         return position in self.drop or position in map(_position_of, self.replace)
-
-    @cached_property
-    def reach(self) -> int:
-        """The minimum length of a history that these edits fit."""
-        last = max((*self.drop, *map(_position_of, self.replace)), default=-1)
-        return max((last + 1, *map(_position_of, self.insert)))
-
-    @cached_property
-    def fingerprint(self) -> int:
-        """A cached hash of the record, valid in this process only."""
-        return hash(self)
 
     def with_summary(self, summary: Message) -> Record:
         """Return the same edits with another summary."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import msgspec
 
 from chatstack.context.context import Context
-from chatstack.context.conversations import LastAnswer, LastReport, term_in
+from chatstack.context.conversations import LastAnswer
+from chatstack.context.last_reports import LastReport, last_reports
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.own_past import Entry
@@ -52,9 +53,9 @@ class Reports:
         if not counted:
             return context
         known = again = None
-        if seen.conversation.reports:
-            terms = self._terms(opened)
-            known, again = seen.conversation.last_report(terms, seen.length), term_in(seen.conversation.reports, terms)
+        reports = seen.conversation.reports
+        if reports:
+            known, again = last_reports(reports, self._terms(opened), seen.length)
         scale = 1.0
         if opened.scale is not None:
             scale = opened.scale
