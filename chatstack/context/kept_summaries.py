@@ -142,5 +142,8 @@ def sent_before(seen: Recognised, length: int) -> int:
 
 
 def goes_further(cut: Record, known: Record | None, seen: Recognised) -> bool:
-    """Return True if a cut covers more than the known one, and does not touch the latest user message."""
-    return not cut.touches(seen.latest_user(seen.length)) and (known is None or len(cut.drop) > len(known.drop))
+    """Return True if a cut covers more than the known one, and neither the latest user message nor what the model has
+    not seen yet: it may have been made further on, where there was an answer to that."""
+    if cut.touches(seen.latest_user(seen.length)) or max(cut.drop, default=-1) > sent_before(seen, seen.length):
+        return False
+    return known is None or len(cut.drop) > len(known.drop)

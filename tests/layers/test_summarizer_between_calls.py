@@ -22,6 +22,7 @@ from chatstack import (
     Summarizer,
     SummaryAttempts,
     Telemetry,
+    ToolCall,
     TurnTimeoutError,
     Usage,
     WiringError,
@@ -209,3 +210,16 @@ def test_the_repr_of_a_stack_holds_the_prompt_only_if_it_is_not_ours() -> None:
     assert repr(stack.build()).splitlines()[0] == "WindowKeeper(strategy=ContextWindow(max_tokens=10))"
     mine = stack.override("ContextWindow", summary_prompt="Sum it up.").build()
     assert "summary_prompt='Sum it up.'" in repr(mine)
+
+
+def test_a_conversation_that_goes_back_within_a_turn_still_shows_the_newest_result() -> None:
+    """The summary of a later call covers that result: sent now, it would stand where the model's answer is wanted."""
+    talk = Talk(ScriptedClient(["In short."]))
+    history = [Message.user("Look into it.")]
+    for number, words in enumerate([400, 400, 10, 120, 400, 400, 120, 400]):
+        call = ToolCall(f"c{number}", "look", "{}")
+        history += [Message.assistant(call), Message.tool(call.id, "grey " * words, name="look")]
+    ends = range(3, len(history) + 1, 2)
+    for end in [*ends, *ends]:
+        talk.ask(history[:end], conversation_id="c-1")
+    assert [request.messages[-1].role for request in talk.model.requests] == ["tool"] * 2 * len(ends)
