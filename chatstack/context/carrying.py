@@ -27,7 +27,7 @@ def carried_out(
     if not isinstance(positions, range):  # system messages stand between the others, and stay where they are
         edited = record.edited(messages, positions)
         return None if edited is None else context.after(record.plan(positions, len(messages), edited))
-    carried = term_in(seen.conversation.carried, (owner, opened.before))
+    carried = term_in(seen.conversation.carried, (owner, opened.came_edited))
     if carried is None or carried.record is not record:
         edited = record.edited(messages, positions)
         if edited is None:
@@ -50,7 +50,7 @@ def keep_carried(
     else:
         carried = weighed(made, seen, counter, size_of)
     conversation = seen.conversation
-    conversation.carried = with_term(conversation.carried, (owner, opened.before), carried)
+    conversation.carried = with_term(conversation.carried, (owner, opened.came_edited), carried)
     return carried
 
 

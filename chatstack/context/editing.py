@@ -178,7 +178,7 @@ class ContextEditing:
     def past_of(self, came: Context, opened: Opened, policy: Policy, replayed: Context | None = None) -> Reconstruction:
         """Return the reconstruction of a history's earlier requests; ``replayed`` is the context with the edits in
         force, if these are carried out already."""
-        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.before))
+        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.came_edited))
         return Reconstruction(
             came,
             opened.seen,
@@ -228,7 +228,7 @@ class ContextEditing:
 
     def _drafted(self, plan: Plan, context: Context, opened: Opened) -> Made:
         positions, came = opened.seen.positions, opened.context.messages
-        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.before))
+        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.came_edited))
         known = NOTHING_MADE if carried is None else carried.made
         if isinstance(positions, range) and not (plan.drop or plan.insert):
             head, before = positions.start, opened.replayed

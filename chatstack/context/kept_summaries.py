@@ -142,5 +142,13 @@ def sent_before(seen: Recognised, length: int) -> int:
 
 
 def goes_further(cut: Record, known: Record | None, seen: Recognised) -> bool:
-    """Return True if a cut covers more than the known one, and does not touch the latest user message."""
+    """Return True if a cut covers more than the known one, and not the latest user message.
+
+    It may have been made further on in the conversation, so neither may it cover what the model has not seen here, nor
+    its summary stand behind that, where it would look like the answer.
+    """
+    answered = sent_before(seen, seen.length)
+    border = max((each.position for each in cut.insert), default=0)
+    if border > min(answered + 1, seen.length - 1) or max(cut.drop, default=0) > answered:
+        return False
     return not cut.touches(seen.latest_user(seen.length)) and (known is None or len(cut.drop) > len(known.drop))

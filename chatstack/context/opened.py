@@ -25,7 +25,8 @@ class Opened(msgspec.Struct):
     ``is_ineffective``: this layer, or one outside, has warned that an edit of this request does not help.
     ``outer``: a hash of the layers that have edited it, or may have. ``above``: a hash of what stands above its
     history: system messages, instructions, tools, output schema. ``before``: the fingerprint of the edits by layers
-    outside. ``last_answer``: the previous answer, if it is known. ``scale``: the scale of this very request when it
+    outside. ``shortened``: a hash of what this layer itself has shortened in it, before any other edit; 0 for nothing.
+    ``last_answer``: the previous answer, if it is known. ``scale``: the scale of this very request when it
     came before.
     ``provider_clears``: the tokens of it that the provider clears by itself, as a layer outside has asked it to.
     ``reached``: the progress of the strategy after it, and the hash that this is kept under.
@@ -49,6 +50,7 @@ class Opened(msgspec.Struct):
     outer: int = 0
     above: int = 0
     before: int = 0
+    shortened: int = 0
     last_answer: LastAnswer | None = None
     scale: float | None = None
     provider_clears: int = 0
@@ -64,6 +66,11 @@ class Opened(msgspec.Struct):
     def edits(self) -> int:
         """The fingerprint of all edits in force up to this layer's; 0 if there are none."""
         return after_edits(self.before, self.replayed)
+
+    @property
+    def came_edited(self) -> int:
+        """A hash of all edits that it came with, on which the sizes of its messages depend; 0 if there are none."""
+        return hash((self.before, self.shortened)) if self.shortened else self.before
 
     @property
     def who(self) -> str | Recognised:

@@ -70,20 +70,22 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Arrived(msgspec.Struct, frozen=True):
-    """A request that arrives at one of the layers; ``fewer`` tokens than in the one that came to the first."""
+    """A request that arrives at one of the layers; ``fewer`` tokens than in the one that came to the first.
+    ``shortened`` is a hash of what that very layer has shortened in it; 0 for nothing."""
 
     passage: Passage
     place: int
     request: ChatRequest
     fewer: int = 0
+    shortened: int = 0
 
     def opened(self, editing: ContextEditing) -> Opened:
         """Open it for this layer."""
         return self.passage.opened(editing, self)
 
-    def shaped(self, request: ChatRequest, fewer: int) -> Arrived:
+    def shaped(self, request: ChatRequest, fewer: int, shortened: int = 0) -> Arrived:
         """Return the same arrival with a smaller request, made anew on every call, in its place."""
-        return Arrived(self.passage, self.place, request, self.fewer + fewer)
+        return Arrived(self.passage, self.place, request, self.fewer + fewer, shortened)
 
     def as_is(self, request: ChatRequest) -> Asking[ChatStream]:
         """Hand on a request with the same messages."""
@@ -249,6 +251,7 @@ class Passage:
             outer=self._outer[arrived.place] + was_edited,
             above=self._above,
             before=before,
+            shortened=arrived.shortened,
             last_answer=last,
             provider_clears=self.provider_clears or (0 if last is None else _cleared_again(last, request)),
         )

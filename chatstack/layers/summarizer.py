@@ -41,7 +41,6 @@ from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
 from chatstack.values.messages import Message
 from chatstack.values.native import NativeCompaction, compaction_in
-from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
 
 _NOT_NATIVE = (
@@ -190,11 +189,9 @@ class Summarizer(ContextLayer):
         opened = arrived.opened(editing)
         context = yield from editing.replay(opened)
         if self._strategy.is_due(context) and not self._search.waits(context, opened):
-            shaped = self._without_what_cannot_fit(opened)
+            shaped = self._without_what_cannot_fit(arrived, opened)
             if shaped is not None:
-                size_of = editing.weighing.size_of
-                fewer = sum(map(size_of, opened.context.messages)) - sum(map(size_of, shaped.messages))
-                return (yield from self.passed(arrived.shaped(shaped, fewer)))
+                return (yield from self.passed(shaped))
         is_to_start = False
         if self._strategy.is_due(context):
             context = yield from self._compressed(context, opened)
@@ -218,8 +215,8 @@ class Summarizer(ContextLayer):
         told.sent = stream.sent
         return told
 
-    def _without_what_cannot_fit(self, opened: Opened) -> ChatRequest | None:
-        """Return the request with tool results larger than the limit shortened; None if there are none.
+    def _without_what_cannot_fit(self, arrived: Arrived, opened: Opened) -> Arrived | None:
+        """Return the arrival with tool results larger than the limit shortened; None if there are none.
 
         Not kept, but made anew for each call: a kept edit would undo later edits of them by a layer further out.
         """
@@ -230,7 +227,8 @@ class Summarizer(ContextLayer):
         plan = Plan(strategy=name, reason="results that cannot fit", replace=tuple(sorted(shortened.items())))
         if self._editing.is_news(f"shortened:{new_handles(plan, context)}", opened):
             say_shortened(self.telemetry, plan, context)
-        return context.after(plan).to_send()
+        fewer = sum(context.sizes[at] - context.size_of(message) for at, message in shortened.items())
+        return arrived.shaped(context.after(plan).to_send(), fewer, hash((fewer, *shortened)))
 
     def folded(self, arrived: Arrived) -> Asking[Record | None]:
         if self._native is not None:  # what was folded here before is sent again where the provider compacts

@@ -255,3 +255,26 @@ def test_each_new_result_that_is_shortened_is_warned_of_also_when_the_one_before
         return [await warned(number) for number in range(4)]
 
     assert asyncio.run(run()) == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("conversation_id", ["a", None])
+def test_a_branch_with_a_huge_result_in_its_summary_stays_below_the_limit(conversation_id: str | None) -> None:
+    """The edits in force are weighed as they are on this call, with the result shortened or whole."""
+    model, writer = ScriptedClient(["fine"]), ScriptedClient(["In short."])
+    stack = ChatStack(model).use(
+        Summarizer, max_tokens=300, keep_recent_turns=1, max_summary_tokens=40, summary_client=writer
+    )
+    history = [Message.user("Look into it.")]
+    for number, words in enumerate([400, 10, 100, 400, 400, 100]):
+        call = ToolCall(f"c{number}", "look", "{}")
+        history += [Message.assistant(call), Message.tool(call.id, "grey " * words, name="look")]
+    branch = [*history[:9], Message.assistant("fine"), Message.user("word " * 100)]
+
+    async def talk() -> None:
+        client = stack.build()
+        for end in range(3, len(history) + 1, 2):
+            await client.get_response(history[:end], conversation_id=conversation_id)
+        await client.get_response(branch, conversation_id=conversation_id)
+
+    asyncio.run(talk())
+    assert [size(request.messages) for request in model.requests if size(request.messages) > 300] == []

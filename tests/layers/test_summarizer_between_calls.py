@@ -22,6 +22,7 @@ from chatstack import (
     Summarizer,
     SummaryAttempts,
     Telemetry,
+    ToolCall,
     TurnTimeoutError,
     Usage,
     WiringError,
@@ -209,3 +210,35 @@ def test_the_repr_of_a_stack_holds_the_prompt_only_if_it_is_not_ours() -> None:
     assert repr(stack.build()).splitlines()[0] == "WindowKeeper(strategy=ContextWindow(max_tokens=10))"
     mine = stack.override("ContextWindow", summary_prompt="Sum it up.").build()
     assert "summary_prompt='Sum it up.'" in repr(mine)
+
+
+def test_a_conversation_that_goes_back_within_a_turn_still_shows_the_newest_result() -> None:
+    """The summary of a later call covers that result: sent now, it would stand where the model's answer is wanted."""
+    talk = Talk(ScriptedClient(["In short."]))
+    history = [Message.user("Look into it.")]
+    for number, words in enumerate([400, 400, 10, 120, 400, 400, 120, 400]):
+        call = ToolCall(f"c{number}", "look", "{}")
+        history += [Message.assistant(call), Message.tool(call.id, "grey " * words, name="look")]
+    ends = range(3, len(history) + 1, 2)
+    for end in [*ends, *ends]:
+        talk.ask(history[:end], conversation_id="c-1")
+    assert [request.messages[-1].role for request in talk.model.requests] == ["tool"] * 2 * len(ends)
+
+
+def test_a_conversation_that_asks_its_last_question_anew_is_sent_with_the_new_one_at_its_end() -> None:
+    """The summary of the question before stands behind that; of the new one it would look like the answer."""
+    talk = Talk(ScriptedClient(["In short."]))
+
+    def rounds(start: int, words: Sequence[int]) -> list[Message]:
+        found: list[Message] = []
+        for number, many in enumerate(words, start):
+            call = ToolCall(f"c{number}", "look", "{}")
+            found += [Message.assistant(call), Message.tool(call.id, "grey " * many, name="look")]
+        return found
+
+    first = [Message.user("Look into it."), *rounds(0, [600, 700]), Message.assistant("Done.")]
+    second = [*first, Message.user("And more."), *rounds(9, [700, 700])]
+    for end in (3, 5, 7, 9, 11):
+        talk.ask(second[:end], conversation_id="c-1")
+    talk.ask([*first, Message.user("Something else.")], conversation_id="c-1")
+    assert talk.model.requests[-1].messages[-1] == Message.user("Something else.")
