@@ -17,6 +17,8 @@ from chatstack.testing import ScriptedClient
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.policies import BUILT_IN, policies_for
 from chatstack.workbench.replay.recorder import EditLog, Recorder
+from tests.plugin_fixtures import Shop
+from tests.plugin_fixtures import shop as shop  # a fixture
 
 RULE, TASK = Message.system("Be brief."), Message.user("Find the fault.")
 CLEARED = "[cleared]"
@@ -310,6 +312,30 @@ def test_two_pipelines_of_one_name_are_told_apart(tmp_path: Path) -> None:
     names = [policy.name for policy in policies_for([path, path, path, path], ["nothing"])]
 
     assert names == ["nothing", "mine", str(path), f"{path}'", f"{path}''"]
+
+
+WAITS = """
+class Waits:
+    kind = "plain"
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def send(self, request, /):
+        raise AssertionError("a replay does not wait")
+"""
+
+
+def test_a_pipeline_is_replayed_without_its_plain_layers(shop: Shop, tmp_path: Path) -> None:
+    """They change no message; a rate limiter among them would wait."""
+    shop.install("acme", {"layers: Waits": "acme_waits:Waits"}, {"acme_waits": WAITS})
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"layers": ["Waits", {"use": "ContextWindowGuard", "max_context_tokens": 5_000}]}))
+
+    *_, mine = policies_for([path])
+
+    assert [layer.name for layer in mine.stack(1_000, Recorder(1_000)).layers] == ["ContextWindowGuard"]
+    assert mine.left_out == ("Waits",)
 
 
 def book_flight(number: str) -> str:
