@@ -233,6 +233,7 @@ def _report(
 ) -> None:
     from chatstack.workbench.replay.report import report_json, report_of, with_stories
     from chatstack.workbench.replay.table import (
+        print_table,
         report_broken,
         report_dearest,
         report_faults,
@@ -245,7 +246,7 @@ def _report(
     tools: Path | None = arguments.tools
     report = report_of(outcome, setup, files, None if tools is None else str(tools))
     target: str | None = arguments.json
-    (messages if target == STDOUT else make_console()).print(report_table(outcome, setup))
+    print_table(report_table(outcome, setup), messages if target == STDOUT else make_console())
     told = [*report_faults(outcome), *report_over(outcome, setup)]
     if dearest := report_dearest(outcome):
         told += ["Highest cost of one conversation (sending everything = 1):", *dearest]
