@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -18,6 +19,7 @@ from chatstack import (
     ContextMemory,
     ContextWindowGuard,
     Message,
+    LayerOrderWarning,
     ModelTracer,
     OldestFirst,
     Plan,
@@ -169,7 +171,11 @@ def told(scenario: Scenario, front: Front, *, root: Root = "reporter", foreign: 
             stack = behind(stack, ProgressReporter, on_progress=heard.append, **given)
         elif root == "tracer":
             stack = behind(stack, ModelTracer)
-        client = stack.build(capture.resolve)
+        with warnings.catch_warnings():
+            if root == "tracer":  # outermost on purpose, which is warned of
+                warnings.simplefilter("ignore", LayerOrderWarning)
+            client = stack.build(capture.resolve)
+        capture.clear()
         with capture.telemetry.tracer.start_as_current_span("foreign") if foreign else nullcontext():
             asyncio.run(_asked(client, messages, scenario, front))
     return Told(capture, heard)
