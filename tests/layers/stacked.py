@@ -31,8 +31,8 @@ from chatstack import (
     semconv,
 )
 from chatstack.context.services import ContextServices
-from chatstack.stack.recipe import LayerOrderWarning
 from chatstack.context.summaries import SUMMARY_PROMPT
+from chatstack.stack.recipe import LayerOrderWarning
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient
 from tests.context.conversing import Model, Process, Talk, Writer, size_of

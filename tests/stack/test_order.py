@@ -71,21 +71,48 @@ def test_an_order_that_makes_sense_is_not_warned_of(order: str) -> None:
 @pytest.mark.parametrize(
     ("order", "told"),
     [
-        ("guard, loop", "'ContextWindowGuard' is outside the tool loop 'FunctionInvoker': it sees a turn's first request"),
-        ("fallback, loop", "'Fallback' is outside the tool loop 'FunctionInvoker': its other clients are asked without tools"),
+        (
+            "guard, loop",
+            "'ContextWindowGuard' is outside the tool loop 'FunctionInvoker': it sees a turn's first request",
+        ),
+        (
+            "fallback, loop",
+            "'Fallback' is outside the tool loop 'FunctionInvoker': its other clients are asked without tools",
+        ),
         ("loop, budget", "'Budget' is inside the tool loop 'FunctionInvoker': it sees one round at a time"),
         ("fallback, budget", "'Budget' is inside 'Fallback': it does not see what the other clients cost"),
-        ("loop, reporter", "'ProgressReporter' is inside the tool loop 'FunctionInvoker': it takes each round for a turn"),
-        ("guard, reporter", "'ProgressReporter' is inside 'ContextWindowGuard': that one's edits and warnings are outside"),
+        (
+            "loop, reporter",
+            "'ProgressReporter' is inside the tool loop 'FunctionInvoker': it takes each round for a turn",
+        ),
+        (
+            "guard, reporter",
+            "'ProgressReporter' is inside 'ContextWindowGuard': that one's edits and warnings are outside",
+        ),
         ("tracer, loop", "'ModelTracer' is outside the tool loop 'FunctionInvoker': its span is of all rounds"),
-        ("tracer, guard", "'ModelTracer' is outside 'ContextWindowGuard': its span is of the request before it was edited"),
+        (
+            "tracer, guard",
+            "'ModelTracer' is outside 'ContextWindowGuard': its span is of the request before it was edited",
+        ),
         ("tracer, fallback", "'ModelTracer' is outside 'Fallback': its span is of all attempts"),
-        ("guard, clearer", "'ContextWindowGuard' is outside 'ToolResultClearer': it counts what is there before that one's"),
-        ("guard, dropper", "'ContextWindowGuard' is outside 'ClearThenDrop': it counts what is there before that one's"),
-        ("summarizer, clearer", "'Summarizer' is outside 'ToolResultClearer': it summarizes, by a model, what that one"),
+        (
+            "guard, clearer",
+            "'ContextWindowGuard' is outside 'ToolResultClearer': it counts what is there before that one's",
+        ),
+        (
+            "guard, dropper",
+            "'ContextWindowGuard' is outside 'ClearThenDrop': it counts what is there before that one's",
+        ),
+        (
+            "summarizer, clearer",
+            "'Summarizer' is outside 'ToolResultClearer': it summarizes, by a model, what that one",
+        ),
         ("window, clearer", "'ContextWindow' is outside 'ToolResultClearer': it summarizes, by a model, what that one"),
         ("summarizer, shaper", "'Summarizer' is outside 'ToolResultShaper': it counts what is there before that one's"),
-        ("clearer, shaper", "'ToolResultClearer' is outside 'ToolResultShaper': it counts what is there before that one's"),
+        (
+            "clearer, shaper",
+            "'ToolResultClearer' is outside 'ToolResultShaper': it counts what is there before that one's",
+        ),
         ("fallback, clearer", "'ToolResultClearer' is inside 'Fallback': the other clients are asked without it"),
     ],
 )
@@ -103,8 +130,8 @@ def test_of_several_layers_the_one_to_pass_is_named() -> None:
         "add it after 'Summarizer'"
     ]
     assert said_of("shaper, clearer, reporter") == [
-        "layer 'ProgressReporter' is inside 'ToolResultShaper': that one's edits and warnings are outside of its turns; "
-        "add it before 'ToolResultShaper'"
+        "layer 'ProgressReporter' is inside 'ToolResultShaper': that one's edits and warnings are outside of its "
+        "turns; add it before 'ToolResultShaper'"
     ]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ from chatstack import (
     ChatStream,
     ContextMemory,
     ContextWindowGuard,
-    Message,
     LayerOrderWarning,
+    Message,
     ModelTracer,
     OldestFirst,
     Plan,

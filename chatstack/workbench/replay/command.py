@@ -196,7 +196,9 @@ def _tell_left_out(policies: Sequence[Policy], messages: Console) -> None:
     """Say which layers of pipelines are not part of the replay."""
     for policy in policies:
         if policy.left_out:
-            told = f"{policy.name}: replayed without {', '.join(policy.left_out)}: a recording has its calls and answers"
+            told = (
+                f"{policy.name}: replayed without {', '.join(policy.left_out)}: a recording has its calls and answers"
+            )
             messages.print(printable(told), soft_wrap=True, markup=False)
 
 

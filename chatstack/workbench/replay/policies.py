@@ -135,8 +135,8 @@ _ALIASES = {"ours": "recommended"}
 
 _LEFT_OUT = ("tool_loop", "fallback", "budget", "plain")
 """The kinds of layers that a replay does without: each call of the recording is one round, whose tools have run, and
-which its model has answered. A tool loop would run the tools again, with all that they do in the world. ``plain`` layers
-do not change what is sent; a rate limiter among them would wait."""
+which its model has answered. A tool loop would run the tools again, with all that they do in the world. ``plain``
+layers do not change what is sent; a rate limiter among them would wait."""
 
 
 @dataclass(frozen=True, slots=True)

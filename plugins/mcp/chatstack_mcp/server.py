@@ -47,10 +47,14 @@ class McpServer:
         trust_hints: bool = False,
     ) -> None:
         if isinstance(server, str) and not server.startswith(("http://", "https://")):
-            told = f"{server!r} is no http or https address; a command is StdioServerParameters(command=..., args=[...])"
+            told = (
+                f"{server!r} is no http or https address; a command is StdioServerParameters(command=..., args=[...])"
+            )
             raise WiringError(f"McpServer: {told}", parameter="server")
         if isinstance(only, str):
-            raise WiringError(f"McpServer: only={only!r} must be a list of names; write only=[{only!r}]", parameter="only")
+            raise WiringError(
+                f"McpServer: only={only!r} must be a list of names; write only=[{only!r}]", parameter="only"
+            )
         self._server = server
         self._prefix = prefix
         self._only = None if only is None else frozenset(only)
