@@ -102,7 +102,9 @@ def test_a_provider_is_made_by_name_and_model(monkeypatch: pytest.MonkeyPatch) -
     ("section", "told"),
     [
         (None, "config: no provider: add one ({use, model}), or pass provider=..."),
-        ("openai", "config: provider: expected a table of names and values, got a str"),
+        ("openai", "config: provider: expected a table, got text; write {use = 'openai', model = ...}"),
+        ("gpt-5-mini", "config: provider: expected a table, got text; write {use = ..., model = ...}"),
+        ({"model": "m"}, "config: provider: has no 'use'; name a provider: anthropic, openai, openai-responses"),
         ({"use": "opena", "model": "m"}, "config: provider.use: 'opena' is no provider; did you mean 'openai'?"),
         ({"use": "openai"}, "config: provider.model: expected the name of a model, got None"),
         (
@@ -112,7 +114,12 @@ def test_a_provider_is_made_by_name_and_model(monkeypatch: pytest.MonkeyPatch) -
         ),
         (
             {"use": "anthropic", "model": "m", "api_key": "x"},
-            "config: provider: unknown key 'api_key'; known: base_url, cache, cloud, max_retries, model, "
+            "config: provider: unknown key 'api_key'; a config holds no keys: leave it to the provider's variable of "
+            "the environment",
+        ),
+        (
+            {"use": "anthropic", "model": "m", "temperature": 1},
+            "config: provider: unknown key 'temperature'; known: base_url, cache, cloud, max_retries, model, "
             "stall_seconds, timeout_seconds, use, window_tokens",
         ),
     ],
@@ -133,6 +140,14 @@ def test_what_is_wrong_in_a_provider_section_is_told_with_its_place(section: obj
             "did you mean 'max_context_tokens'?",
         ),
         ({"use": "ContextWindowGuard"}, "config: layers[1].max_context_tokens: is missing"),
+        (
+            {"use": "Fallback", "clients": {"use": "openai", "model": "m"}},
+            "config: layers[1].clients: expected a list, got a dict; write clients = [{use = ..., model = ...}]",
+        ),
+        (
+            {"use": "FunctionInvoker", "tools": "my_app:look"},
+            "config: layers[1].tools: expected a list, got a str; write tools = ['package.module:function']",
+        ),
         (
             {"use": "ContextWindowGuard", "max_context_tokens": 5, "prune_on_overflow": "yes"},
             "config: layers[1].prune_on_overflow: expected bool, got str: 'yes'",

@@ -191,7 +191,7 @@ def test_a_providers_plugin_has_those_that_it_takes(shop: Shop) -> None:
     section = {"use": "parrot", "model": "m", "base_url": "http://host"}
     made: Any = from_config({"provider": section}).provider
     assert made.answers == ["m http://host"]
-    for key in ("max_retries", "api_key"):
+    for key in ("max_retries", "headers"):
         assert f"unknown key {key!r}; known: base_url, model, timeout_seconds, use" in wrong({**section, key: 1})
 
 

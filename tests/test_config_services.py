@@ -80,14 +80,14 @@ def test_a_counter_object_is_taken_as_it_is() -> None:
 def test_layers_that_count_alike_share_one_counter_so_that_a_message_is_counted_once() -> None:
     layers = [
         {"use": "ToolResultClearer", "counter": "table"},
-        {**GUARD, "counter": {"use": "table"}},
         {"use": "Truncate", "max_tokens": 5, "counter": "table"},
         {"use": "ClearThenDrop", "max_tokens": 5, "counter": {"use": "chars", "chars_per_token": 2}},
         {"use": "OldestFirst", "max_tokens": 5, "target_tokens": 3, "counter": {"use": "chars", "chars_per_token": 3}},
+        {**GUARD, "counter": {"use": "table"}},
     ]
     built = from_config({"layers": layers}, provider=ScriptedClient()).build()
 
-    clearer, guard, truncate, two, three = (each.counter for each in built.layers[:5])  # type: ignore[attr-defined]
+    clearer, truncate, two, three, guard = (each.counter for each in built.layers[:5])  # type: ignore[attr-defined]
 
     assert clearer is guard is truncate
     assert (repr(two), repr(three)) == ("CharCounter(chars_per_token=2)", "CharCounter(chars_per_token=3)")
@@ -192,11 +192,11 @@ def test_the_client_that_writes_summaries_is_a_provider_table(layer: str) -> Non
 @pytest.mark.parametrize(
     ("section", "told"),
     [
-        ("openai", "config: layers[0].summary_client: expected a table of names and values, got a str"),
+        ("openai", "config: layers[0].summary_client: expected a table, got text; write {use = 'openai'"),
         ({"use": "opena", "model": "m"}, "config: layers[0].summary_client.use: 'opena' is no provider; did you mean "),
         (
             {"use": "openai", "model": "m", "api_key": "sk-1"},
-            "config: layers[0].summary_client: unknown key 'api_key'; known: base_url, ",
+            "config: layers[0].summary_client: unknown key 'api_key'; a config holds no keys",
         ),
         ({"use": "openai"}, "config: layers[0].summary_client.model: expected the name of a model, got None"),
     ],

@@ -94,6 +94,7 @@ def test_names_and_functions_may_stand_side_by_side() -> None:
         ("chest_of_tools.nowhere:look", "chest_of_tools.nowhere cannot be imported: ModuleNotFoundError"),
         ("chest_of_tools.broken:look", "chest_of_tools.broken cannot be imported: RuntimeError: no hammer"),
         ("chest_of_tools.kit:lok", "there is no lok in chest_of_tools.kit; did you mean 'look'?"),
+        ("os:no_such", "there is no no_such in os; known: PathLike, "),
         ("chest_of_tools.kit:LIMIT", "'chest_of_tools.kit:LIMIT' is an int, which is no function"),
     ],
 )

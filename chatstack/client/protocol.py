@@ -71,7 +71,7 @@ LayerKind: TypeAlias = Literal["context", "tool_loop", "reporter", "tracer", "fa
 ``context``: it decides which messages are sent, so it belongs behind the tool loop, and into a node's context manager.
 ``tool_loop``: it asks the model several times a turn. ``reporter``: it opens the turn's span. ``tracer``: it opens the
 span of a model call. ``fallback``: it asks one of several providers. ``budget``: it stops a turn or conversation that
-costs too much. ``stack``: a built client. ``plain``: none of these; it may stand anywhere.
+costs too much. ``stack``: a built client. ``plain``: none of these; it may stand anywhere, and changes no message.
 """
 LAYER_KINDS: Final[tuple[LayerKind, ...]] = get_args(LayerKind)
 

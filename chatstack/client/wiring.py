@@ -169,6 +169,8 @@ def service_type(hint: object) -> type | None:
 
 
 _UNBOUND = object()
+_MOST_NAMES = 40
+"""Maximum number of names listed in an error."""
 
 
 def ask(resolve: Resolver, kind: type) -> object:
@@ -196,12 +198,14 @@ def name_of(factory: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a misspelt name: the nearest one, or the list."""
+    """Return a hint for a misspelt name: the nearest one, or the list, cut where it is long."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(names)}" if names else "there are none"
+    more = len(names) - _MOST_NAMES
+    told = ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    return f"known: {told}" if names else "there are none"
 
 
 def _is_resolver(hint: object) -> bool:

@@ -50,4 +50,7 @@ def _imported(name: str, allowed: Collection[str] | None, here: str) -> object:
 
 
 def _names_in(holder: object) -> list[str]:
-    return [name for name, each in vars(holder).items() if callable(each) and not name.startswith("_")]
+    """Return the names that are defined there; all of them if it only gathers those of other modules."""
+    found = {name: each for name, each in vars(holder).items() if callable(each) and not name.startswith("_")}
+    here = getattr(holder, "__name__", None)
+    return [name for name, each in found.items() if getattr(each, "__module__", None) == here] or list(found)

@@ -144,8 +144,13 @@ class Services:
 
     def provider(self, section: object, here: str) -> ChatClient:
         """Make the client for ``{"use": ..., "model": ..., ...options}``; its key comes from the environment."""
+        if isinstance(section, str):
+            name = shown(section) if section in self.providers.built_in else "..."
+            raise WiringError(f"{here}: expected a table, got text; write {{use = {name}, model = ...}}")
         content = dict(table(section, here))
-        use, model = content.pop("use", None), content.pop("model", None)
+        if "use" not in content:
+            raise WiringError(f"{here}: has no 'use'; name a provider: {', '.join(sorted(self.providers.built_in))}")
+        use, model = content.pop("use"), content.pop("model", None)
         name, offer = self.providers.find(use, f"{here}.use")
         if not isinstance(model, str) or not model:
             raise WiringError(f"{here}.model: expected the name of a model, got {shown(model)}", parameter="model")
@@ -153,6 +158,11 @@ class Services:
             return NamedProvider(name, model)
         make, _ = self.providers.load(name, f"{here}.use")
         known = {each.name: each for each in provider_options(make)}
+        if "api_key" in content and "api_key" not in known:
+            told = (
+                "unknown key 'api_key'; a config holds no keys: leave it to the provider's variable of the environment"
+            )
+            raise WiringError(f"{here}: {told}", parameter="api_key")
         check_keys(content, ("use", "model", *known), here)
         given = {each: self._provider_option(known[each], value, here) for each, value in content.items()}
         hidden = hidden_texts(given, known)
@@ -215,6 +225,10 @@ class Services:
             return self.counter(value, here)
         if is_spelt and option.form == "client":
             return self.provider(value, here)
+        if is_spelt and (option.form == "clients" or takes_tools(option)):
+            entry = "'package.module:function'" if takes_tools(option) else "{use = ..., model = ...}"
+            told = f"expected a list, got {kind_of(value)}; write {option.name} = [{entry}]"
+            raise WiringError(f"{here}: {told}", layer=layer, parameter=option.name)
         if option.form == "clients" and isinstance(value, list | tuple):
             each_at = [(f"{here}[{number}]", each) for number, each in enumerate(cast("Sequence[object]", value))]
             value = [self.provider(each, place) if _is_spelt(each) else each for place, each in each_at]

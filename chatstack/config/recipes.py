@@ -109,12 +109,14 @@ def from_config(
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A stack read from a config, with its source, and for each layer the plugin's offer, None if built in."""
+    """A stack read from a config, with its source, and for each layer its kind, and the plugin's offer, None if built
+    in."""
 
     where: str
     content: Config
     stack: ChatStack
     offers: tuple[plugins.Offer | None, ...]
+    kinds: tuple[str, ...]
 
 
 def read(
@@ -157,7 +159,7 @@ def read(
     )
     for index, entry in enumerate(cast("list[object]", layers)):
         builder.add(entry, f"{where}: layers[{index}]")
-    return Recipe(where, content, builder.stack, tuple(builder.offers))
+    return Recipe(where, content, builder.stack, tuple(builder.offers), tuple(builder.kinds))
 
 
 def _homes(layers: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
@@ -170,6 +172,7 @@ class _Builder:
     def __init__(self, services: Services, names: Names, stack: ChatStack) -> None:
         self.stack = stack
         self.offers: list[plugins.Offer | None] = []
+        self.kinds: list[str] = []
         self._services = services
         self._names = names
         self._once: dict[str, str] = {}
@@ -197,6 +200,7 @@ class _Builder:
         self._check_once(stack.layers[-1], kind, here)
         self.stack = stack
         self.offers.append(offer)
+        self.kinds.append(kind)
 
     def _checked(
         self, source: LayerSource, entry: Entry, layer: str, offer: plugins.Offer | None

@@ -26,6 +26,7 @@ from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_estimated, say_provider_cleared, say_window_unknown
 from chatstack.context.services import ContextServices
 from chatstack.layers.native import LeftToProvider, Native, NotNative
+from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
 from chatstack.tokens.windows import is_asked_for
@@ -73,6 +74,7 @@ class ToolResultClearer(ClearingOptions, ContextLayer):
     _native: LeftToProvider | None = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
+    stage: ClassVar[ContextStage] = "clear"
 
     def __post_init__(self) -> None:
         ClearingOptions.__post_init__(self)

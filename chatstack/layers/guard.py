@@ -26,6 +26,7 @@ from chatstack.context.saying import fits_at, say_window_unknown, share_of
 from chatstack.context.services import ContextServices
 from chatstack.errors import ContextOverflowError, FallbackError
 from chatstack.layers.refusals import input_in, is_size, limit_in, overflow_in, taken_before, tells_nothing
+from chatstack.stack.order import ContextStage
 from chatstack.telemetry.spans import Value
 from chatstack.tokens.calibration import is_plausible
 from chatstack.tokens.counter import TokenCounter
@@ -77,6 +78,7 @@ class ContextWindowGuard(ContextLayer):
     _editing: ContextEditing = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
+    stage: ClassVar[ContextStage] = "guard"
 
     def __post_init__(self) -> None:
         check_options(self)

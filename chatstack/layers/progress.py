@@ -84,11 +84,12 @@ class ProgressReporter(ChatFronts):
 
     def warn_of_drops(self, conversation_id: str | None) -> None:
         """Warn of the events dropped since the last call of this method."""
-        dropped = self.feed.take_dropped(conversation_id)
+        dropped, failure = self.feed.take_dropped(conversation_id), ""
         if self._delivery is not None:
             dropped += self._delivery.take_dropped()
+            failure = self._delivery.take_failure()
         if dropped:
-            say_dropped(self.telemetry, dropped)
+            say_dropped(self.telemetry, dropped, failure)
 
     async def aclose(self) -> None:
         """Wait for pending events to be delivered, and warn of those that could not be."""

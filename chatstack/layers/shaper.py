@@ -29,6 +29,7 @@ from chatstack.context.saying import say_rejected, say_shaped
 from chatstack.context.services import ContextServices
 from chatstack.context.shaping import NAME, NOTHING_SHAPED, Shaper, Shapes
 from chatstack.context.verifier import problems
+from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
 from chatstack.values.messages import relink
@@ -69,6 +70,7 @@ class ToolResultShaper(ContextLayer):
     _editing: ContextEditing = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
+    stage: ClassVar[ContextStage] = "shape"
     may_wait: ClassVar[bool] = False
     needs_window: ClassVar[bool] = False
 

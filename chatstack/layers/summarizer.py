@@ -37,6 +37,7 @@ from chatstack.context.writing import SummaryWriter
 from chatstack.layers.native import LeftToProvider, Native, NotNative
 from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens
+from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
 from chatstack.values.messages import Message
@@ -114,6 +115,7 @@ class Summarizer(ContextLayer):
     _owner: Owner = field(init=False, repr=False, default_factory=Owner)
 
     version: ClassVar[int] = 1
+    stage: ClassVar[ContextStage] = "summarize"
     needs_one_of: ClassVar[tuple[str, ...]] = ("max_tokens", "max_context_items")
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 from chatstack import semconv
 from chatstack.client.options import PositiveFloat, PositiveInt, Share
@@ -23,6 +23,7 @@ from chatstack.context.truncating import Truncate
 from chatstack.context.units import is_users
 from chatstack.layers.summarizer import Summarizer
 from chatstack.layers.summarizing import SummaryClient, check_summarizing
+from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
@@ -117,6 +118,8 @@ class WindowKeeper(ContextLayer):
     counter: TokenCounter | None = None
     services: ContextServices = field(default_factory=ContextServices, repr=False)
     _compressing: Summarizer | None = field(init=False, repr=False)
+
+    stage: ClassVar[ContextStage] = "summarize"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_compressing", self._layers() if self.strategy.has_limits else None)

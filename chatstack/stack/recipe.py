@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import CoroutineType, MappingProxyType
@@ -19,6 +19,7 @@ from chatstack.client.sync import SyncClient
 from chatstack.client.wiring import Resolver, name_of, nearest, wire
 from chatstack.errors import WiringError
 from chatstack.stack.entries import LayerSource, LayerSpec, Named, check_source
+from chatstack.stack.order import misplaced
 from chatstack.stack.services import SharedServices, StackService, SupportsLayer
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
@@ -162,9 +163,9 @@ class ChatStack:
         names = [spec.name for spec in specs]
         kinds = [_kind_in_stack(name, layer) for name, layer in zip(names, made, strict=True)]
         _check_at_most_one(names, kinds)
-        for misplaced in _misplaced(names, kinds):
-            cast("Telemetry", resolver(Telemetry)).warn("layer_order", misplaced, {}, span_name="build_stack")
-            warnings.warn(misplaced, LayerOrderWarning, stacklevel=2)
+        for told in misplaced(names, made):
+            cast("Telemetry", resolver(Telemetry)).warn("layer_order", told, {}, span_name="build_stack")
+            warnings.warn(told, LayerOrderWarning, stacklevel=2)
         return BuiltClient(client, tuple(made), tuple(names), self.provider)
 
     def build_sync(self, resolve: Resolver | None = None) -> SyncClient:
@@ -263,16 +264,6 @@ AT_MOST_ONE: Mapping[str, str] = MappingProxyType(
 """The kinds of layers of which a stack has one at most, with their plurals for errors."""
 
 
-_WRONG_PLACES: Mapping[tuple[str, str], str] = MappingProxyType(
-    {
-        ("context", "outside"): "it sees a turn's first request only, so a long loop can still overflow",
-        ("fallback", "outside"): "its other clients are asked without tools",
-        ("budget", "inside"): "it sees one round at a time, so a turn can still exceed it",
-    }
-)
-"""The reasons against a kind of layer on a side of the tool loop."""
-
-
 _SDKS: Mapping[str, str] = MappingProxyType(
     {
         "openai": "OpenAIChatClient(model, client=...)",
@@ -297,12 +288,30 @@ def _no_provider(given: object) -> WiringError:
     return WiringError(f"ChatStack: {told}", parameter="provider")
 
 
+_ADAPTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "injectq": "pass chatstack.di.injectq.resolver(container)",
+        "dependency_injector": "use chat_client of chatstack.di.dependency_injector",
+    }
+)
+"""What to do with a container that makes instances of types which nobody has bound, by its package."""
+
+
 def _check_resolver(resolve: object) -> None:
     """Raise ``WiringError`` for a container in place of the function that asks it."""
-    if resolve is not None and not callable(resolve):
-        remedy = "pass services.get, a function" if callable(getattr(resolve, "get", None)) else "pass a function"
-        told = f"build: resolve: expected a function from a type to an instance, got {type(resolve).__name__}; {remedy}"
+    container = getattr(resolve, "__self__", resolve)
+    remedy = _ADAPTERS.get(type(container).__module__.partition(".")[0], "")
+    if resolve is not None and (remedy or not callable(resolve)):
+        has_get = callable(getattr(resolve, "get", None))
+        remedy = remedy or ("pass services.get, a function" if has_get else "pass a function")
+        told = f"build: resolve: expected a function from a type to an instance, got {_told(resolve)}; {remedy}"
         raise WiringError(told, parameter="resolve")
+
+
+def _told(resolve: object) -> str:
+    """Return the type of a container, and the name of its method."""
+    container = getattr(resolve, "__self__", None)
+    return type(resolve).__name__ if container is None else f"{type(container).__name__}.{name_of(resolve)}"
 
 
 def _kind_in_stack(name: str, layer: object) -> str:
@@ -326,16 +335,3 @@ def _check_at_most_one(names: list[str], kinds: list[str]) -> None:
         found = [name for name, each in zip(names, kinds, strict=True) if each == kind]
         if len(found) > 1:
             raise WiringError(f"two {word} in one stack: {' and '.join(found)}; leave one out", layer=found[1])
-
-
-def _misplaced(names: list[str], kinds: list[str]) -> Iterator[str]:
-    """Yield a warning for each layer on the wrong side of the tool loop."""
-    if "tool_loop" not in kinds:
-        return
-    loop = kinds.index("tool_loop")
-    there = names[loop]
-    for position, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        side, move = ("outside", "after") if position < loop else ("inside", "before")
-        why = _WRONG_PLACES.get((kind, side))
-        if why:
-            yield f"layer {name!r} is {side} the tool loop {there!r}: {why}; add it {move} {there!r}"

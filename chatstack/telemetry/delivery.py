@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from chatstack.forks import renewed_in_child
 from chatstack.telemetry.events import ProgressEvent
@@ -19,7 +21,7 @@ class ProgressDelivery:
     """Hands events to one listener, one after the other, in a background thread that ends when idle.
 
     A listener that raises misses that event; a slow one misses those that no longer fit into the queue. Both are
-    counted in ``dropped``; neither affects a call.
+    counted in ``dropped``; neither affects a call. ``failure`` names the last exception and its place, never its text.
     """
 
     def __init__(self, listener: Callable[[ProgressEvent], object], *, capacity: int = 1_000) -> None:
@@ -31,6 +33,7 @@ class ProgressDelivery:
         self._busy = False
         self._when_idle: list[Callable[[], None]] = []
         self.dropped = 0
+        self.failure = ""
         renewed_in_child(self)
 
     def after_fork(self) -> None:
@@ -68,6 +71,12 @@ class ProgressDelivery:
         with self._changed:
             dropped, self.dropped = self.dropped, 0
             return dropped
+
+    def take_failure(self) -> str:
+        """Return what the listener raised since the last call, and where, and reset it; "" if it raised nothing."""
+        with self._changed:
+            failure, self.failure = self.failure, ""
+            return failure
 
     def give_up(self) -> None:
         """Count the waiting events as lost."""
@@ -110,9 +119,10 @@ class ProgressDelivery:
                 self._busy = True
             try:
                 self._listener(event)
-            except BaseException:  # noqa: BLE001 - counted, never raised in a call; SystemExit would end the thread
+            except BaseException as error:  # noqa: BLE001 - told, never raised in a call; SystemExit would end the thread
                 with self._changed:
                     self.dropped += 1
+                    self.failure = _failure_told(error)
             finally:
                 with self._changed:
                     self._busy = False
@@ -123,3 +133,10 @@ class ProgressDelivery:
             told, self._when_idle = self._when_idle, []
             for tell in told:
                 tell()
+
+
+def _failure_told(error: BaseException) -> str:
+    """Return the type of the exception, and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{place}"

@@ -322,11 +322,12 @@ class Telemetry:
         return levels
 
 
-def say_dropped(telemetry: Telemetry, dropped: int) -> None:
-    """Warn of progress events that did not reach their listener."""
+def say_dropped(telemetry: Telemetry, dropped: int, failure: str = "") -> None:
+    """Warn of progress events that did not reach their listener; ``failure`` is what it raised."""
+    why = f"raised {failure}" if failure else "is too slow, or raised"
     telemetry.warn(
         "progress_dropped",
-        f"{dropped} progress events were not delivered: the listener is too slow, or raised",
+        f"{dropped} progress events were not delivered: the listener {why}",
         {semconv.PROGRESS_DROPPED: dropped},
         span_name="progress",
     )

@@ -36,8 +36,8 @@ async def opened_slowly(_: object = None) -> AsyncGenerator[Provider]:
 
 
 def guarded(provider: ChatClient) -> ChatStack:
-    guard = ChatStack(provider).use(ContextWindowGuard, max_context_tokens=2_000)
-    return guard.use(Summarizer, max_tokens=1_000)
+    stack = ChatStack(provider).use(Summarizer, max_tokens=1_000)
+    return stack.use(ContextWindowGuard, max_context_tokens=2_000)
 
 
 def app_of(open_: Callable[..., Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import KW_ONLY, dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 from injectq import CircularDependencyError, DependencyNotFoundError, Inject, InjectionError, InjectQ, inject
@@ -16,13 +16,15 @@ from chatstack import (
     ChatClient,
     ChatFronts,
     ChatRequest,
+    ChatStack,
+    ContextWindowGuard,
     MessageContextManager,
     TokenCounter,
     WiringError,
     find,
 )
 from chatstack.client.stream import ChatStream
-from chatstack.di.injectq import conversation, install, install_context_manager
+from chatstack.di.injectq import conversation, install, install_context_manager, resolver
 from chatstack.testing import ScriptedClient
 from tests.di.app import Journal, Journalled, Words, recipe
 from tests.di.installed import container_of, guard_of, in_conversation
@@ -229,3 +231,21 @@ def test_clearing_a_container_forgets_the_recipe() -> None:
     container.bind_instance(Journal, Journal())
     install(container, recipe())
     assert isinstance(container.get(ChatClient), BuiltClient)
+
+
+def test_a_container_in_the_place_of_its_resolver_is_told_the_resolver() -> None:
+    """Its own ``get`` makes what nobody has bound, protocols too, and fails deep inside."""
+    container, stack = InjectQ(), ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=8_000)
+    for given, called in (
+        (container, "InjectQ"),
+        (container.get, "InjectQ.get"),
+        (container.try_get, "InjectQ.try_get"),
+    ):
+        wrong: Any = given
+        with pytest.raises(WiringError) as caught:
+            stack.build(wrong)
+        assert str(caught.value) == (
+            f"build: resolve: expected a function from a type to an instance, got {called}; "
+            "pass chatstack.di.injectq.resolver(container)"
+        )
+    assert stack.build(resolver(container))

@@ -15,7 +15,7 @@ from chatstack import (
     ChatStack,
     InputError,
     Message,
-    ProgressReporter,
+    ModelTracer,
     ServerError,
     Spending,
     Summarizer,
@@ -61,7 +61,7 @@ def test_a_conversation_needs_an_id() -> None:
 def test_what_was_spent_outlives_the_client_and_is_shared_by_what_is_derived_from_the_stack() -> None:
     provider, stack = stack_of(Round("done", 100), max_tokens=100, per="conversation")
     ask(stack, conversation_id="c")
-    for other in (stack, stack.override("Budget", max_tokens=99), stack.use(ProgressReporter)):
+    for other in (stack, stack.override("Budget", max_tokens=99), stack.use(ModelTracer)):
         with pytest.raises(BudgetExceeded):
             ask(other, conversation_id="c")
     assert len(provider.requests) == 1

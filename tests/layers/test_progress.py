@@ -310,3 +310,16 @@ def test_what_could_not_be_delivered_until_the_end_is_counted_and_said(monkeypat
     gate.set()
     assert capture.warnings == ("progress_dropped",)
     assert capture.span("progress").attributes["chatstack.progress.dropped"] == 3
+
+
+def test_what_a_listener_raises_is_named_by_its_type_and_line_and_not_by_its_text() -> None:
+    def listen(event: ProgressEvent) -> None:
+        raise KeyError("hunter2")
+
+    reported = Reported(on_progress=listen)
+    reported.ask()
+
+    line = listen.__code__.co_firstlineno + 1
+    told = {str(span.attributes["chatstack.warning.message"]) for span in reported.capture.spans_named("progress")}
+    assert told
+    assert all(each.endswith(f"the listener raised KeyError (test_progress.py:{line})") for each in told)

@@ -333,6 +333,7 @@ def test_system_messages_between_do_not_move_it() -> None:
         assert all(len(text) <= BOUND for text in results_in(sent))
 
 
+@pytest.mark.filterwarnings("ignore:layer '.*' is outside 'ToolResultShaper'")
 @pytest.mark.parametrize("outside", [clearer, summarizer, lambda stack: stack.use(ClearThenDrop(2_000))])
 def test_behind_other_layers_it_bounds_what_they_leave(outside: Callable[[ChatStack], ChatStack]) -> None:
     running = Sent(lambda stack: guard(shaper(outside(stack))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from chatstack import (
     ChatStream,
     ContextMemory,
     ContextWindowGuard,
+    LayerOrderWarning,
     Message,
     ModelTracer,
     OldestFirst,
@@ -169,7 +171,11 @@ def told(scenario: Scenario, front: Front, *, root: Root = "reporter", foreign: 
             stack = behind(stack, ProgressReporter, on_progress=heard.append, **given)
         elif root == "tracer":
             stack = behind(stack, ModelTracer)
-        client = stack.build(capture.resolve)
+        with warnings.catch_warnings():
+            if root == "tracer":  # outermost on purpose, which is warned of
+                warnings.simplefilter("ignore", LayerOrderWarning)
+            client = stack.build(capture.resolve)
+        capture.clear()
         with capture.telemetry.tracer.start_as_current_span("foreign") if foreign else nullcontext():
             asyncio.run(_asked(client, messages, scenario, front))
     return Told(capture, heard)

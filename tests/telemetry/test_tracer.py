@@ -18,6 +18,7 @@ from chatstack import (
     ChatStream,
     ChatUpdate,
     ContextWindowGuard,
+    LayerOrderWarning,
     Message,
     ModelTracer,
     OutputSchema,
@@ -270,12 +271,10 @@ def test_no_text_of_question_answer_or_instructions_is_anywhere() -> None:
 
 def test_without_a_reporter_the_call_is_the_root_that_warnings_roll_up_to() -> None:
     capture = TelemetryCapture()
-    client = (
-        ChatStack(ScriptedClient(info=INFO))
-        .use(ModelTracer)
-        .use(ContextWindowGuard, max_context_tokens=5)
-        .build(capture.resolve)
-    )
+    stack = ChatStack(ScriptedClient(info=INFO)).use(ModelTracer).use(ContextWindowGuard, max_context_tokens=5)
+    with pytest.warns(LayerOrderWarning, match="'ModelTracer' is outside 'ContextWindowGuard'"):
+        client = stack.build(capture.resolve)
+    capture.clear()
     with capture.telemetry.tracer.start_as_current_span("a web request"):
         asyncio.run(client.get_response("hello there, you"))
     assert capture.tree() == [("a web request", [("chat gpt-5-mini", [("context_guard", [])])])]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chatstack.cli.terminal import make_console
+from chatstack.cli.terminal import make_console, printable
 from chatstack.errors import InputError
 from chatstack.workbench.replay.arguments import (
     STDOUT,
@@ -173,6 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
         with warnings_on(messages):
             _tell_missing(arguments, messages)
             setup = _setup(arguments, sources)
+            _tell_left_out(setup.policies, messages)
             recordings = JoinedRecordings(sources)
             jobs = _jobs(arguments, sources)
             with workers_for(arguments) as workers:
@@ -189,6 +190,16 @@ def _tell_missing(arguments: argparse.Namespace, messages: Console) -> None:
 
         if told := missing_told():
             messages.print(told, soft_wrap=True)
+
+
+def _tell_left_out(policies: Sequence[Policy], messages: Console) -> None:
+    """Say which layers of pipelines are not part of the replay."""
+    for policy in policies:
+        if policy.left_out:
+            told = (
+                f"{policy.name}: replayed without {', '.join(policy.left_out)}: a recording has its calls and answers"
+            )
+            messages.print(printable(told), soft_wrap=True, markup=False)
 
 
 def _setup(arguments: argparse.Namespace, sources: Sequence[Source]) -> Setup:
@@ -224,6 +235,7 @@ def _report(
 ) -> None:
     from chatstack.workbench.replay.report import report_json, report_of, with_stories
     from chatstack.workbench.replay.table import (
+        print_table,
         report_broken,
         report_dearest,
         report_faults,
@@ -236,7 +248,7 @@ def _report(
     tools: Path | None = arguments.tools
     report = report_of(outcome, setup, files, None if tools is None else str(tools))
     target: str | None = arguments.json
-    (messages if target == STDOUT else make_console()).print(report_table(outcome, setup))
+    print_table(report_table(outcome, setup), messages if target == STDOUT else make_console())
     told = [*report_faults(outcome), *report_over(outcome, setup)]
     if dearest := report_dearest(outcome):
         told += ["Highest cost of one conversation (sending everything = 1):", *dearest]

@@ -27,13 +27,14 @@ class Policy:
 
     ``stack`` makes it from the ceiling in tokens and the client that stands for the model; it must be picklable if the
     policy is to run in several processes. ``about`` describes it in a few words; ``is_yours`` marks a stack of the
-    reader's own.
+    reader's own; ``left_out`` names its layers that a replay does without.
     """
 
     name: str
     stack: Callable[[int, ChatClient], ChatStack]
     about: str = ""
     is_yours: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[Policy]:
@@ -54,8 +55,14 @@ def policies_for(pipelines: Sequence[Path], names: Sequence[str] = ()) -> list[P
         while name in taken:
             name += "'"
         taken.add(name)
-        policies.append(Policy(name, PipelineStack.read(path), f"the stack in {path.name}", is_yours=True))
+        policies.append(_pipeline(name, path))
     return policies
+
+
+def _pipeline(name: str, path: Path) -> Policy:
+    stack = PipelineStack.read(path)
+    without = f", without its {', '.join(stack.left_out)}" if stack.left_out else ""
+    return Policy(name, stack, f"the stack in {path.name}{without}", is_yours=True, left_out=stack.left_out)
 
 
 def _counter(model: ChatClient) -> TokenCounter | None:
@@ -126,23 +133,33 @@ _ALIASES = {"ours": "recommended"}
 """Earlier names of policies."""
 
 
+_LEFT_OUT = ("tool_loop", "fallback", "budget", "plain")
+"""The kinds of layers that a replay does without: each call of the recording is one round, whose tools have run, and
+which its model has answered. A tool loop would run the tools again, with all that they do in the world. ``plain``
+layers do not change what is sent; a rate limiter among them would wait."""
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineStack:
     """The stack of a config file. Its sizes are its own; the ceiling reaches it as the window of its model.
 
-    Nothing outside the replay is touched: the memory is the replay's, whatever store the file names, and no provider
-    that it names is called; summaries are written by the replay's stand-in, too.
+    Nothing outside the replay is touched: no tool is run, the memory is the replay's, whatever store the file names,
+    and no provider that it names is called; summaries are written by the replay's stand-in, too. ``left_out`` names
+    the layers that are not part of it for that.
     """
 
     content: Mapping[str, object]
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> PipelineStack:
         """Read a file, here and once: where the stack is built, it may not be there. Raises ``ChatStackError``."""
-        content = read(path, Recorder(1), describe=True).content  # errors in the file name the place in it
-        kept = {key: value for key, value in content.items() if key not in ("provider", "memory")}
-        layers = cast("Sequence[object]", content.get("layers", ()))
-        return cls({**kept, "layers": [_without_writer(layer) for layer in layers]})
+        recipe = read(path, Recorder(1), describe=True)  # errors in the file name the place in it
+        kept = {key: value for key, value in recipe.content.items() if key not in ("provider", "memory")}
+        layers = cast("Sequence[object]", recipe.content.get("layers", ()))
+        used = [_without_writer(each) for each, kind in zip(layers, recipe.kinds, strict=True) if kind not in _LEFT_OUT]
+        named = zip(recipe.stack.layers, recipe.kinds, strict=True)
+        return cls({**kept, "layers": used}, tuple(spec.name for spec, kind in named if kind in _LEFT_OUT))
 
     def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
         return from_config(self.content, provider=model)

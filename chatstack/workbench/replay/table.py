@@ -14,10 +14,14 @@ from chatstack.workbench.replay.setup import Setup
 from chatstack.workbench.replay.telling import percent
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 _PLACES_SHOWN = 10
 _ID_CHARS = 60
+_NAME_CHARS = 7
+"""Width to which names of policies are folded, at the least."""
+_WIDEST_CHARS = 1_000
 _FOUND, _FAR = "found\n%", "  far\n%"
 
 
@@ -37,7 +41,7 @@ def report_table(outcome: Outcome, setup: Setup) -> Table:
         min_width=max(map(len, caption.splitlines())),  # else the caption is wrapped at the table's width
         pad_edge=False,
     )
-    table.add_column("policy", overflow="fold", min_width=7)
+    table.add_column("policy", overflow="fold", min_width=_NAME_CHARS)
     columns = _columns(outcome)
     for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -46,6 +50,17 @@ def report_table(outcome: Outcome, setup: Setup) -> Table:
         for name, shares in _without_lists(each.grounding):
             table.add_row(name, *(shares.get(heading, "") for heading in columns))
     return table
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print the table, wider than the terminal if need be: rich would cut figures, and leave the names out."""
+    names = table.columns[0]
+    names.max_width = _NAME_CHARS
+    needed = console.measure(table, options=console.options.update(width=_WIDEST_CHARS)).minimum
+    names.max_width = None
+    if needed > console.width:
+        table.width = needed
+    console.print(table, crop=False)
 
 
 def _without_lists(grounding: Grounding) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from chatstack_gateway.settings import Settings
 
 _TOKEN, _ADMIN = "CHATSTACK_GATEWAY_TOKEN", "CHATSTACK_ADMIN_TOKEN"
+_LAST_PORT = 65_535
 _DESCRIPTION = f"""\
 Stand in front of an API of OpenAI's or Anthropic's. Apps change one line: their base URL, to http://127.0.0.1:PORT/v1
 (OpenAI's clients) or http://127.0.0.1:PORT (Anthropic's). With --observe all is forwarded untouched, and reported what
@@ -125,6 +126,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     for name, least in (("port", 0), ("workers", 1), ("max_body_mib", 1), ("max_open", 1)):
         if getattr(arguments, name) < least:
             raise WiringError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be {least} or more")
+    if arguments.port > _LAST_PORT:
+        raise WiringError(f"--port {arguments.port}: must be {_LAST_PORT} or less")
     for name in ("head_seconds", "stall_seconds", "drain_seconds"):
         if not getattr(arguments, name) > 0:
             raise WiringError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: must be greater than 0")

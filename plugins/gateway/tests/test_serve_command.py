@@ -86,6 +86,7 @@ def test_mistakes_are_one_line(
         (("--observe", "nowhere"), "is no http or https address"),
         (("--observe", "http://a", "--upstream", "http://b"), "leave one out"),
         (("--observe", "http://a", "--workers", "0"), "--workers 0: must be 1 or more"),
+        (("--observe", "http://a", "--port", "99999"), "--port 99999: must be 65535 or less"),
         (("--observe", "http://a", "--host", "0.0.0.0"), "CHATSTACK_GATEWAY_TOKEN"),
         (("--observe", "http://a", "--key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY is not set"),
         ((str(tmp_path / "none.toml"),), "none.toml"),

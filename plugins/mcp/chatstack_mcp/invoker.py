@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from chatstack import ChatRequest, ChatStream, FunctionInvoker, Tool
+from chatstack import ChatRequest, ChatStream, FunctionInvoker, Tool, WiringError
 from chatstack_mcp.server import McpServer
 
 _Made: TypeAlias = tuple[tuple[tuple[Tool[..., Any], ...], ...], FunctionInvoker]
@@ -24,6 +24,16 @@ class McpInvoker(FunctionInvoker):
     _: KW_ONLY
     servers: Sequence[McpServer] = ()
     _made: list[_Made] = field(init=False, repr=False, default_factory=list["_Made"])
+
+    def __post_init__(self) -> None:
+        FunctionInvoker.__post_init__(self)
+        given: object = self.servers
+        servers = cast("Sequence[object]", given) if isinstance(given, list | tuple) else None
+        wrong = [given] if servers is None else [each for each in servers if not isinstance(each, McpServer)]
+        if wrong:
+            remedy = "servers=[server]" if isinstance(given, McpServer) else "servers=[McpServer(...)]"
+            told = f"McpInvoker: servers must be a list of McpServer, not {type(wrong[0]).__name__}; write {remedy}"
+            raise WiringError(told, layer="McpInvoker", parameter="servers")
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         return await (await self._loop()).send(request)

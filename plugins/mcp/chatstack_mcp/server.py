@@ -12,7 +12,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import CONNECTION_CLOSED
 from mcp_types import Tool as McpTool
 
-from chatstack import Tool, ToolError
+from chatstack import Tool, ToolError, WiringError
 from chatstack_mcp.connection import Connection
 from chatstack_mcp.contents import output_of, part_of, text_of
 from chatstack_mcp.errors import McpServerError, reason_of
@@ -46,6 +46,15 @@ class McpServer:
         connect_seconds: float = 30.0,
         trust_hints: bool = False,
     ) -> None:
+        if isinstance(server, str) and not server.startswith(("http://", "https://")):
+            told = (
+                f"{server!r} is no http or https address; a command is StdioServerParameters(command=..., args=[...])"
+            )
+            raise WiringError(f"McpServer: {told}", parameter="server")
+        if isinstance(only, str):
+            raise WiringError(
+                f"McpServer: only={only!r} must be a list of names; write only=[{only!r}]", parameter="only"
+            )
         self._server = server
         self._prefix = prefix
         self._only = None if only is None else frozenset(only)

@@ -310,3 +310,25 @@ def test_nothing_is_left_when_it_is_closed() -> None:
         assert [each for each in asyncio.all_tasks() if each is not asyncio.current_task()] == []
 
     asyncio.run(run())
+
+
+def test_servers_that_are_none_are_refused_when_the_stack_is_built() -> None:
+    server = McpServer(STDIO)
+    for servers, told in (
+        (server, r"not McpServer; write servers=\[server\]"),
+        ([STDIO], r"not StdioServerParameters; write servers=\[McpServer\(\.\.\.\)\]"),
+        ("notes", "not str"),
+        (None, "not NoneType"),
+    ):
+        wrong: Any = servers
+        with pytest.raises(WiringError, match=f"^McpInvoker: servers must be .*{told}") as caught:
+            ChatStack(ScriptedClient()).use(McpInvoker, servers=wrong).build()
+        assert caught.value.parameter == "servers"
+    ChatStack(ScriptedClient()).use(McpInvoker, servers=()).build()
+
+
+def test_a_server_that_cannot_be_one_is_refused_where_it_is_made() -> None:
+    with pytest.raises(WiringError, match="is no http or https address; a command is StdioServerParameters"):
+        McpServer("python my_server.py")
+    with pytest.raises(WiringError, match=r"only='search' must be a list of names; write only=\['search'\]"):
+        McpServer(STDIO, only="search")

@@ -17,6 +17,8 @@ from chatstack.testing import ScriptedClient
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.policies import BUILT_IN, policies_for
 from chatstack.workbench.replay.recorder import EditLog, Recorder
+from tests.plugin_fixtures import Shop
+from tests.plugin_fixtures import shop as shop  # a fixture
 
 RULE, TASK = Message.system("Be brief."), Message.user("Find the fault.")
 CLEARED = "[cleared]"
@@ -310,3 +312,59 @@ def test_two_pipelines_of_one_name_are_told_apart(tmp_path: Path) -> None:
     names = [policy.name for policy in policies_for([path, path, path, path], ["nothing"])]
 
     assert names == ["nothing", "mine", str(path), f"{path}'", f"{path}''"]
+
+
+WAITS = """
+class Waits:
+    kind = "plain"
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def send(self, request, /):
+        raise AssertionError("a replay does not wait")
+"""
+
+
+def test_a_pipeline_is_replayed_without_its_plain_layers(shop: Shop, tmp_path: Path) -> None:
+    """They change no message; a rate limiter among them would wait."""
+    shop.install("acme", {"layers: Waits": "acme_waits:Waits"}, {"acme_waits": WAITS})
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"layers": ["Waits", {"use": "ContextWindowGuard", "max_context_tokens": 5_000}]}))
+
+    *_, mine = policies_for([path])
+
+    assert [layer.name for layer in mine.stack(1_000, Recorder(1_000)).layers] == ["ContextWindowGuard"]
+    assert mine.left_out == ("Waits",)
+
+
+def book_flight(number: str) -> str:
+    """A tool that must not run in a replay."""
+    raise AssertionError(f"{number} was booked")
+
+
+def test_a_pipeline_is_replayed_without_its_tool_loop_its_budget_and_its_other_providers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each recorded call is one round, which has been answered: its tools ran when it was recorded."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    path = tmp_path / "mine.json"
+    layers = [
+        {"use": "Budget", "name": "purse", "max_cost": 5},
+        {"use": "FunctionInvoker", "tools": [f"{__name__}:book_flight"]},
+        {"use": "ContextWindowGuard", "max_context_tokens": 5_000},
+        {"use": "Fallback", "clients": [{"use": "openai", "model": "gpt-5-mini"}]},
+    ]
+    path.write_text(json.dumps({"layers": layers}))
+    *_, mine = policies_for([path])
+    model = Recorder(1_000)
+    model.expect(Message.assistant(ToolCall("a", "book_flight", '{"number": "BA 1"}')))
+
+    client = mine.stack(1_000, model).build()
+    response = asyncio.run(client.get_response("Book it.", conversation_id="one"))
+
+    assert [call.name for call in response.messages[-1].calls] == ["book_flight"]
+    assert len(model.requests) == 1
+    assert find(client, ContextWindowGuard) is not None
+    assert mine.left_out == ("purse", "FunctionInvoker", "Fallback")
+    assert mine.about == "the stack in mine.json, without its purse, FunctionInvoker, Fallback"

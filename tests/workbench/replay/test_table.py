@@ -13,14 +13,14 @@ from chatstack.workbench.replay.outcomes import Outcome
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import BrokenLine
 from chatstack.workbench.replay.setup import Setup
-from chatstack.workbench.replay.table import report_broken, report_faults, report_table
+from chatstack.workbench.replay.table import print_table, report_broken, report_faults, report_table
 from tests.command_line import CONTROLS, HOSTILE
 from tests.workbench.replay.conversations import assistant, conversation, outcome_of, recording, setup_of, talk, user
 
 
 def told(outcome: Outcome, setup: Setup, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width)
-    console.print(report_table(outcome, setup))
+    print_table(report_table(outcome, setup), console)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert isinstance(printed, str)
     return printed
@@ -108,6 +108,17 @@ def test_a_long_name_is_folded_and_no_figure_is_cut() -> None:
     assert printed.count("p" * 7) >= 2
     assert "…" not in printed
     assert max(map(len, printed.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("width", [80, 60, 20])
+def test_a_terminal_that_is_too_narrow_costs_neither_a_name_nor_a_figure(width: int) -> None:
+    setup = setup_of(*policies_for([], ["nothing", "sliding-window"]), Policy("strict", strict), window=100)
+
+    printed = told(outcome_of(setup, recording(talk(40))), setup, width)
+
+    assert "…" not in printed
+    assert "nothing" in printed
+    assert "sliding" in printed
 
 
 @pytest.mark.parametrize(("count", "lines"), [(0, 0), (1, 2), (10, 11), (11, 12), (2_000, 12)])

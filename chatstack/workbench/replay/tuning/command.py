@@ -209,7 +209,7 @@ def _report(tuned: Tuned, arguments: argparse.Namespace, files: Sequence[str], m
     from importlib.metadata import version
 
     from chatstack.workbench.replay.report import report_json
-    from chatstack.workbench.replay.table import report_broken
+    from chatstack.workbench.replay.table import print_table, report_broken
     from chatstack.workbench.replay.tuning.pipeline_files import pipeline_text
 
     tools: Path | None = arguments.tools
@@ -217,7 +217,7 @@ def _report(tuned: Tuned, arguments: argparse.Namespace, files: Sequence[str], m
     figures: str | None = arguments.json
     console = messages if figures == STDOUT else make_console()
     for table in tuned.tables():
-        console.print(table)
+        print_table(table, console)
     for line in tuned.lines():
         console.print(line)
     if figures is not None:
