@@ -45,14 +45,14 @@ class Results:
     The first ``settled`` ones are never cleared any more, in this context or a longer one. ``known`` is what may be
     cleared of others."""
 
-    def __init__(self, strategy: object, options: ClearingOptions, growth: Growth) -> None:
+    def __init__(self, strategy: ClearingOptions, growth: Growth) -> None:
         self._places, self._unanswered = growth.places, growth.unanswered
         self.places = places = self._places
-        if options.exclude_tools:
+        if strategy.exclude_tools:
             answered = [answered_at(growth.messages, place) for place in places]
             names = [each.result.name or each.call.name for each in answered]
             self.places = [
-                place for place, name in zip(places, names, strict=True) if name not in options.exclude_tools
+                place for place, name in zip(places, names, strict=True) if name not in strategy.exclude_tools
             ]
         self.strategy = strategy
         self.settled = 0

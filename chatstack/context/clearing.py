@@ -136,7 +136,7 @@ class ClearToolResults(ClearingOptions, Strategy):
         growth = Growth.of(context)
         known = growth.kept
         if not isinstance(known, Results) or known.strategy is not self:
-            known = growth.kept = Results(self, self, growth)
+            known = growth.kept = Results(self, growth)
         return known
 
     def _kept(self, context: Context, results: Results) -> tuple[Sequence[Place], int]:

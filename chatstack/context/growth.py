@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import cached_property
 from typing import cast
@@ -84,6 +85,10 @@ def pairs_of(seen: Recognised) -> Callable[[], Paired] | None:
 
     def found() -> Paired:
         (places, open_calls), head = history.paired(), positions.start
+        end = bisect_left(places, (seen.length,))
+        if end < len(places) or max(open_calls, default=-1) >= seen.length:  # it has grown since
+            open_calls = [at for at in (*open_calls, *[place[2] for place in places[end:]]) if at < seen.length]
+            places = places[:end]
         if head:  # system messages
             places = [(at + head, part, call + head, call_part, moved) for at, part, call, call_part, moved in places]
             open_calls = [at + head for at in open_calls]

@@ -179,8 +179,8 @@ class History:
         self.messages = messages
 
     def paired(self) -> Paired:
-        """Return the places of answers and open calls; an edited form has none. It may be longer than a request that
-        it was recognised by."""
+        """Return the places of answers and open calls; an edited form has none. It may have grown since a request was
+        recognised by it."""
         with self._lock:
             return self.pairs.paired()
 

@@ -132,7 +132,7 @@ class Reconstruction:
         """The length of the request that the strategy was last asked to plan for."""
         self._looks = self._looked_at = 0
         self._due = _NEVER  # the fewest tokens that were due
-        self._found: PastRequests | None = None
+        self._past: PastRequests | None = None
         self._latest: tuple[int, _Course, Context | None] | None = None
         """The context that was made last, which is often asked for again."""
 
@@ -194,23 +194,23 @@ class Reconstruction:
 
     def _requests(self, since: int) -> PastRequests:
         """The requests of the history, from that one on or from an earlier one."""
-        if self._found is None or self._found.since > since:
-            self._found = PastRequests.of(self._seen, since)
-        return self._found
+        if self._past is None or self._past.since > since:
+            self._past = PastRequests.of(self._seen, since)
+        return self._past
 
     def _likely_end(self, lengths: Sequence[int], low: int, course: _Course) -> int:
         """Return the index at which the wait probably ends: where the context has grown enough, by arithmetic alone, or
         with the next user message.
 
-        Making a context takes as long as its messages are many: for 20,000 messages, 1,150 are made in place of 3,850.
+        Making a context takes as long as its messages are many: for 20,000 messages, 1,100 are made in place of 3,850.
         """
         wait = self.wait
         if wait is None:
             return low
         likely = self._index(lengths, low, course, wait.until)
-        if wait.latest_user < 0 or self._found is None:
+        if wait.latest_user < 0 or self._past is None:
             return likely
-        return min(likely, bisect_right(lengths, self._found.next_user(lengths[low - 1]), low))
+        return min(likely, bisect_right(lengths, self._past.next_user(lengths[low - 1]), low))
 
     def _index(self, lengths: Sequence[int], low: int, course: _Course, most: int) -> int:
         """Return the index of the first length, from ``low`` on, of a request of more than ``most`` tokens."""

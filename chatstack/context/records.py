@@ -46,6 +46,8 @@ class Edit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
             elif type(part) in (ToolResult, ToolCall) and type(part) is not type(there):
                 return None
             parts.append(part)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        if self.extra_json is None and self.mark is None:  # nearly all of them, and soon made
+            return old.edited(parts=tuple(parts), annotation=self.annotation)
         extra_json = old.extra_json if self.extra_json is None else self.extra_json
         mark = old.mark if self.mark is None else self.mark
         return old.edited(parts=tuple(parts), extra_json=extra_json, mark=mark, annotation=self.annotation)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chatstack import Message, Plan, Text, ToolCall, ToolResult
-from chatstack.context.verifier import problems
+from chatstack.context.verifier import problems, problems_of_all
 from chatstack.values.messages import relink
 from tests.context.strictness import context_of
 from tests.steps import Name, grows_linearly
@@ -108,6 +108,42 @@ def test_taking_the_results_from_the_last_call_does_not_make_it_wait() -> None:
     messages = (Message.user("hi"), Message.assistant(ToolCall("a", "look")), Message.tool("a", LONG))
     plan = Plan(strategy="test", reason="test", drop=(2,))
     assert problems(plan, context_of(messages)) == ("call without result: a",)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"role": "user"},
+        {"mark": "summary"},
+        {"pinned": True},
+        {"call_id": "b"},
+        {"original": None},
+        {"output": LONG * 2},
+    ],
+    ids=str,
+)
+def test_a_plan_that_clears_one_result_wrongly_is_refused_as_any_other(changes: dict[str, Any], pinned: bool) -> None:
+    messages = [*HISTORY[:3], Message("tool", HISTORY[3].parts, pinned), *HISTORY[4:]]
+    changes = {**changes}
+    part = ToolResult(changes.pop("call_id", "a"), "", changes.pop("output", "[cleared]"))
+    is_foreign = "original" in changes and changes.pop("original") is None
+    new = messages[3].edited(parts=(part,)).edited(**changes)
+    replace = ((3, Message("tool", (part,), pinned) if is_foreign else new),)
+    plan, context = Plan(strategy="test", reason="test", replace=replace), context_of(messages)
+    found = problems(plan, context)
+    assert found == problems_of_all(plan, context)
+    assert bool(found) == (pinned or is_foreign or new.role == "user" or new != messages[3].edited(parts=_CLEARED))
+
+
+_CLEARED = (ToolResult("a", "", "[cleared]"),)
+
+
+def test_what_waits_is_not_moved_away_from_the_end_though_whole_units_go() -> None:
+    said = wrong(drop=(2, 3, 4), insert=((len(HISTORY), SUMMARY),))
+    assert "call without result: c" in said
+    assert "the call c, which waits for its result, is gone" in said
 
 
 def test_leaving_nothing_to_send_is_refused() -> None:
