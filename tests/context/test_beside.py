@@ -70,7 +70,7 @@ def traced() -> int:
 
 @pytest.mark.parametrize(
     ("layers", "is_fresh", "most"),
-    [(nothing_to_edit, False, 0.13), (nothing_to_edit, True, 0.13), (edits, False, 0.5), (edits, True, 0.5)],
+    [(nothing_to_edit, False, 0.1), (nothing_to_edit, True, 0.08), (edits, False, 0.28), (edits, True, 0.28)],
     ids=["the caller keeps its messages", "it keeps nothing", "its messages, edits", "nothing, edits"],
 )
 def test_what_is_held_beside_a_conversation_is_little(

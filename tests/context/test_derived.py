@@ -1,0 +1,79 @@
+"""Edited forms of a history: which of them are kept, and whose past they have."""
+
+from __future__ import annotations
+
+from chatstack import ContextMemory, Message
+from chatstack.context.history import Form, Recognised
+
+TALK = tuple(Message.assistant(f"{at}") if at % 2 else Message.user(f"{at}") for at in range(40))
+MANY = 6
+
+
+def seen_of(memory: ContextMemory, length: int) -> Recognised:
+    return memory.recognise(TALK[:length], "mine")
+
+
+def form_of(memory: ContextMemory, edits: int, length: int, *, behind: int = 0) -> Recognised:
+    """The history of so many messages, with that many left out."""
+    seen = seen_of(memory, length)
+    return memory.derived.recognised(seen, Form(seen.who, behind, False, edits), TALK[edits:length])
+
+
+def edits_of(seen: Recognised) -> list[int]:
+    return [form.edits for form in seen.history.forms]
+
+
+def test_a_form_is_dropped_once_the_one_after_it_has_grown() -> None:
+    memory = ContextMemory()
+    form_of(memory, 1, 11)
+    form_of(memory, 2, 13)
+    assert edits_of(seen_of(memory, 13)) == [1, 2]
+    form_of(memory, 2, 15)
+    assert edits_of(seen_of(memory, 15)) == [2]
+
+
+def test_forms_that_a_conversation_alternates_between_stay() -> None:
+    memory = ContextMemory()
+    for length in range(11, 31, 4):
+        one, other = form_of(memory, 1, length), form_of(memory, 2, length + 2)
+        assert (len(one.history.messages), len(other.history.messages)) == (length - 1, length)
+    assert sorted(edits_of(seen_of(memory, 29))) == [1, 2]
+
+
+def test_a_form_behind_one_layer_leaves_those_behind_another_alone() -> None:
+    memory = ContextMemory()
+    for length in (11, 13, 15):
+        form_of(memory, 1, length)
+        form_of(memory, 2, length, behind=1)
+    assert sorted(edits_of(seen_of(memory, 15))) == [1, 2]
+
+
+def test_what_a_dropped_form_weighed_is_given_back() -> None:
+    memory, alone = ContextMemory(), ContextMemory()
+    form_of(memory, 1, 11)
+    form_of(memory, 2, 13)
+    form_of(alone, 2, 13)
+    assert memory.held_bytes > alone.held_bytes
+    form_of(memory, 2, 15)
+    form_of(alone, 2, 15)
+    assert memory.held_bytes == alone.held_bytes
+
+
+def test_the_forms_of_a_conversation_have_one_past() -> None:
+    """It may go on from few answers, however often it was edited."""
+    memory = ContextMemory()
+    for edit in range(1, MANY):
+        memory.past.entry(form_of(memory, edit, 9 + 2 * edit), Message.assistant(f"{edit}"))
+    assert len(memory.past) == 4
+
+
+def test_the_past_of_the_latest_answers_outlives_their_form() -> None:
+    memory = ContextMemory()
+    entry = memory.past.entry(form_of(memory, 1, 11), TALK[11])
+    form_of(memory, 2, 13)
+    form_of(memory, 2, 15)
+    again = ContextMemory()
+    again.past = memory.past
+    seen = form_of(again, 1, 13)
+    assert again.past.entry(form_of(again, 1, 11), TALK[11]) is entry
+    assert seen.length == 12
