@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Hashable
+from contextvars import ContextVar
 from typing import Any
+
+_in_background: ContextVar[bool] = ContextVar("chatstack_in_background", default=False)
+
+
+def runs_in_background() -> bool:
+    """Return True within a background task: it has the context of the call that started it, which may be over."""
+    return _in_background.get()
 
 
 class Owner:
@@ -62,7 +71,9 @@ class BackgroundTasks:
         loop = asyncio.get_running_loop()
         if owner.is_closed or key in self._running.get(loop, ()):
             return
-        task = loop.create_task(work())  # not under the lock: an eager task begins at once
+        context = contextvars.copy_context()
+        context.run(_in_background.set, True)
+        task = loop.create_task(work(), context=context)  # not under the lock: an eager task begins at once
         owner.add(task)
         with self._lock:
             for lost in [each for each in self._running if each.is_closed()]:  # before its tasks had ended

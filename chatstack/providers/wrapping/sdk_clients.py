@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from msgspec import structs
 
+from chatstack.client.background import runs_in_background
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo, chain, layer_kind
 from chatstack.client.stream import ChatStream
@@ -125,7 +126,7 @@ class WrappedClient(ChatFronts):
         turn = current_turn()
         if turn is None:
             raise WiringError("wrap: this stack answers calls of its SDK's client only")
-        return await primed(turn, request)
+        return await primed(turn.beside() if runs_in_background() else turn, request)
 
     async def window_tokens(self, model: str = "") -> int | None:
         """Return the model's window, if the API reports it."""

@@ -98,7 +98,15 @@ class Turn:
         self._send = send
         self._post = post
         self.has_answer = False
-        self._ended: list[Reply] = []
+        self._ended: list[Reply] | None = []
+        """The replies that were read up to their end, the last of which the SDK reads on; None if it reads none."""
+
+    def beside(self) -> Turn:
+        """Return the turn for a request that is sent in the background of this one, which may be over before it: what
+        they are answered is not mixed up, and no reply of it is left open."""
+        beside = Turn(self.request, self.wire, self.body, self._sdk, self._send, self._post)
+        beside._ended = None
+        return beside
 
     @contextmanager
     def entered(self) -> Generator[None]:
@@ -190,10 +198,13 @@ class Turn:
                 *updates, last = reading.finish()
         except BaseException as error:
             failed = self.failed(error)
-            if failed is None or failed.reply is None:  # else the SDK may read on
+            if failed is None or failed.reply is None or self._ended is None:  # else the SDK may read on
                 await reply.aclose()
             raise
-        self._ended.append(reply)
+        if self._ended is None:
+            await reply.finish()
+        else:
+            self._ended.append(reply)
         for update in updates:
             yield update
         yield replace(last, raw=Piece(reply, read))
@@ -203,7 +214,7 @@ class Turn:
         for each in self.failures:
             if each.reply is not None and each.reply is not kept:
                 await each.reply.aclose()
-        for reply in self._ended:
+        for reply in self._ended or ():
             if reply is not kept:
                 await reply.aclose()
 
