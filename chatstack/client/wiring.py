@@ -174,14 +174,20 @@ _MOST_NAMES = 40
 
 
 def ask(resolve: Resolver, kind: type) -> object:
-    """Return the resolver's instance of that type, or ``_UNBOUND``. Errors from inside a service are not swallowed."""
+    """Return the resolver's instance of that type, or ``_UNBOUND``. Errors from inside a service are not swallowed.
+
+    Raises ``WiringError`` for the class itself: some classes would pass for an instance, until their first use.
+    """
     try:
         found = resolve(kind)
-        return _UNBOUND if found is None else found  # as the ``get`` of a mapping has it
     except LookupError as error:
         if error.args == (kind,):
             return _UNBOUND
         raise
+    if isinstance(found, type) and kind in found.__mro__:
+        told = f"the container gave the class {found.__name__} itself; bind an instance of {kind.__name__}"
+        raise WiringError(f"build: resolve: {told}", parameter="resolve")
+    return _UNBOUND if found is None else found  # as the ``get`` of a mapping has it
 
 
 def is_bound(found: object) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
 from chatstack.client.wiring import Resolver
@@ -72,7 +72,11 @@ class ChatNode:
         manager = self.context_manager
         if self.trim_context is not False and isinstance(manager, BaseContextManager):
             # A manager may change the state that it gets, so it gets a copy.
-            trimmed: object = await manager.atrim_context(self._with_messages(state, whole))
+            coming: object = manager.atrim_context(self._with_messages(state, whole))
+            if not isinstance(coming, Awaitable):  # pyright: ignore[reportUnnecessaryIsInstance]
+                told = "atrim_context is no coroutine function: write 'async def atrim_context'"
+                raise InputError(f"{type(manager).__name__}: {told}")
+            trimmed = await cast("Awaitable[object]", coming)
             if trimmed is None:
                 raise InputError(f"{type(manager).__name__}: atrim_context returned None instead of a state")
             sent = messages_of(trimmed)
@@ -98,6 +102,8 @@ def check_node(owner: str, client: object, manager: object, trim_context: object
     _check_filled_in(owner, "context_manager", manager)
     if manager is not None and not isinstance(manager, BaseContextManager | Strategy):
         wanted = "an instance of chatstack's BaseContextManager, or a Strategy"
+        if isinstance(manager, ChatStack):
+            wanted = "StackContextManager(stack)"
         raise _wrong(owner, "context_manager", manager, wanted)
     if not isinstance(trim_context, bool | None):
         raise _wrong(owner, "trim_context", trim_context, "True or False")

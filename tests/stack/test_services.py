@@ -54,7 +54,7 @@ def test_something_else_in_the_place_of_a_shared_service_is_refused_when_the_sta
     stack = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=100)
     with pytest.raises(WiringError, match="gave a str for Telemetry; bind an instance of Telemetry"):
         stack.build(lambda kind: "not that" if kind is Telemetry else None)
-    with pytest.raises(WiringError, match="gave a type for ContextMemory"):
+    with pytest.raises(WiringError, match="gave the class ContextMemory itself"):
         stack.build({ContextMemory: ContextMemory}.get)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import cast
 
 from msgspec.structs import replace as struct_replace
 from opentelemetry._logs import NoOpLoggerProvider
@@ -24,17 +26,19 @@ from chatstack import (
     ToolResultShaper,
     Usage,
 )
-from chatstack.client.protocol import ProviderInfo
+from chatstack.client.protocol import ProviderInfo, layer_kind
 from chatstack.config.files import opened
 from chatstack.config.recipes import from_config
 from chatstack.layers.summarizing import SummaryClient
 from chatstack.providers.wires import PROVIDERS, Form
+from chatstack.stack.entries import LayerSpec
 from chatstack.stack.recipe import BuiltClient
 from chatstack.telemetry.spans import Attributes
 from chatstack_gateway.exchange import is_about
 from chatstack_gateway.sizes import Sizes
 from chatstack_gateway.stacks import RecipeAround, check_layers
 
+_WRITER = "summary_client"
 _SUMMARY = "What was said before is summed up here, in as many words as such summaries usually have. " * 25
 
 
@@ -67,6 +71,7 @@ class Shadow:
         ``WiringError``."""
         providers: dict[Form, _Stage] = {form: _Stage(form) for form in PROVIDERS}
         stack = _recipe(pipeline, providers["chat"]) if recipe_around is None else recipe_around(providers["chat"])
+        stack = replace(stack, layers=tuple(_without_writer(each) for each in stack.layers if not _waits(each)))
         telemetry = _Edits()
         writer = _Writer(sizes)
 
@@ -112,7 +117,29 @@ def _recipe(pipeline: str, provider: _Stage) -> ChatStack:
         )
     _, content = opened(pipeline)
     # A store is for decisions that were carried out; these are not.
-    return from_config({name: value for name, value in content.items() if name not in ("memory", "provider")}, provider)
+    kept = {name: value for name, value in content.items() if name not in ("memory", "provider")}
+    layers = kept.get("layers")
+    if isinstance(layers, list | tuple):  # a client that writes summaries would be made, and want a key
+        kept["layers"] = [_unwritten(each) for each in cast("Sequence[object]", layers)]
+    return from_config(kept, provider)
+
+
+def _unwritten(entry: object) -> object:
+    """Return the entry of a config without the client that writes its summaries."""
+    if not isinstance(entry, Mapping):
+        return entry
+    return {name: value for name, value in cast("Mapping[str, object]", entry).items() if name != _WRITER}
+
+
+def _without_writer(layer: LayerSpec) -> LayerSpec:
+    """Return the layer of a recipe without the client that writes its summaries: a stand-in does."""
+    kept = {name: value for name, value in layer.options.items() if name != _WRITER}
+    return replace(layer, options=MappingProxyType(kept))
+
+
+def _waits(layer: LayerSpec) -> bool:
+    """Return True for a layer that changes no message, as a rate limiter: nothing would come of it here but waiting."""
+    return layer_kind(layer.source) == "plain"
 
 
 class _Edits(Telemetry):

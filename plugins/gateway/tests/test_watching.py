@@ -32,6 +32,7 @@ from chatstack import (
     Usage,
 )
 from chatstack.cli import main
+from chatstack.providers.openai import OpenAIChatClient
 from chatstack_gateway import Settings, Upstream
 from chatstack_gateway.exchange import Exchange
 from chatstack_gateway.gateway import Gateway
@@ -113,6 +114,52 @@ def test_a_watched_summary_asks_no_model_and_is_paid_for() -> None:
         assert len(api.requests) == len(asked)
         assert observed["edited"] >= 1
         assert observed["would_tokens"] < observed["tokens"]
+
+
+def test_the_model_that_a_pipeline_names_for_its_summaries_is_not_asked_while_watching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    path = tmp_path / "pipeline.json"
+    with upstream(priced) as api, upstream(answer) as another:
+        writer = {"use": "openai", "model": "small", "base_url": f"{another.url}/v1"}
+        layer = {"use": "Summarizer", "max_tokens": 2_000, "keep_recent_turns": 1, "summary_client": writer}
+        path.write_text(json.dumps({"layers": [layer]}))
+
+        def summing(provider: ChatClient) -> ChatStack:
+            client = OpenAIChatClient("small", base_url=f"{another.url}/v1", api_key="none")
+            return ChatStack(provider).use(Summarizer, max_tokens=2_000, keep_recent_turns=1, summary_client=client)
+
+        for settings, recipe in (
+            (Settings(Upstream(api.url), observe=True, pipeline=str(path)), None),
+            (Settings(Upstream(api.url), observe=True), summing),
+        ):
+            with serving(settings, recipe) as gateway:
+                for each in conversation("chat", 6):
+                    ask(gateway.url, "chat", each)
+                seen = told(gateway)
+            assert seen["unobserved"] == 0
+            assert seen["observed"]["edited"] >= 1
+        assert another.requests == []
+
+
+def test_layers_that_change_no_message_are_not_waited_for_while_watching() -> None:
+    class Waits:
+        kind = "plain"
+
+        def __init__(self, inner: ChatClient) -> None:
+            self.inner = inner
+
+        async def send(self, request: object, /) -> Any:
+            await asyncio.sleep(3_600)
+
+    with (
+        upstream(answer) as api,
+        serving(Settings(Upstream(api.url), observe=True), lambda provider: ChatStack(provider).use(Waits)) as gateway,
+    ):
+        assert ask(gateway.url, "chat", body("chat", history(1))).status_code == 200
+        seen = told(gateway)
+    assert (seen["observed"]["requests"], seen["unobserved"]) == (1, 0)
 
 
 def test_a_pipeline_that_fails_on_a_watched_request_hurts_nobody() -> None:
