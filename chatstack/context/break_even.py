@@ -34,7 +34,10 @@ fewer than four times on average stays, however little its edit costs. Chosen on
 
 MOST_LEFT: Final = 0.75
 """Share of a conversation that an edit leaves, at most: one that takes little would be followed by the next."""
-SHARED_FROM: Final = 16_000
+SHARED_OF: Final = 0.8
+"""Share of a conversation that shares are taken of: an edit that nothing forces goes deeper than one at a limit, as
+nothing says that there will be another one."""
+SHARED_FROM: Final = 12_000
 """Size that shares are taken of, at least: those of a short conversation are not enough to work with."""
 
 

@@ -1,8 +1,8 @@
-"""Condensing: at the limit, clear what is old, drop what is oldest, and leave the names that were in it."""
+"""Condensing: at the limit, clear what is old, drop what tells least, and leave the names that were in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, TypeAlias
 
@@ -10,12 +10,13 @@ from msgspec import Meta
 
 from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_options
 from chatstack.client.wiring import wrong
-from chatstack.context.break_even import FORGETTING, MOST_LEFT, SHARED_FROM, may_forget, why_now
+from chatstack.context.break_even import FORGETTING, MOST_LEFT, SHARED_FROM, SHARED_OF, may_forget, why_now
 from chatstack.context.context import Context
+from chatstack.context.dropping import least_telling_first, newest, to_carry, without_words
 from chatstack.context.handles import PLACEHOLDER, filled, handle_of, recall_name
 from chatstack.context.labels import Labels
 from chatstack.context.limits import Limits
-from chatstack.context.mentions import words_gone
+from chatstack.context.mentions import words_gone, words_said
 from chatstack.context.name_lists import Names, list_text
 from chatstack.context.pairing import alone, answered_calls, as_it_came, in_full
 from chatstack.context.plans import Plan
@@ -38,14 +39,15 @@ _LABELLED_FROM = 400
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClearThenDrop(Strategy):
-    """Above ``max_tokens``, and before that where it pays, clears all tool results but the newest, drops the oldest
-    units if that is not enough, and leaves a list of the names that were in them in the place of one cleared result, by
-    the calls that held them.
+    """Above ``max_tokens``, and before that where it pays, clears all tool results but the newest, drops units if that
+    is not enough, and leaves a list of the names that were in them in the place of one cleared result.
 
+    Before a unit goes, what was said beside old calls does: what later calls use stands mostly in arguments of earlier
+    ones. Units go first whose words stand in newer ones, too. In the list, names stand by the calls that held them.
     Everything in one edit, and deep, so that the next is far off: ``target``, ``keep_recent`` (what stays untouched of
     the newest units) and ``mentions`` (the list) are shares of ``max_tokens``; without a number, it is the model's
     window. Below it an edit pays once reading what would go has cost twice what the edit costs, with a price for
-    forgetting (``context/break_even.py``); shares are of the size at that moment then. That adds at most half to the
+    forgetting (``context/break_even.py``); shares are of that size then. That adds at most half to the
     cost of sending everything, however the conversation goes on; ``before_limit="never"`` waits for the limit.
     A result that the model has not seen yet is not cleared; but where one that is larger than the share
     ``newest_result`` comes when the limit is exceeded, it loses its middle, or it would push out all the rest; that is
@@ -56,8 +58,8 @@ class ClearThenDrop(Strategy):
 
     max_tokens: PositiveInt | None = None
     _: KW_ONLY
-    target: Share = 0.35
-    keep_recent: ShareOrZero = 0.1
+    target: Share = 0.43
+    keep_recent: ShareOrZero = 0.05
     newest_result: ShareOrZero = 0.2
     mentions: ListShare = 0.1
     placeholder: str = PLACEHOLDER
@@ -101,7 +103,7 @@ class ClearThenDrop(Strategy):
         if self.before_limit == "never" or context.is_unstable or not may_forget(context):
             return None
         tokens = context.tokens - context.reserved_tokens
-        most = max(tokens, min(SHARED_FROM, limit or SHARED_FROM))
+        most = max(int(SHARED_OF * tokens), min(SHARED_FROM, limit or SHARED_FROM))
         if tokens + self.mentions * most <= self.target * most and not any(each.results for each in context.messages):
             return None  # nothing to take out; a history that is new here asks this for each of its requests
         draft = _Draft(context, self, most, tokens)
@@ -127,7 +129,7 @@ class _Draft:
         self.dropped: set[int] = set()
         self.replaced: dict[int, Message] = {}
         self.removable = list(removable(context))
-        self.recent = self._recent()
+        self.recent = newest(context.units, strategy.keep_recent * limit, self.size_of_unit)
         self.carrier: int | None = None
         self.labels: Labels | None = None
         self.unseen = unseen_results(context)
@@ -135,22 +137,20 @@ class _Draft:
         """The unit of the carrier, where it would be left out if it did not carry anything."""
         self.tools = {(each.position, each.part): each.call.name for each in answered_calls(context.messages)}
 
-    def _recent(self) -> set[Unit]:
-        """The newest units that stay as they are, if they can: at least one."""
-        recent: set[Unit] = set()
-        room = self.strategy.keep_recent * self.limit
-        for unit in reversed(self.context.units):
-            room -= self.size_of_unit(unit)
-            if recent and room < 0:
-                break
-            recent.add(unit)
-        return recent
+    @property
+    def is_too_large(self) -> bool:
+        return self.tokens + self.list_tokens > self.strategy.target * self.limit
 
     def take_out(self) -> None:
-        """Clear old results, and drop the oldest units if that is not enough."""
+        """Clear old results; if that is not enough, what was said beside old calls; and then drop units."""
         self._clear_old()
-        if self.tokens + self.list_tokens > self.strategy.target * self.limit:
-            self._drop_oldest()
+        for unit in self.removable:
+            if not self.is_too_large:
+                return
+            if unit not in self.recent:
+                self._leave_calls(unit)
+        if self.is_too_large:
+            self._drop_units()
 
     def _clear_old(self) -> None:
         """Take the content of every result that is not recent, and was not recalled lately."""
@@ -162,11 +162,23 @@ class _Draft:
                 if self._clear(position):
                     self.carrier = position
 
-    def _drop_oldest(self) -> None:
-        """Leave out the oldest units, until the target is reached; the recent ones only where the limit needs it."""
+    def _leave_calls(self, unit: Unit) -> None:
+        """Take out the texts of an assistant message with calls."""
+        for at in unit.positions:
+            message = self.context.messages[at]
+            parts = without_words(message)
+            if len(parts) < len(message.parts):
+                self._replace(at, message.edited(parts=parts, annotation=self._annotation(message)))
+
+    def _drop_units(self) -> None:
+        """Leave out units until the target is reached, those first that tell least; the recent ones last, and only
+        where the limit needs it."""
         tokens = self.tokens
         going: list[Unit] = []
-        for unit in self.removable:
+        old = [unit for unit in self.removable if unit not in self.recent]
+        recent = [unit for unit in self.removable if unit in self.recent]
+        others = {*range(len(self.context.messages))}.difference(*(unit.positions for unit in old))
+        for unit in (*least_telling_first(old, self._words_at, others, self.size_of_unit), *recent):
             wanted = self.limit if unit in self.recent else self.strategy.target * self.limit
             if tokens <= wanted - self.list_tokens:
                 break
@@ -175,13 +187,17 @@ class _Draft:
         if self.carrier is not None and any(self.carrier in unit.positions for unit in going):
             self.carrier = None
         if self.carrier is None and self.list_tokens:
-            self.spared = self._unit_to_carry(going)
+            self.spared = to_carry(going, self.context.messages, self._size_at)
             if self.spared is not None:
                 going.remove(self.spared)
                 self.carrier = self.spared.positions[-1]
                 self._clear(self.carrier)
         for unit in going:
             self._drop(unit)
+
+    def _words_at(self, position: int) -> Set[str]:
+        message = self.replaced.get(position, self.context.messages[position])
+        return frozenset().union(*words_said(self.context, message))
 
     def list_mentions(self) -> None:
         """Put the names of all that is gone, now or earlier, in the place of one cleared result."""
@@ -267,15 +283,6 @@ class _Draft:
         size = self.context.sizes[position] if message is None else self.context.size_of(message)
         return size * self.context.scale
 
-    def _holds_one_result(self, position: int) -> bool:
-        message = self.context.messages[position]
-        return message.role == "tool" and [*map(type, message.parts)] == [ToolResult] and not message.pinned
-
-    def _unit_to_carry(self, going: list[Unit]) -> Unit | None:
-        """A unit of one call and its one result: the one of which least is left without the result."""
-        fit = [each for each in going if len(each.positions) == 2 and self._holds_one_result(each.positions[1])]
-        return min(fit, key=lambda each: self._size_at(each.positions[0]), default=None)
-
     def _clear(self, position: int) -> bool:
         """Clear the results of a message that the model has seen, where that makes them smaller; not errors, and not
         what has been cleared already."""
@@ -293,7 +300,7 @@ class _Draft:
         return bool(cleared)
 
     def _placeholder(self, position: int, at: int) -> str:
-        came = self._as_it_came(position, at)
+        came = as_it_came(self.context.messages[position], at)
         tool = came.name or self.tools.get((position, at), "")
         return filled(self.strategy.placeholder, tool, self._size_of_part(came), lambda: self._handle(position, at))
 
@@ -303,11 +310,7 @@ class _Draft:
         at = max(at for at, part in enumerate(message.parts) if isinstance(part, ToolResult))
         text = self._placeholder(position, at)
         text += list_text([Names(tuple(names))] if self.labels is None else self.labels.grouped(names))
-        return self._edited(position, {at: _with_output(self._as_it_came(position, at), text)})
-
-    def _as_it_came(self, position: int, at: int) -> ToolResult:
-        """A result with the content that it had before any edit but its shaping."""
-        return as_it_came(self.context.messages[position], at)
+        return self._edited(position, {at: _with_output(as_it_came(message, at), text)})
 
     def _handle(self, position: int, at: int) -> str:
         return handle_of(in_full(self.context.messages[position], at))
@@ -315,16 +318,13 @@ class _Draft:
     def _edited(self, position: int, results: Mapping[int, ToolResult]) -> Message:
         message = self.replaced.get(position, self.context.messages[position])
         handles = [self._handle(position, at) for at in results]
-        before = message.annotation or Annotation(self.strategy.name)
-        return message.edited(
-            parts=tuple(results.get(at, part) for at, part in enumerate(message.parts)),
-            annotation=Annotation(
-                self.strategy.name,
-                self.context.size_of(message.original),
-                tuple(dict.fromkeys((*before.handles, *handles))),
-                before.call_ids,
-            ),
-        )
+        parts = tuple(results.get(at, part) for at, part in enumerate(message.parts))
+        return message.edited(parts=parts, annotation=self._annotation(message, handles))
+
+    def _annotation(self, message: Message, handles: Sequence[str] = ()) -> Annotation:
+        before, tokens = message.annotation or Annotation(self.strategy.name), self.context.size_of(message.original)
+        every = tuple(dict.fromkeys((*before.handles, *handles)))
+        return Annotation(self.strategy.name, tokens, every, before.call_ids)
 
     def _size_of_part(self, part: ToolResult) -> int:
         return self.context.size_of(alone(part))

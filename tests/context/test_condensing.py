@@ -133,7 +133,7 @@ def test_the_newest_units_stay_as_they_are() -> None:
 def test_where_clearing_is_not_enough_the_oldest_go_down_to_the_target() -> None:
     messages = [*talk(20), Message.user("go on")]
     left = condensed(plain(2_000), messages)
-    assert size(left) <= 0.35 * 2_000 < size(left) + 150
+    assert size(left) <= ClearThenDrop().target * 2_000 < size(left) + 150
     assert left[0] is messages[0]
     assert left[1:] == messages[-len(left) + 1 :]
     assert is_subsequence(left, messages)
@@ -172,6 +172,40 @@ def test_of_a_request_without_a_user_message_something_is_left() -> None:
     assert leftovers(left) == {}
     alone = Message.assistant("x" * 4_000)
     assert planned(ClearThenDrop(100), [alone]) is None
+
+
+def thinking(number: int, arguments: str = "{}", **fields: str) -> list[Message]:
+    """A call with a text beside it, of about 140 tokens, and its result."""
+    asked, answered = call(number, output="fine", arguments=arguments)
+    return [Message("assistant", (Text(f"{number} {LONG}", **fields), *asked.parts)), answered]
+
+
+def test_what_was_said_beside_old_calls_goes_before_the_calls() -> None:
+    history = [message for number in range(20) for message in thinking(number, f'{{"path": "src/module_{number}.py"}}')]
+    left = condensed(plain(2_000, target=0.5, keep_recent=0.1), [TASK, *history, NOW])
+    asked = [each for each in left if each.calls]
+    assert [each.calls for each in asked] == [each.calls for each in history if each.calls]
+    assert [bool(each.text) for each in asked] == sorted(bool(each.text) for each in asked), "the oldest are without"
+    assert not asked[0].text
+    assert asked[-1].text.startswith("19 ")
+    assert size(left) <= 0.5 * 2_000 < size(left) + 150, "no more than is needed"
+    assert asked[0].original is history[0]
+
+
+def test_a_text_with_fields_of_a_provider_stays_beside_its_call() -> None:
+    signed = [message for number in range(20) for message in thinking(number, extra_json='{"signature": "x"}')]
+    left = condensed(plain(1_500), [TASK, *signed, NOW])
+    assert all(each.text for each in left if each.calls)
+    assert any(each not in left for each in signed), "so the unit went"
+
+
+def test_a_call_that_was_made_again_goes_before_one_that_was_made_once() -> None:
+    once = thinking(0, '{"path": "src/only_here.py", "query": "widgets"}')
+    again = [message for number in range(1, 60) for message in thinking(number, '{"path": "src/often.py"}')]
+    left = condensed(plain(2_000), [TASK, *once, *again, NOW])
+    assert once[0].calls in [each.calls for each in left]
+    assert sum(bool(each.calls) for each in left) < 59
+    assert again[-1] in left
 
 
 # What is never touched
@@ -331,10 +365,10 @@ def names_in(messages: Sequence[Message]) -> list[str]:
 
 
 def test_the_names_in_what_is_gone_are_left_in_the_place_of_one_result() -> None:
-    first = call(0, output=f"{LONG} src/app/main.py and user_settings", arguments='{"path": "docs/notes.md"}')
+    first = call(0, output=f"{LONG} src/app/main.py and user_settings")
     left = condensed(ClearThenDrop(1_500), [TASK, *first, *rounds(40)[2:], NOW])
-    assert {"src/app/main.py", "user_settings", "docs/notes.md"} <= set(names_in(left))
-    assert size(left) <= 0.35 * 1_500
+    assert {"src/app/main.py", "user_settings"} <= set(names_in(left))
+    assert size(left) <= ClearThenDrop().target * 1_500
 
 
 def test_names_that_are_still_in_sight_are_not_listed() -> None:
@@ -358,8 +392,8 @@ def test_the_list_is_no_longer_than_its_share() -> None:
         without = condensed(plain(4_000), [TASK, *many, NOW])
         names = names_in(left)
         assert 0 < size([Message.user(" ".join(names))]) <= share * 4_000 + 10
-        assert size(left) <= 0.35 * 4_000
-        assert size(without) <= 0.35 * 4_000
+        assert size(left) <= ClearThenDrop().target * 4_000
+        assert size(without) <= ClearThenDrop().target * 4_000
 
 
 def test_data_that_the_model_has_written_does_not_take_the_room_of_the_names() -> None:
@@ -398,7 +432,7 @@ def test_a_second_edit_lists_what_the_first_had_listed_if_its_list_goes() -> Non
     assert problems(again, grown) == ()
     twice = again.apply(grown.messages)
     assert any("user_settings" in result.text for message in twice for result in message.results)
-    assert size(twice) <= 0.35 * 1_500
+    assert size(twice) <= ClearThenDrop().target * 1_500
 
 
 def test_the_placeholder_can_name_tool_size_and_handle() -> None:

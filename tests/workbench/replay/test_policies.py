@@ -175,15 +175,15 @@ def test_batch_clearing_may_stay_over_the_ceiling() -> None:
     assert (sent, edits) == (history, 0)
 
 
-def test_recommended_goes_down_to_a_third_in_one_edit_and_remembers() -> None:
-    """It clears what is old and drops the oldest; the newest units stay as they are."""
+def test_recommended_goes_down_below_a_half_in_one_edit_and_remembers() -> None:
+    """It clears what is old and drops what tells least; the newest units stay as they are."""
     history = talk(22)
     ceiling = size_of(history[:-2]) - 1
 
     (first, second), edits = sent_by("recommended", ceiling, history[:-2], history)
 
     assert edits == 1
-    assert size_of(first) <= 0.36 * ceiling
+    assert size_of(first) <= 0.44 * ceiling
     assert first[:2] == [RULE, TASK]
     assert first[-2:] == history[-4:-2]
     assert second == [*first, *history[-2:]]
@@ -212,12 +212,12 @@ def test_recommended_lists_no_more_than_a_tenth_of_the_ceiling() -> None:
 
     (listing,) = [text for text in outputs(sent) if "Names in what was left out" in text]
     assert 0.08 * size_of(history) <= WireCounter.best().count_text(listing) <= 0.11 * size_of(history)
-    assert size_of(sent) <= 0.5 * size_of(history)  # it was edited on the way, and has grown since
+    assert size_of(sent) <= 0.6 * size_of(history)  # it was edited on the way, and has grown since
 
 
 def test_recommended_clears_before_it_drops() -> None:
-    """Where clearing alone comes down to a third, every call stays."""
-    history = [RULE, TASK, *rounds(8, words=60), *rounds(1, words=10, first=50)]
+    """Where clearing alone comes down to the target, every call stays."""
+    history = [RULE, TASK, *rounds(12, words=40), *rounds(1, words=10, first=50)]
 
     (sent,), edits = sent_by("recommended", size_of(history) - 1, history)
 
@@ -241,10 +241,10 @@ def test_recommended_takes_the_middle_out_of_a_new_result_that_is_too_large() ->
     assert "bytes left out" in outputs(sent)[-1]
 
 
-def test_recommended_bounds_new_results_at_a_byte_for_four_tokens_of_the_ceiling() -> None:
+@pytest.mark.parametrize(("ceiling", "most"), [(3_000, 800), (8_000, 1_760), (128_000, 4_000)])
+def test_recommended_bounds_new_results_by_a_share_of_the_ceiling(ceiling: int, most: int) -> None:
     history = [RULE, TASK, *rounds(1, words=20_000)]
-    sizes = [len(outputs(sent_by("recommended", ceiling, history)[0][0])[0]) for ceiling in (4_000, 8_000, 128_000)]
-    assert [round(size / 500) for size in sizes] == [2, 4, 8]
+    assert 0.9 * most < len(outputs(sent_by("recommended", ceiling, history)[0][0])[0]) <= most
 
 
 def test_ours_is_what_recommended_was_called() -> None:
@@ -252,9 +252,9 @@ def test_ours_is_what_recommended_was_called() -> None:
 
 
 def test_the_sizes_of_recommended_are_shares_of_the_ceiling() -> None:
-    """Of a conversation of three times as many rounds, at a ceiling three times as high, the same share is left."""
+    """Of a conversation with more rounds, at a ceiling that is as much higher, the same share is left."""
     shares: list[float] = []
-    for count in (40, 120):
+    for count in (40, 100):
         history = talk(count, words=10)
         (sent,), _ = sent_by("recommended", size_of(history) - 1, history)
         shares.append(size_of(sent) / size_of(history))
