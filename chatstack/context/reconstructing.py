@@ -215,8 +215,9 @@ class Reconstruction:
     def _index(self, lengths: Sequence[int], low: int, course: _Course, most: int) -> int:
         """Return the index of the first length, from ``low`` on, of a request of more than ``most`` tokens."""
         came, whole = self._came, self._came.messages_tokens - course.saved
-        tokens = lambda length: came.with_messages_tokens(whole - self._tokens_behind(length))  # noqa: E731
-        return bisect_right(lengths, most, low, key=tokens)
+        return bisect_right(
+            lengths, most, low, key=lambda at: came.with_messages_tokens(whole - self._tokens_behind(at))
+        )
 
     def _is_due(self, length: int, course: _Course) -> bool:
         context = self._context(length, course)

@@ -193,9 +193,10 @@ _copied = cast("Callable[[Message], Message]", getattr(msgspec.Struct, "__copy__
 
 def _is_plain_result(parts: object) -> bool:
     """Return True if these are parts that need no check: one tool result of ASCII text, as most edits put in."""
-    if type(parts) is not tuple or len(parts) != 1:
+    if type(parts) is not tuple:
         return False
-    part: object = parts[0]
+    made = cast("tuple[object, ...]", parts)
+    part = made[0] if len(made) == 1 else None
     return type(part) is ToolResult and type(part.output) is str and part.output.isascii()
 
 
