@@ -46,6 +46,7 @@ def problems_of_all(plan: Plan, context: Context, *, pairs_are_kept: bool = Fals
         *_summaries(plan, context, after),
         *(() if pairs_are_kept else _unpaired(context, after)),
         *_inserted_into_units(plan, context),
+        *_ends_with_assistant(plan, context, after),
         *_not_smaller(context, after),
     )
 
@@ -282,6 +283,18 @@ def _inserted_into_units(plan: Plan, context: Context) -> Iterator[str]:
     for position, _ in plan.insert:
         if inside[position]:
             yield f"insert at {position}: between a call and its results"
+
+
+def _ends_with_assistant(plan: Plan, before: Context, after: Context) -> Iterator[str]:
+    """Check that no words of the model's, nor a summary, come to the end, where they would look like the answer."""
+    if (plan.drop or plan.insert) and _ends_with_words(after) and not _ends_with_words(before):
+        yield "the request would end with an assistant message"
+
+
+def _ends_with_words(context: Context) -> bool:
+    """Return True if the last message, but for system messages, is one of the model's that waits for no result."""
+    last = next((message for message in reversed(context.messages) if message.role != "system"), None)
+    return last is not None and last.role == "assistant" and not last.calls
 
 
 def _not_smaller(before: Context, after: Context) -> Iterator[str]:

@@ -151,6 +151,21 @@ def test_leaving_nothing_to_send_is_refused() -> None:
     assert "nothing is left to send" in problems(plan, context_of([Message.assistant(LONG)]))
 
 
+_LOOKED = (*HISTORY[:2], Message.assistant("I look."), *HISTORY[2:5])
+
+
+@pytest.mark.parametrize(
+    ("history", "changes"),
+    [(HISTORY[:8], {"drop": (6,), "insert": ((8, SUMMARY),)}), (_LOOKED, {"drop": (3, 4, 5)})],
+    ids=["a summary behind the question", "no result of the latest calls"],
+)
+def test_ending_with_what_looks_like_the_answer_is_refused(
+    history: tuple[Message, ...], changes: dict[str, Any]
+) -> None:
+    plan = Plan(strategy="test", reason="test", **changes)
+    assert problems(plan, context_of(history)) == ("the request would end with an assistant message",)
+
+
 def test_an_orphan_that_was_there_before_is_not_the_plans_fault() -> None:
     messages = (Message.tool("nobody", "stray"), Message.assistant(LONG), Message.user("hi"))
     assert problems(Plan(strategy="test", reason="test", drop=(1,)), context_of(messages)) == ()
