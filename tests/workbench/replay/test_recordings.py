@@ -76,6 +76,14 @@ def test_gzip_is_told_by_content_and_not_by_name(tmp_path: Path) -> None:
     assert places(path) == [("read", 1)]
 
 
+@pytest.mark.parametrize("name", ["talks.jsonl", "talks.json"])
+def test_text_in_utf_16_as_some_shells_redirect_it_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(json.dumps(ONE).encode("utf-16"))
+
+    assert only_error(path) == "text in UTF-16; write it as UTF-8"
+
+
 def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "talks.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(ONE).encode())

@@ -10,6 +10,7 @@ on.
 
 from __future__ import annotations
 
+import codecs
 import io
 import itertools
 import re
@@ -41,6 +42,7 @@ from chatstack.workbench.replay.reading.signs import FORMS_TOLD, form_of, is_ite
 from chatstack.workbench.replay.reading.sources import Source
 from chatstack.workbench.replay.reading.usages import RecordedCall, recorded_call
 
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LINES_TRIED = 1_000
 _OBJECT_LINES = re.compile(rb"\n(\{[^\n]*\}[ \t\r]*)(?=\n|\Z)")
 _LINES = frozenset({".jsonl", ".ndjson"})
@@ -217,7 +219,9 @@ def _conversations(
     try:
         value = decoded(line)
     except (ValueError, RecursionError) as error:
-        yield BrokenLine(file, number, f"not valid JSON: {_one_line(error)}")
+        is_wide = line.startswith(_UTF16_MARKS)
+        why = "text in UTF-16; write it as UTF-8" if is_wide else f"not valid JSON: {_one_line(error)}"
+        yield BrokenLine(file, number, why)
         return
     try:
         if sessions.take(value, number):
