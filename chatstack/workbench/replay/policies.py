@@ -110,9 +110,9 @@ def _recommended(ceiling: int, model: ChatClient) -> ChatStack:
     )
 
 
-def bytes_for(ceiling: int, bytes_per_token: float = 0.22) -> int:
-    """Return the bound of a new tool result, in bytes: so many for each token of the ceiling, 800 to 4,000."""
-    return max(800, min(4_000, round(bytes_per_token * ceiling)))
+def bytes_for(ceiling: int, bytes_per_token: float = 0.25) -> int:
+    """Return the bound of a new tool result, in bytes: so many for each token of the ceiling, 1,000 to 4,000."""
+    return max(1_000, min(4_000, round(bytes_per_token * ceiling)))
 
 
 BUILT_IN = (

@@ -241,7 +241,7 @@ def test_recommended_takes_the_middle_out_of_a_new_result_that_is_too_large() ->
     assert "bytes left out" in outputs(sent)[-1]
 
 
-@pytest.mark.parametrize(("ceiling", "most"), [(3_000, 800), (8_000, 1_760), (128_000, 4_000)])
+@pytest.mark.parametrize(("ceiling", "most"), [(3_000, 1_000), (8_000, 2_000), (128_000, 4_000)])
 def test_recommended_bounds_new_results_by_a_share_of_the_ceiling(ceiling: int, most: int) -> None:
     history = [RULE, TASK, *rounds(1, words=20_000)]
     assert 0.9 * most < len(outputs(sent_by("recommended", ceiling, history)[0][0])[0]) <= most

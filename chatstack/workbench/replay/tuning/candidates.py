@@ -34,7 +34,7 @@ AXES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "keep_recent": (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
         "mentions": (0.0, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15),
         "newest_result": (0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0),
-        "max_bytes": (0.0, 0.1, 0.15, 0.22, 0.4, 0.6, 1.0),
+        "max_bytes": (0.0, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0),
         "guard": _ROOM,
     },
     "ToolResultClearer": {
@@ -59,7 +59,7 @@ _FIRST: Mapping[str, Mapping[str, tuple[float, ...]]] = {
         "keep_recent": (0.05, 0.2),
         "mentions": (0.1, 0.05),
         "newest_result": (0.2,),
-        "max_bytes": (0.22,),
+        "max_bytes": (0.25,),
         "guard": (1.0,),
     },
     "ToolResultClearer": {
