@@ -647,13 +647,13 @@ def test_late_calls_count_no_more_than_early_ones() -> None:
 
 def test_where_nothing_was_ever_decided_no_hash_chain_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     linked: list[Message] = []
-    real = digests.next_link
+    real = digests.next_links
 
-    def noted(link: bytes, message: Message, key: bytes) -> bytes:
-        linked.append(message)
-        return real(link, message, key)
+    def noted(link: bytes, messages: Sequence[Message], key: bytes) -> list[bytes]:
+        linked.extend(messages)
+        return real(link, messages, key)
 
-    monkeypatch.setattr(history_module, "next_link", noted)
+    monkeypatch.setattr(history_module, "next_links", noted)
     cleared = Cleared(guard=100_000)
     history = [Message.user("a task of its own")]
     for number in range(20):
