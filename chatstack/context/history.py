@@ -258,7 +258,7 @@ class History:
 _NO_PAIRS = Pairs()
 _NO_FORMS: dict[Form, tuple[History, Conversation]] = {}
 _NO_ENTRIES: dict[str, Kept] = {}
-"""What most histories do not have: shared, and never written to."""
+"""Empty values that histories share until they have some of their own; never written to."""
 
 
 class Recognised(msgspec.Struct, frozen=True):

@@ -79,8 +79,8 @@ class Patch(NamedTuple):
 
 
 class _WorkedOut:
-    """What a record works out of itself, once: slots, as a dict takes six times their bytes, and a conversation has a
-    record for each of its edits."""
+    """Values computed from a record once. They are slots, as a dict takes six times their bytes, and a conversation has
+    a record for each of its edits."""
 
     __slots__ = ("fingerprint", "patches", "reach")
 
