@@ -197,7 +197,7 @@ class _Draft:
 
     def _words_at(self, position: int) -> Set[str]:
         message = self.replaced.get(position, self.context.messages[position])
-        return frozenset().union(*words_said(self.context, message))
+        return frozenset[str]().union(*words_said(self.context, message))
 
     def list_mentions(self) -> None:
         """Put the names of all that is gone, now or earlier, in the place of one cleared result."""

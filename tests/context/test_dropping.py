@@ -23,7 +23,7 @@ def asked(number: int, **arguments: object) -> list[Message]:
 
 def words_at(messages: Sequence[Message]) -> Callable[[int], frozenset[str]]:
     context = context_of(messages)
-    return lambda at: frozenset().union(*words_said(context, messages[at]))
+    return lambda at: frozenset[str]().union(*words_said(context, messages[at]))
 
 
 def order(messages: Sequence[Message], candidates: slice = slice(None)) -> list[int]:
