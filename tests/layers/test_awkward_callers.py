@@ -10,6 +10,7 @@ import pytest
 
 from chatstack import (
     ChatOptions,
+    ChatRequest,
     ChatStack,
     ClearThenDrop,
     ContextWindowGuard,
@@ -18,6 +19,7 @@ from chatstack import (
     ProviderInfo,
     ToolCall,
     ToolResultClearer,
+    Usage,
 )
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import leftovers, size
@@ -61,11 +63,22 @@ every_recipe = pytest.mark.parametrize(
 )
 
 
+class WarmClient(ScriptedClient):
+    """A provider that reads each prompt from its cache. A cold one is news, and no function of the history: the thread
+    that hears of it first may edit."""
+
+    def _usage(self, request: ChatRequest, answer: Message) -> Usage:
+        usage = super()._usage(request, answer)
+        return Usage(usage.input_tokens, usage.output_tokens, cache_read_tokens=usage.input_tokens)
+
+
 class Caller:
     """A stack over a model with a window of 6,000 tokens, and what it sent and said."""
 
-    def __init__(self, recipe: Recipe, *, window: int | None = WINDOW) -> None:
-        self.provider = ScriptedClient(["fine"], info=ProviderInfo(name="scripted", window_tokens=window))
+    def __init__(
+        self, recipe: Recipe, *, window: int | None = WINDOW, provider: type[ScriptedClient] = ScriptedClient
+    ) -> None:
+        self.provider = provider(["fine"], info=ProviderInfo(name="scripted", window_tokens=window))
         self.capture = TelemetryCapture()
         self.client = recipe(ChatStack(self.provider)).build(self.capture.resolve)
 
@@ -327,7 +340,7 @@ def test_a_thousand_interleaved_conversations_keep_their_prefixes() -> None:
 
 
 def test_threads_that_send_the_same_conversation_get_the_same_prefix() -> None:
-    caller = Caller(everything)
+    caller = Caller(everything, provider=WarmClient)
     history = [Message.user("task"), *rounds(60)]
     start = threading.Barrier(8)
     failed: list[BaseException] = []
