@@ -188,7 +188,7 @@ def test_where_nothing_keeps_what_is_wanted_the_nearest_is_told_and_nothing_writ
 ) -> None:
     path, mine = talks(tmp_path / "talks.jsonl"), tmp_path / "mine.toml"
 
-    wanted = ["--grounding", "100", "--far", "100", "--window", "500"]
+    wanted = ["--grounding", "100", "--far", "100", "--window", "450"]
 
     assert main(tune(path, "--write", mine, *wanted, "--trials", "1", "--json", "-")) == 1
 

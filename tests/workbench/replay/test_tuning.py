@@ -59,12 +59,12 @@ def figures_of(name: str, cost: int, found: int, values: int = 1_000, **others: 
 
 
 def condensing(config: PipelineConfig, part: Part) -> tuple[int, int, int]:
-    """Cheapest where the limit is 0.7 and the target 0.45; all is found there, and everywhere but below 0.4."""
+    """Cheapest where the limit is 0.7 and the target 0.5; all is found there, and everywhere but below 0.4."""
     layer = next((each for each in config["layers"] if each["use"] == "ClearThenDrop"), None)
     if layer is None:
         return 10**6, 1_000, 0
     limit, target = int(str(layer["max_tokens"])), float(str(layer["target"]))
-    return 1_000 + abs(limit - 700) + round(1_000 * abs(target - 0.45)), 1_000 if target >= 0.4 else 500, 0
+    return 1_000 + abs(limit - 700) + round(1_000 * abs(target - 0.5)), 1_000 if target >= 0.4 else 500, 0
 
 
 def settings_of(best: Tried) -> dict[str, float]:
@@ -78,7 +78,7 @@ def test_the_search_walks_to_the_best_from_where_it_begins() -> None:
     best = search.best()
 
     assert best.is_feasible
-    assert (settings_of(best)["max_tokens"], settings_of(best)["target"]) == (0.7, 0.45)
+    assert (settings_of(best)["max_tokens"], settings_of(best)["target"]) == (0.7, 0.5)
     assert measure.passes[0] == ("sample", len(first_candidates()))
     assert {part for part, _ in measure.passes[1:]} == {"tuning"}
     assert measure.passes[1][1] < len(first_candidates()) / 2
@@ -104,7 +104,7 @@ def test_the_search_goes_on_with_a_margin_where_the_cheapest_does_not_hold() -> 
     best = search.best()
 
     assert best.is_feasible
-    assert settings_of(best)["target"] == 0.45
+    assert settings_of(best)["target"] == 0.5
     assert search.margin.size > 0
 
 
