@@ -226,7 +226,7 @@ class Passage:
 
     def opened(self, editing: ContextEditing, arrived: Arrived) -> Opened:
         """Open a request as it arrives at one of the layers."""
-        came, request = self._bases[-1][1] if self._bases else self.came, arrived.request
+        came, request = self._base, arrived.request
         seen, last, by_original, before = came.seen, came.last, False, 0
         was_edited = editing.by_original and seen.history.is_edited  # further out, by a layer that is no neighbour
         if request.messages is came.request.messages and not was_edited:
