@@ -29,6 +29,7 @@ from chatstack.providers.openai.chat_wire import messages_from_wire
 from chatstack.stack.recipe import BuiltClient
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenizerCounter
+from chatstack.values.parts import Text
 from chatstack.workbench.replay.measures.figures import PolicyFigures
 from chatstack.workbench.replay.measures.grounding import Evidence
 from chatstack.workbench.replay.measures.measuring import Gauge, Measured, WireCounter
@@ -374,8 +375,9 @@ class _Side:
         return request
 
     def _check(self, talk: Talk, given: tuple[Message, ...], sent: tuple[Message, ...]) -> None:
-        """Messages of the caller in their order, whole units, the protected ones untouched, the others untouched or
-        results that say less; where only old results are cleared, not the newest."""
+        """Messages of the caller in their order, whole units, the protected ones untouched, the others untouched,
+        results that say less, or calls without the words beside them; where only old results are cleared, not the
+        newest."""
         found, end = self.found, len(given)
         places = {id(each): at for at, each in enumerate(given)}
         positions = [places.get(id(each.original), -1) for each in sent]
@@ -383,7 +385,9 @@ class _Side:
             found.note("order", talk, end)
             return
         for at, message in zip(positions, sent, strict=True):
-            if message is not given[at] and (message.role != "tool" or message == given[at]):
+            if message is given[at] or (message.role == "tool" and message != given[at]):
+                continue
+            if not _is_without_words(message, given[at]):
                 found.note("untouched", talk, end, at)
         left = {at for at, message in zip(positions, sent, strict=True) if message is given[at]}
         edited = set(positions) - left
@@ -427,6 +431,12 @@ class _Side:
         saves = sum(max(0, _saved_by_clearing(sent[at])) for at in may_go)
         if saves and tokens - saves <= self.found.window:
             self.found.note("over", talk, end, saves)
+
+
+def _is_without_words(message: Message, came: Message) -> bool:
+    """Return True if all that an assistant message with calls has lost are its texts."""
+    left = tuple(part for part in came.parts if not isinstance(part, Text))
+    return bool(came.role == "assistant" and came.calls and left == message.parts != came.parts)
 
 
 def _is_cut(sent: Message, given: Message) -> bool:

@@ -83,7 +83,7 @@ def test_the_task_the_latest_user_message_and_the_system_messages_are_never_lost
 
 
 def test_what_is_not_edited_is_the_very_object_that_was_given(replayed: Pass) -> None:
-    """And only tool results are edited."""
+    """And only tool results are edited, and texts beside calls."""
     assert replayed.wrong("untouched") == []
 
 
