@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from chatstack.context.context import Context
@@ -66,6 +66,38 @@ def why_now(context: Context, left: Mapping[int, int], *, put_in: float = 0.0, f
     return f"cold cache ({told})" if context.is_cold else f"pays ({told})"
 
 
+def may_pay(
+    context: Context, going: Sequence[int], most: float, first: int | None, *, put_in: float, forgetting: float
+) -> bool:
+    """Return False if no edit that takes out at most ``most`` counted tokens of the messages at these positions can be
+    worth its price now: a bound by sums of sizes.
+
+    The edit begins at ``first`` or before it, and puts in ``put_in`` tokens; where ``first`` is None, both are open.
+    Of all edits that a recorded set of coding runs asked about, it spared drafting two of three.
+    """
+    gain = _most_gain(context, going, most, forgetting)
+    if first is None or context.is_cold:
+        return gain > 0
+    latest = context.latest_assistant
+    behind = (
+        context.input_tokens - context.fixed_tokens - most - sum(context.sizes[:first]) - sum(context.sizes[latest:])
+    )
+    return gain >= TIMES * ((CACHE_WRITE - CACHE_READ) * max(0.0, behind) + CACHE_WRITE * put_in)
+
+
+def _most_gain(context: Context, going: Sequence[int], most: float, forgetting: float) -> float:
+    """Return the rent of the messages that were read again most often, less the price of forgetting them."""
+    origins, sizes, answers = context.origins, context.sizes, [*_latest_answers(context, 0)][::-1]
+    gain = 0.0
+    for origin, at in sorted((origin, at) for at in going if (origin := origins[at]) is not None):
+        of_each = CACHE_READ * _rereads(answers, origin) - TIMES * forgetting
+        if of_each <= 0 or most <= 0:
+            break  # newer ones were read no more often
+        gain += of_each * min(most, sizes[at])
+        most -= sizes[at]
+    return gain
+
+
 def waited_for(context: Context, is_forced: bool) -> str:
     """Return in a word or two why an edit that may wait is made now."""
     return "forced" if is_forced else "cold cache" if context.is_cold else "pays"
@@ -81,10 +113,14 @@ def _rent(context: Context, left: Mapping[int, int]) -> tuple[float, int]:
         origin = origins[at]
         gain = _sent_all_along(context, at) - size
         if origin is not None and gain > 0:
-            # The first of the requests with this message wrote it into the cache.
-            rent += gain * max(0, len(answers) - bisect_right(answers, origin) - 1)
+            rent += gain * _rereads(answers, origin)
             goes += gain
     return CACHE_READ * rent, goes
+
+
+def _rereads(answers: Sequence[int], origin: int) -> int:
+    """Return how often a message was read from the cache: the first of the requests with it wrote it there."""
+    return max(0, len(answers) - bisect_right(answers, origin) - 1)
 
 
 def _sent_all_along(context: Context, at: int) -> int:

@@ -1,44 +1,21 @@
-"""Condensing: at the limit, clear what is old, drop what tells least, and leave the names that were in it."""
+"""Condensing: at the limit, or once it pays, clear what is old, drop what tells least, and leave the names in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Literal, TypeAlias
+from dataclasses import dataclass
 
-from msgspec import Meta
-
-from chatstack.client.options import PositiveInt, Share, ShareOrZero, check_options
-from chatstack.client.wiring import wrong
-from chatstack.context.break_even import FORGETTING, MOST_LEFT, SHARED_FROM, SHARED_OF, may_forget, why_now
+from chatstack.context.break_even import FORGETTING, MOST_LEFT, SHARED_FROM, SHARED_OF, may_forget, may_pay, why_now
+from chatstack.context.condensing_options import CondensingOptions
 from chatstack.context.context import Context
-from chatstack.context.dropping import least_telling_first, newest, to_carry, without_words
-from chatstack.context.handles import PLACEHOLDER, filled, handle_of, recall_name
-from chatstack.context.labels import Labels
+from chatstack.context.drafting import Draft
 from chatstack.context.limits import Limits
-from chatstack.context.mentions import words_gone, words_said
-from chatstack.context.name_lists import Names, list_text
-from chatstack.context.pairing import alone, answered_calls, as_it_came, in_full
 from chatstack.context.plans import Plan
-from chatstack.context.pruning import removable
-from chatstack.context.recalling import recalled_lately
-from chatstack.context.shortening import fitted, never_whole, saved_by, shortened_to, unseen_results
 from chatstack.context.strategy import Strategy
-from chatstack.context.units import Unit
 from chatstack.tokens.caching import CACHED_FROM
-from chatstack.values.messages import Annotation, Message
-from chatstack.values.parts import ToolResult
-
-ListShare: TypeAlias = Annotated[float, Meta(ge=0, lt=1)]
-
-_LEAST = 64
-"""Tokens of a new result that are left in any case."""
-_LABELLED_FROM = 400
-"""Tokens of a list from which on names stand by their calls: in a shorter one, labels would take most of the room."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ClearThenDrop(Strategy):
+@dataclass(frozen=True, repr=False)
+class ClearThenDrop(CondensingOptions, Strategy):
     """Above ``max_tokens``, and before that where it pays, clears all tool results but the newest, drops units if that
     is not enough, and leaves a list of the names that were in them in the place of one cleared result.
 
@@ -56,21 +33,8 @@ class ClearThenDrop(Strategy):
     ``{tool}``, ``{tokens}`` and ``{handle}``.
     """
 
-    max_tokens: PositiveInt | None = None
-    _: KW_ONLY
-    target: Share = 0.43
-    keep_recent: ShareOrZero = 0.05
-    newest_result: ShareOrZero = 0.2
-    mentions: ListShare = 0.1
-    placeholder: str = PLACEHOLDER
-    before_limit: Literal["pays", "never"] = "pays"
     name = "clear_then_drop"
     quotes_nothing = True
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        if not self.mentions < self.target:
-            raise wrong("ClearThenDrop", "target", self.target, f"more than mentions={self.mentions:g}")
 
     @property
     def needs_window(self) -> bool:
@@ -91,7 +55,7 @@ class ClearThenDrop(Strategy):
         limit = self.max_tokens or context.window_tokens
         if limit is None or context.tokens <= limit:
             return self._early_plan(context, limit)
-        draft = _Draft(context, self, limit, context.tokens)
+        draft = Draft(context, self.name, self, limit, context.tokens)
         draft.shorten_new()
         draft.take_out()
         draft.list_mentions()
@@ -104,247 +68,17 @@ class ClearThenDrop(Strategy):
             return None
         tokens = context.tokens - context.reserved_tokens
         most = max(int(SHARED_OF * tokens), min(SHARED_FROM, limit or SHARED_FROM))
-        if tokens + self.mentions * most <= self.target * most and not any(each.results for each in context.messages):
-            return None  # nothing to take out; a history that is new here asks this for each of its requests
-        draft = _Draft(context, self, most, tokens)
+        draft = Draft(context, self.name, self, most, tokens)
+        going = [at for unit in draft.removable for at in unit.positions]
+        first, goes = draft.bounds()
+        put_in = draft.list_tokens / context.scale
+        if not may_pay(context, going, goes, first, put_in=put_in, forgetting=FORGETTING):
+            return None
         draft.take_out()
-        put_in = draft.list_tokens / context.scale if draft.carrier is not None else 0.0
+        put_in = put_in if first is not None or draft.carrier is not None else 0.0
         if draft.tokens + put_in * context.scale > MOST_LEFT * tokens:
             return None
         why = why_now(context, draft.left(), put_in=put_in, forgetting=FORGETTING)
         if why:
             draft.list_mentions()
         return draft.plan(why) if why else None
-
-
-class _Draft:
-    """A plan in the making. Sizes are in tokens as they will be, corrected by what was reported."""
-
-    def __init__(self, context: Context, strategy: ClearThenDrop, limit: int, tokens: int) -> None:
-        self.context = context
-        self.strategy = strategy
-        self.limit = limit
-        self.tokens = float(tokens)
-        self.list_tokens = strategy.mentions * limit
-        self.dropped: set[int] = set()
-        self.replaced: dict[int, Message] = {}
-        self.removable = list(removable(context))
-        self.recent = newest(context.units, strategy.keep_recent * limit, self.size_of_unit)
-        self.carrier: int | None = None
-        self.labels: Labels | None = None
-        self.unseen = unseen_results(context)
-        self.spared: Unit | None = None
-        """The unit of the carrier, where it would be left out if it did not carry anything."""
-        self.tools = {(each.position, each.part): each.call.name for each in answered_calls(context.messages)}
-
-    @property
-    def is_too_large(self) -> bool:
-        return self.tokens + self.list_tokens > self.strategy.target * self.limit
-
-    def take_out(self) -> None:
-        """Clear old results; if that is not enough, what was said beside old calls; and then drop units."""
-        self._clear_old()
-        for unit in self.removable:
-            if not self.is_too_large:
-                return
-            if unit not in self.recent:
-                self._leave_calls(unit)
-        if self.is_too_large:
-            self._drop_units()
-
-    def _clear_old(self) -> None:
-        """Take the content of every result that is not recent, and was not recalled lately."""
-        recalled = recalled_lately(self.context)
-        for unit in self.removable:
-            if unit in self.recent or not recalled.isdisjoint(unit.positions):
-                continue
-            for position in unit.positions:
-                if self._clear(position):
-                    self.carrier = position
-
-    def _leave_calls(self, unit: Unit) -> None:
-        """Take out the texts of an assistant message with calls."""
-        for at in unit.positions:
-            message = self.context.messages[at]
-            parts = without_words(message)
-            if len(parts) < len(message.parts):
-                self._replace(at, message.edited(parts=parts, annotation=self._annotation(message)))
-
-    def _drop_units(self) -> None:
-        """Leave out units until the target is reached, those first that tell least; the recent ones last, and only
-        where the limit needs it."""
-        tokens = self.tokens
-        going: list[Unit] = []
-        old = [unit for unit in self.removable if unit not in self.recent]
-        recent = [unit for unit in self.removable if unit in self.recent]
-        others = {*range(len(self.context.messages))}.difference(*(unit.positions for unit in old))
-        for unit in (*least_telling_first(old, self._words_at, others, self.size_of_unit), *recent):
-            wanted = self.limit if unit in self.recent else self.strategy.target * self.limit
-            if tokens <= wanted - self.list_tokens:
-                break
-            going.append(unit)
-            tokens -= self.size_of_unit(unit)
-        if self.carrier is not None and any(self.carrier in unit.positions for unit in going):
-            self.carrier = None
-        if self.carrier is None and self.list_tokens:
-            self.spared = to_carry(going, self.context.messages, self._size_at)
-            if self.spared is not None:
-                going.remove(self.spared)
-                self.carrier = self.spared.positions[-1]
-                self._clear(self.carrier)
-        for unit in going:
-            self._drop(unit)
-
-    def _words_at(self, position: int) -> Set[str]:
-        message = self.replaced.get(position, self.context.messages[position])
-        return frozenset[str]().union(*words_said(self.context, message))
-
-    def list_mentions(self) -> None:
-        """Put the names of all that is gone, now or earlier, in the place of one cleared result."""
-        carrier = self.carrier
-        if carrier is None or not self.list_tokens:
-            return
-        left = [(message, origin) for message, origin in self._after() if origin != self.context.origins[carrier]]
-        stands = {origin: message for message, origin in left}
-        came = self.context.request.messages
-        room = self.list_tokens / self.context.scale + self.context.size_of(self._listing(carrier, ()))
-        room = min(room, (self.limit - self.tokens + self._size_at(carrier)) / self.context.scale)
-        gone = [at for at in range(len(came)) if stands.get(at) is not came[at]]
-        words = words_gone(self.context, gone)
-        # A name is a token at least.
-        names = words.mentions([message for message, _ in left], most=int(room))
-        if room >= _LABELLED_FROM:
-            can_recall = bool(recall_name(self.context.request.options.tools))
-            self.labels = Labels(came, words.last_position, with_handles=can_recall)
-            names = self.labels.sorted(names, words.is_told)
-        low, high = 0, len(names)
-        while low < high:  # the longest list that fits: a few counts, not one for each name
-            middle = (low + high + 1) // 2
-            if self.context.size_of(self._listing(carrier, names[:middle])) <= room:
-                low = middle
-            else:
-                high = middle - 1
-        if low:
-            self._replace(carrier, self._listing(carrier, names[:low]))
-        elif self.spared is not None:
-            self._drop(self.spared)
-
-    def shorten_new(self) -> None:
-        """Take the middle out of each result that the model has not seen yet, and that is larger than its share; and of
-        those that it cannot have seen whole."""
-        most = self._share_of_new * self.limit
-        too_large = [*never_whole(self.context, self.strategy.name, self.limit)]
-        for at, shortened in shortened_to(
-            self.context, sorted({*self.unseen, *too_large}), self.strategy.name, most
-        ).items():
-            self._replace(at, shortened)
-
-    def make_fit(self) -> None:
-        """Shorten what is new further, and drop what may go at all, where it is still too much."""
-        self._shorten_further()
-        for unit in self.removable:
-            if self.tokens <= self.limit:
-                return
-            if not self.dropped.intersection(unit.positions):
-                self._drop(unit)
-        self._shorten_further()
-
-    @property
-    def _share_of_new(self) -> float:
-        return max(self.strategy.newest_result, _LEAST / self.limit)
-
-    def _shorten_further(self) -> None:
-        if self.tokens <= self.limit:
-            return
-        saved = saved_by(self.context, {at: self.replaced[at] for at in self.unseen if at in self.replaced})
-        over = self.tokens + saved - self.limit
-        for at, shortened in fitted(
-            self.context, self.strategy.name, self.limit, over, most=self._share_of_new
-        ).items():
-            self._replace(at, shortened)
-
-    def plan(self, reason: str) -> Plan | None:
-        """Return the plan that was put together; None if it changes nothing."""
-        if not self.dropped and not self.replaced:
-            return None
-        replace = tuple(sorted((at, each) for at, each in self.replaced.items() if at not in self.dropped))
-        return Plan(strategy=self.strategy.name, reason=reason, drop=tuple(sorted(self.dropped)), replace=replace)
-
-    def left(self) -> dict[int, int]:
-        """Return what is left of each message that is touched, in counted tokens, by position."""
-        sizes = {at: self.context.size_of(message) for at, message in self.replaced.items()}
-        return {**sizes, **dict.fromkeys(self.dropped, 0)}
-
-    def size_of_unit(self, unit: Unit) -> float:
-        return sum(self._size_at(position) for position in unit.positions)
-
-    def _size_at(self, position: int) -> float:
-        message = self.replaced.get(position)
-        size = self.context.sizes[position] if message is None else self.context.size_of(message)
-        return size * self.context.scale
-
-    def _clear(self, position: int) -> bool:
-        """Clear the results of a message that the model has seen, where that makes them smaller; not errors, and not
-        what has been cleared already."""
-        message = self.context.messages[position]
-        if position > self.context.latest_assistant:
-            return False
-        cleared: dict[int, ToolResult] = {}
-        for at, part in enumerate(message.parts):
-            if isinstance(part, ToolResult) and not part.is_error and part == as_it_came(message, at):
-                shorter = _with_output(part, self._placeholder(position, at))
-                if self._size_of_part(shorter) < self._size_of_part(part):
-                    cleared[at] = shorter
-        if cleared:
-            self._replace(position, self._edited(position, cleared))
-        return bool(cleared)
-
-    def _placeholder(self, position: int, at: int) -> str:
-        came = as_it_came(self.context.messages[position], at)
-        tool = came.name or self.tools.get((position, at), "")
-        return filled(self.strategy.placeholder, tool, self._size_of_part(came), lambda: self._handle(position, at))
-
-    def _listing(self, position: int, names: Sequence[str]) -> Message:
-        """The message with the names in the place of its last result."""
-        message = self.context.messages[position]
-        at = max(at for at, part in enumerate(message.parts) if isinstance(part, ToolResult))
-        text = self._placeholder(position, at)
-        text += list_text([Names(tuple(names))] if self.labels is None else self.labels.grouped(names))
-        return self._edited(position, {at: _with_output(as_it_came(message, at), text)})
-
-    def _handle(self, position: int, at: int) -> str:
-        return handle_of(in_full(self.context.messages[position], at))
-
-    def _edited(self, position: int, results: Mapping[int, ToolResult]) -> Message:
-        message = self.replaced.get(position, self.context.messages[position])
-        handles = [self._handle(position, at) for at in results]
-        parts = tuple(results.get(at, part) for at, part in enumerate(message.parts))
-        return message.edited(parts=parts, annotation=self._annotation(message, handles))
-
-    def _annotation(self, message: Message, handles: Sequence[str] = ()) -> Annotation:
-        before, tokens = message.annotation or Annotation(self.strategy.name), self.context.size_of(message.original)
-        every = tuple(dict.fromkeys((*before.handles, *handles)))
-        return Annotation(self.strategy.name, tokens, every, before.call_ids)
-
-    def _size_of_part(self, part: ToolResult) -> int:
-        return self.context.size_of(alone(part))
-
-    def _replace(self, position: int, message: Message) -> None:
-        self.tokens -= self._size_at(position)
-        self.replaced[position] = message
-        self.tokens += self._size_at(position)
-
-    def _drop(self, unit: Unit) -> None:
-        self.tokens -= self.size_of_unit(unit)
-        self.dropped.update(unit.positions)
-
-    def _after(self) -> list[tuple[Message, int | None]]:
-        return [
-            (self.replaced.get(at, message), self.context.origins[at])
-            for at, message in enumerate(self.context.messages)
-            if at not in self.dropped
-        ]
-
-
-def _with_output(result: ToolResult, output: str) -> ToolResult:
-    return ToolResult(result.call_id, result.name, output, extra_json=result.extra_json)

@@ -31,9 +31,16 @@ class Labels:
         self._with_handles = with_handles
         self._labels: dict[int, str] = {}
         """By the identity of the part: a result or a call."""
+        self._of: dict[str, str] = {}
 
     def of(self, name: str) -> str:
         """Return the label of the call that held a name last, in its arguments or its result; "" if none did."""
+        label = self._of.get(name)
+        if label is None:
+            label = self._of[name] = self._found(name)
+        return label
+
+    def _found(self, name: str) -> str:
         at = self._position_of(name)
         holders = [part for part in self._messages[at].parts if isinstance(part, ToolCall | ToolResult)]
         holder = holders[0] if len(holders) == 1 else next((each for each in holders if name in _text_of(each)), None)

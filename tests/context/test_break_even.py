@@ -21,11 +21,14 @@ from chatstack import (
     ContextMemory,
     Message,
     Plan,
+    Text,
     ToolCall,
     ToolResultClearer,
 )
+from chatstack.context import condensing
 from chatstack.context.break_even import FORGETTING, TIMES, may_forget, why_now
 from chatstack.context.context import Context
+from chatstack.context.drafting import Draft
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.workbench.replay.measures.costs import Spending
 from chatstack.workbench.replay.measures.measuring import Gauge, WireCounter
@@ -125,6 +128,52 @@ def test_a_list_that_was_put_in_later_has_no_rent_of_its_own() -> None:
 def test_before_anything_was_read_often_no_edit_is_drafted() -> None:
     fewest = next(times for times in range(20) if may_forget(read_again(times)))
     assert 0.1 * (fewest + 1) == pytest.approx(TIMES * FORGETTING)
+
+
+@SOME
+@given(st.data())
+def test_the_bound_denies_no_edit_that_would_be_made(data: st.DataObject) -> None:
+    """Whatever the sizes, the shares and how often it was edited: drafts alone decide."""
+    messages = conversation(data.draw(TURNS) * data.draw(st.integers(1, 3)), data.draw(SIZES))
+    strategy = ClearThenDrop(
+        data.draw(st.sampled_from([None, 20_000])),
+        target=data.draw(st.sampled_from([0.2, 0.43, 0.9])),
+        keep_recent=data.draw(st.sampled_from([0.0, 0.05, 0.3])),
+        mentions=data.draw(st.sampled_from([0.0, 0.1])),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        found = Cached(strategy).replay(messages)
+        patch.setattr(condensing, "may_pay", lambda *_, **__: True)
+        assert Cached(strategy).replay(messages) == found
+
+
+@pytest.mark.parametrize("mentions", [0.0, 0.1])
+def test_the_bound_denies_no_edit_where_it_is_close(mentions: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small results, and what cannot go behind them: all that the bound goes by is nearly what an edit takes."""
+    pinned = Message("user", (Text("p" * 40_000),), pinned=True)
+    strategy = ClearThenDrop(target=0.9, keep_recent=0.0, mentions=mentions)
+    contexts = [context_of([TASK, *rounds(40, 200), pinned, *talk(many)]) for many in range(1, 201, 2)]
+    pay = [strategy.plan(context) is not None for context in contexts]
+    monkeypatch.setattr(condensing, "may_pay", lambda *_, **__: True)
+    assert pay == [strategy.plan(context) is not None for context in contexts]
+    assert 5 < pay.index(True) < 90
+
+
+def test_the_bound_spares_most_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    drafted: list[int] = []
+
+    def take_out(draft: Draft) -> None:
+        drafted.append(len(draft.context.messages))
+        before(draft)
+
+    before = Draft.take_out
+    monkeypatch.setattr(Draft, "take_out", take_out)
+    Cached(ClearThenDrop()).replay([TASK, *rounds(80), Message.assistant("done")])
+    with_bound = len(drafted)
+    drafted.clear()
+    monkeypatch.setattr(condensing, "may_pay", lambda *_, **__: True)
+    Cached(ClearThenDrop()).replay([TASK, *rounds(80), Message.assistant("done")])
+    assert with_bound <= len(drafted) // 2
 
 
 # In stacks
