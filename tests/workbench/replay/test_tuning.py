@@ -93,7 +93,7 @@ def test_the_search_goes_on_with_a_margin_where_the_cheapest_does_not_hold() -> 
             assert isinstance(policy.stack, ConfigStack)
             layers = policy.stack.config["layers"]
             target = next((float(str(each["target"])) for each in layers if "target" in each), 0.0)
-            found = [100, 96] * 8 if target < 0.45 else [99] * 16
+            found = [100, 96] * 8 if target < 0.48 else [99] * 16
             figures = figures_of(policy.name, round(1_000 + 100 * target), 10 * sum(found) // 16)
             for group, each in enumerate(found):
                 figures.groups[group] = GroupFigures(Grounding(100, each, 50, each // 2), round(62.5 + target))
