@@ -46,8 +46,8 @@ TRIGGERS = (2_000, 8_000)
 """Where nothing forces an edit, so that no window matters."""
 LARGE = 10_000_000
 TAU, TAU2, SWE = "tau_airline_gpt4o", "tau2_activegraph", "swe_gemini3_mini"
-STEPS = {TAU: 1, TAU2: 1, SWE: 1 if ALL_DATA else 15}
-"""Every how many of a set's conversations are looked at: the large set takes minutes."""
+STEPS = {TAU: 1, TAU2: 1, SWE: 1 if EVERYTHING else 3 if ALL_DATA else 15}
+"""Every how many of a set's conversations are looked at: the large set takes 23 minutes."""
 KEPT_RESULTS = 3
 PLACEHOLDER = "[cleared]"
 _KNOWN = 5_000

@@ -1,7 +1,7 @@
 """Real conversations in random order through one memory, or with a memory that is lost now and then: the same requests
 as each alone in one that is fresh, and kept.
 
-By default some conversations of each set are looked at; with CHATSTACK_ALL_DATA=1 all of them, and every fifth of the
+By default some conversations of each set are looked at; with CHATSTACK_ALL_DATA=1 all of them, and every sixth of the
 coding runs; with CHATSTACK_ALL_DATA=full all of these, too, which takes ten minutes more.
 """
 
@@ -44,7 +44,7 @@ def test_conversations_in_random_order_through_one_memory_are_sent_as_each_alone
 ) -> None:
     monkeypatch.setattr(WireCounter, "best", classmethod(lambda _: counter()))
     talks = talks_of(name)
-    talks = talks[:: max(1, len(talks) // MOST[name])]
+    talks = talks[:: -(-len(talks) // MOST[name])]
     order = [at for at, talk in enumerate(talks) for _ in talk.calls]
     random.Random(name).shuffle(order)
 
@@ -83,7 +83,7 @@ def test_a_memory_that_is_lost_every_few_calls_changes_no_request(
 
     async def check() -> None:
         edits = 0
-        for number, talk in enumerate(talks[:: max(1, len(talks) // MOST[name])]):
+        for number, talk in enumerate(talks[:: -(-len(talks) // MOST[name])]):
             kept = lost = Line(kind, WINDOW[name])
             for at, end in enumerate(talk.calls):
                 if at % 5 == number % 5:
