@@ -99,14 +99,14 @@ def on_this_thread() -> Generator[None]:
         _may_leave.reset(token)
 
 
-def is_long(messages: int) -> bool:
+def is_long(messages: int, many: int | None = None) -> bool:
     """Return True if work that reads that many messages is done in a thread."""
-    return messages >= MANY and _may_leave.get()
+    return messages >= (MANY if many is None else many) and _may_leave.get()
 
 
-def aside(work: Callable[[], T], messages: int) -> Asking[T]:
-    """Do work that makes no I/O and reads that many messages; in a thread, if these are many."""
-    if is_long(messages):
+def aside(work: Callable[[], T], messages: int, many: int | None = None) -> Asking[T]:
+    """Do work that makes no I/O and reads that many messages; in a thread, if these are ``many`` (``MANY``)."""
+    if is_long(messages, many):
         return (yield from ask(Aside(work)))
     return work()
 

@@ -35,6 +35,7 @@ class ClearThenDrop(CondensingOptions, Strategy):
 
     name = "clear_then_drop"
     quotes_nothing = True
+    aside_from = 64  # an edit with its list of names takes 0.1 ms for each message
 
     @property
     def needs_window(self) -> bool:

@@ -22,7 +22,8 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened
 from chatstack.context.opening import Weighing
 from chatstack.context.plans import Plan
-from chatstack.context.reconstructing import Policy, Reconstruction
+from chatstack.context.policy import Policy
+from chatstack.context.reconstructing import Reconstruction
 from chatstack.context.records import NOTHING_MADE, Made, Record, named, record_in_place, record_of
 from chatstack.context.reports import Reports
 from chatstack.context.saying import (
@@ -139,7 +140,7 @@ class ContextEditing:
         if policy.is_due(context):
             _with_pairs(context, opened)
             draft = yield from aside(
-                lambda: self._checked(policy.plan(context), context, opened), len(context.messages)
+                lambda: self._checked(policy.plan(context), context, opened), len(context.messages), policy.aside_from
             )
             after = self._carry_out(draft, context, opened, span)
         else:

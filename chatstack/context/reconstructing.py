@@ -23,6 +23,7 @@ from chatstack.context.growth import Growth, pairs_of
 from chatstack.context.history import Recognised
 from chatstack.context.past_requests import PastRequests, first_of
 from chatstack.context.plans import Plan
+from chatstack.context.policy import Policy
 from chatstack.context.records import NOTHING_MADE, Made, Record, record_in_place, record_of
 from chatstack.context.verifier import keeps_pairs, problems
 from chatstack.tokens.counter import TokenCounter
@@ -37,24 +38,6 @@ _LOOKS_AT = 1_000_000
 
 
 _NEVER = 2**62
-
-
-class Policy(NamedTuple):
-    """A strategy with its layer's rules for when to plan.
-
-    ``is_due`` is cheap, and once true it stays true as a context grows. ``waits_on`` gives the sizes that the layer
-    waits on after a search that found no edit (see ``Wait``); None if it searches again on each call. A new user
-    message ends the wait, unless it ``waits_over_turns``.
-    """
-
-    plan: Callable[[Context], Plan | None]
-    is_due: Callable[[Context], bool]
-    waits_on: Callable[[Context], tuple[int, ...] | None] = lambda _: None
-    waits_over_turns: bool = False
-
-    def latest_user(self, seen: Recognised, length: int) -> int:
-        """Return the position of the user message that a wait began under; -1 if it does not depend on that."""
-        return -1 if self.waits_over_turns else seen.latest_user(length)
 
 
 class Step:
@@ -142,7 +125,8 @@ class Reconstruction:
         course = self._course(record)
         if course is None or not self._is_due(self._seen.length, course):
             return []
-        return (yield from aside(partial(self._steps, since, course), self._seen.length))
+        work = partial(self._steps, since, course)
+        return (yield from aside(work, self._seen.length, self._policy.aside_from))
 
     def _steps(self, since: int, course: _Course | None) -> list[Step]:
         steps: list[Step] = []

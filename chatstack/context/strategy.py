@@ -12,12 +12,12 @@ import msgspec
 from chatstack.client.options import short_repr
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import Asking, AskWindow, ask
+from chatstack.context.asking import MANY, Asking, AskWindow, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing
 from chatstack.context.passage import Arrived
 from chatstack.context.plans import Plan
-from chatstack.context.reconstructing import Policy
+from chatstack.context.policy import Policy
 from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_window_unknown
 from chatstack.context.services import ContextServices
@@ -31,8 +31,9 @@ class Strategy(ABC):
     """Decides what to edit. Subclass it, write ``plan``, and hand it to a layer that applies strategies.
 
     A strategy is a value: a dataclass whose fields are all its options. It keeps nothing between calls, and for the
-    same context it makes the same plan. Its plans are verified before they are applied. For long conversations ``plan``
-    is called in a thread, so that others have the event loop.
+    same context it makes the same plan. Its plans are verified before they are applied. From ``aside_from``
+    messages on ``plan`` is called in a thread, so that others have the event loop; 256 are right for one that takes
+    some 50 µs for each message.
 
     Its decisions are kept under its class's name and its ``version``, in a store, too: raise the version when the
     algorithm changes so much that earlier decisions should no longer apply. New or changed options do not invalidate
@@ -49,6 +50,7 @@ class Strategy(ABC):
     name: str = "custom"
     quotes_nothing: bool = False
     version: int = 1
+    aside_from: int = MANY
 
     def __repr__(self) -> str:
         """Return the class with the options that differ from the defaults."""
@@ -147,7 +149,7 @@ class StrategyApplier(ContextLayer):
             say_window_unknown(self.telemetry, name, "it keeps to no limit")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
-        policy = Policy(self._plan, strategy.is_due, strategy.waits_on, waits_over_turns=True)
+        policy = Policy(self._plan, strategy.is_due, strategy.waits_on, True, strategy.aside_from)
         context = yield from editing.edit(policy, context, opened)
         excess = strategy.excess(context)
         if excess:

@@ -20,7 +20,8 @@ from chatstack.context.kept_summaries import (
 )
 from chatstack.context.opened import Opened
 from chatstack.context.plans import Plan
-from chatstack.context.reconstructing import Policy, Reconstruction
+from chatstack.context.policy import Policy
+from chatstack.context.reconstructing import Reconstruction
 from chatstack.context.records import Record
 from chatstack.context.sizes import sized
 from chatstack.context.summaries import summary_message

@@ -21,7 +21,7 @@ from chatstack.context.handles import PLACEHOLDER
 from chatstack.context.left_out import without_left_out
 from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
-from chatstack.context.reconstructing import Policy
+from chatstack.context.policy import Policy
 from chatstack.context.run import ContextLayer
 from chatstack.context.saying import say_estimated, say_provider_cleared, say_window_unknown
 from chatstack.context.services import ContextServices

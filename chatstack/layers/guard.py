@@ -19,8 +19,8 @@ from chatstack.context.editing import ContextEditing
 from chatstack.context.levels import Level, held_level, largest, level_of
 from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
+from chatstack.context.policy import Policy
 from chatstack.context.pruning import OldestFirst
-from chatstack.context.reconstructing import Policy
 from chatstack.context.run import ContextLayer
 from chatstack.context.saying import fits_at, say_window_unknown, share_of
 from chatstack.context.services import ContextServices

@@ -49,6 +49,28 @@ def test_others_have_the_event_loop_while_a_long_conversation_is_planned() -> No
     assert asyncio.run(run()) == len(LONG) - 1
 
 
+@dataclass(frozen=True)
+class Located(Strategy):
+    """Notes the thread that each plan is made in."""
+
+    aside_from = 8
+    threads: list[int] = field(default_factory=list[int], compare=False)
+
+    def plan(self, context: Context) -> Plan | None:
+        self.threads.append(threading.get_ident())
+        return None
+
+
+@pytest.mark.parametrize(("messages", "is_aside"), [(7, False), (8, True)])
+def test_a_strategy_says_from_which_length_on_it_is_asked_in_a_thread(messages: int, is_aside: bool) -> None:
+    """For the request at hand, and for the earlier ones that its history tells of."""
+    strategy = Located()
+    history = [Message.user("Begin."), *(Message.assistant(f"Step {at}.") for at in range(messages - 2))]
+    client = ChatStack(ScriptedClient(["fine"])).use(strategy).build()
+    asyncio.run(client.get_response([*history, Message.user("Go on.")]))
+    assert {each != threading.get_ident() for each in strategy.threads} == {is_aside}
+
+
 def test_an_error_of_a_strategy_comes_out_of_the_call() -> None:
     async def run() -> None:
         strategy = SlowToDrop(fails=True)

@@ -17,8 +17,9 @@ from chatstack.context.clearing import ClearToolResults
 from chatstack.context.condensing import ClearThenDrop
 from chatstack.context.context import Context
 from chatstack.context.growth import Growth
+from chatstack.context.policy import Policy
 from chatstack.context.pruning import OldestFirst
-from chatstack.context.reconstructing import Policy, Reconstruction, Step
+from chatstack.context.reconstructing import Reconstruction, Step
 from tests.calls import calls_in
 from tests.context.test_work_counted import rounds
 from tests.histories import PROPERTY, tidy_histories
