@@ -342,7 +342,7 @@ def test_a_strategy_is_applied_as_in_a_stack() -> None:
     """It learns the window from the client, is verified, and decides once."""
     capture = TelemetryCapture()
     model = ScriptedClient(info=ProviderInfo(name="scripted", window_tokens=300))
-    node = ChatNode(model, context_manager=ClearThenDrop(), resolve=capture.resolve)
+    node = ChatNode(model, context_manager=ClearThenDrop(target=0.4), resolve=capture.resolve)
     state = AgentState(turns(40))
     for _ in range(3):
         state = run(node, AgentState([*state.messages, Message.user("so?")]))
