@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -56,11 +57,9 @@ def config_of(settings: Settings, app: ASGIApp | str) -> uvicorn.Config:
 def serve(settings: Settings, arguments: Sequence[str]) -> int:
     """Serve until told to stop, and return the exit code. ``arguments`` are those that the settings were made of."""
     _log()
-    what = "watching" if settings.observe else "editing"
-    logger.info("%s requests to %s at http://%s:%s", what, settings.upstream.host, settings.host, settings.port)
     if settings.workers > 1:
         return _several(settings, arguments)
-    server = uvicorn.Server(config_of(settings, _made(settings)))
+    server = _Server(settings)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, server.handle_exit)  # as SIGTERM; it would end all open answers
     server.run()
@@ -85,10 +84,32 @@ def _several(settings: Settings, arguments: Sequence[str]) -> int:
     os.environ.update({_ARGUMENTS: json.dumps(list(arguments)), _STATE: folder})
     config = config_of(settings, "chatstack_gateway.serving:worker")
     try:
-        _Supervisor(config, sockets=[config.bind_socket()]).run()
+        bound = config.bind_socket()
+        _say_where(settings, bound)
+        _Supervisor(config, sockets=[bound]).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def _say_where(settings: Settings, bound: socket.socket) -> None:
+    what = "watching" if settings.observe else "editing"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    port = bound.getsockname()[1]  # the one that the system chose, for --port 0
+    logger.info("%s requests to %s at http://%s:%s", what, settings.upstream.host, host, port)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server. Once it listens, it says where."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(config_of(settings, _made(settings)))
+        self._settings = settings
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            _say_where(self._settings, self.servers[0].sockets[0])
 
 
 class _Supervisor(Multiprocess):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -33,30 +32,30 @@ layers = [{ use = "ClearThenDrop", max_tokens = 2000 }]
 """
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @contextmanager
 def running(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    port = free_port()
+    """A gateway at a port that the system chose, and the address that it said."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "chatstack", "serve", *arguments, "--port", str(port)],
+        [sys.executable, "-m", "chatstack", "serve", "--port", "0", *arguments],
         env={**os.environ, **environment},
         stderr=subprocess.PIPE,
         text=True,
     )
-    url = f"http://127.0.0.1:{port}"
+    assert process.stderr is not None
     try:
+        said = ""
+        while not (told := re.search("requests to .* at (http://.*:[1-9][0-9]*)\n", said)):
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        url = told[1]
         until = time.monotonic() + 60
         while True:
             try:
                 httpx2.get(f"{url}/chatstack/health")
                 break
             except httpx2.TransportError:
-                assert process.poll() is None, process.stderr and process.stderr.read()
+                assert process.poll() is None, process.stderr.read()
                 assert time.monotonic() < until
                 time.sleep(0.05)
         yield process, url
@@ -65,8 +64,7 @@ def running(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Po
         try:
             process.communicate(timeout=60)
         finally:
-            if process.stderr is not None:
-                process.stderr.close()
+            process.stderr.close()
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -113,6 +111,14 @@ def test_a_pipeline_names_its_upstream_and_edits(tmp_path: Path) -> None:
             httpx2.put(switch, json={"editing": False}, headers={"authorization": "Bearer adm"})
             httpx2.post(f"{url}/v1/chat/completions", content=came)
             assert api.requests[-1].body == came
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_it_says_where_it_listens(host: str, workers: str) -> None:
+    with running("--observe", "http://127.0.0.1:9", "--host", host, "--workers", workers) as (_, url):
+        assert url.startswith(f"http://{host}:")
+        assert httpx2.get(f"{url}/chatstack/health").status_code == 200
 
 
 @pytest.mark.parametrize(
