@@ -72,11 +72,12 @@ class ClearThenDrop(CondensingOptions, Strategy):
         draft = Draft(context, self.name, self, most, tokens)
         going = [at for unit in draft.removable for at in unit.positions]
         first, goes = draft.bounds()
-        put_in = draft.list_tokens / context.scale
-        if not may_pay(context, going, goes, first, put_in=put_in, forgetting=FORGETTING):
+        room = draft.list_tokens / context.scale
+        if not may_pay(context, going, goes, first, put_in=room, forgetting=FORGETTING):
             return None
         draft.take_out()
-        put_in = put_in if first is not None or draft.carrier is not None else 0.0
+        # Where results are cleared, a list is paid for even if all that could carry it was dropped: as in the bound.
+        put_in = room if first is not None or draft.carrier is not None else 0.0
         if draft.tokens + put_in * context.scale > MOST_LEFT * tokens:
             return None
         why = why_now(context, draft.left(), put_in=put_in, forgetting=FORGETTING)

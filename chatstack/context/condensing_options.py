@@ -30,4 +30,4 @@ class CondensingOptions:
         """Check each option, and that a list fits beside what stays."""
         check_options(self)
         if not self.mentions < self.target:
-            raise wrong("ClearThenDrop", "target", self.target, f"more than mentions={self.mentions:g}")
+            raise wrong(type(self).__name__, "target", self.target, f"more than mentions={self.mentions:g}")

@@ -64,11 +64,14 @@ class Draft:
         # What is large after all results went goes until it is not: one unit may be more than enough.
         down_to = self.options.target * self.limit - self.list_tokens
         over = self.tokens - down_to + max(map(self.size_of_unit, self.removable), default=0)
-        return next(self._clear_old(), None), max(results, over / self.context.scale)
+        first = next((at for at, _ in self._old_results()), None)
+        return first, max(results, over / self.context.scale)
 
     def take_out(self) -> None:
         """Clear old results; if that is not enough, what was said beside old calls; and then drop units."""
-        self.carrier = max(self._clear_old(), default=None)
+        for at, cleared in self._old_results():
+            self._replace(at, self._edited(at, cleared))
+            self.carrier = at
         for unit in self.removable:
             if not self.is_too_large:
                 return
@@ -77,15 +80,16 @@ class Draft:
         if self.is_too_large:
             self._drop_units()
 
-    def _clear_old(self) -> Iterator[int]:
-        """Take the content of every result that is not recent, and was not recalled lately; yield where that was."""
+    def _old_results(self) -> Iterator[tuple[int, dict[int, ToolResult]]]:
+        """Yield the position of each message with results that are to be cleared, those not recent and not recalled
+        lately, and what becomes of them, by part."""
         recalled = recalled_lately(self.context)
         for unit in self.removable:
             if unit in self.recent or not recalled.isdisjoint(unit.positions):
                 continue
             for position in unit.positions:
-                if self._clear(position):
-                    yield position
+                if cleared := self._cleared(position):
+                    yield position, cleared
 
     def _leave_calls(self, unit: Unit) -> None:
         """Take out the texts of an assistant message with calls."""
@@ -116,7 +120,8 @@ class Draft:
             if self.spared is not None:
                 going.remove(self.spared)
                 self.carrier = self.spared.positions[-1]
-                self._clear(self.carrier)
+                if cleared := self._cleared(self.carrier):
+                    self._replace(self.carrier, self._edited(self.carrier, cleared))
         for unit in going:
             self._drop(unit)
 
@@ -206,21 +211,19 @@ class Draft:
         size = self.context.sizes[position] if message is None else self.context.size_of(message)
         return size * self.context.scale
 
-    def _clear(self, position: int) -> bool:
-        """Clear the results of a message that the model has seen, where that makes them smaller; not errors, and not
-        what has been cleared already."""
+    def _cleared(self, position: int) -> dict[int, ToolResult]:
+        """Return the results of a message that the model has seen without their content, by part, where that makes
+        them smaller; not errors, and not what has been cleared already."""
         message = self.context.messages[position]
-        if position > self.context.latest_assistant:
-            return False
         cleared: dict[int, ToolResult] = {}
+        if position > self.context.latest_assistant:
+            return cleared
         for at, part in enumerate(message.parts):
             if isinstance(part, ToolResult) and not part.is_error and part == as_it_came(message, at):
                 shorter = _with_output(part, self._placeholder(position, at))
                 if self._size_of_part(shorter) < self._size_of_part(part):
                     cleared[at] = shorter
-        if cleared:
-            self._replace(position, self._edited(position, cleared))
-        return bool(cleared)
+        return cleared
 
     def _placeholder(self, position: int, at: int) -> str:
         came = as_it_came(self.context.messages[position], at)

@@ -149,7 +149,9 @@ class StrategyApplier(ContextLayer):
             say_window_unknown(self.telemetry, name, "it keeps to no limit")
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
-        policy = Policy(self._plan, strategy.is_due, strategy.waits_on, True, strategy.aside_from)
+        policy = Policy(
+            self._plan, strategy.is_due, strategy.waits_on, waits_over_turns=True, aside_from=strategy.aside_from
+        )
         context = yield from editing.edit(policy, context, opened)
         excess = strategy.excess(context)
         if excess:
