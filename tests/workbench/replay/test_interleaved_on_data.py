@@ -8,6 +8,7 @@ coding runs; with CHATSTACK_ALL_DATA=full all of these, too, which takes ten min
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 
 import pytest
@@ -36,6 +37,12 @@ MOST = {TAU: 100, TAU2: 16, SWE: 255 if EVERYTHING else 51} if ALL_DATA else dic
 WINDOW = {TAU: 4_000, TAU2: 4_000, SWE: 8_000}
 
 
+def some_of(name: str) -> list[Talk]:
+    """Return conversations from all over a set, ``MOST`` at most."""
+    talks = talks_of(name)
+    return talks[:: math.ceil(len(talks) / MOST[name])]
+
+
 @pytest.mark.parametrize("has_id", [True, False])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("name", WINDOW)
@@ -43,8 +50,7 @@ def test_conversations_in_random_order_through_one_memory_are_sent_as_each_alone
     name: str, kind: Kind, has_id: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(WireCounter, "best", classmethod(lambda _: counter()))
-    talks = talks_of(name)
-    talks = talks[:: -(-len(talks) // MOST[name])]
+    talks = some_of(name)
     order = [at for at, talk in enumerate(talks) for _ in talk.calls]
     random.Random(name).shuffle(order)
 
@@ -79,11 +85,10 @@ def test_a_memory_that_is_lost_every_few_calls_changes_no_request(
 ) -> None:
     """Also not those that follow, where a layer waits for more after a look in vain."""
     monkeypatch.setattr(WireCounter, "best", classmethod(lambda _: counter()))
-    talks = talks_of(name)
 
     async def check() -> None:
         edits = 0
-        for number, talk in enumerate(talks[:: -(-len(talks) // MOST[name])]):
+        for number, talk in enumerate(some_of(name)):
             kept = lost = Line(kind, WINDOW[name])
             for at, end in enumerate(talk.calls):
                 if at % 5 == number % 5:
