@@ -7,10 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from mcp import Client
-from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.client.subscriptions import ListenNotSupportedError
 from mcp_types import ToolListChangedNotification
 
 from chatstack_mcp.errors import McpServerError, reason_of
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
+"""Seconds until it listens anew."""
 
 
 class Connection:
@@ -87,11 +91,20 @@ class Connection:
                 await asyncio.wait((listener,))
 
     async def _listen(self, client: Client) -> None:
-        """Hear of other tools, where the server tells on a stream of its own."""
+        """Hear of other tools, where the server tells on a stream of its own; anew when that stream ended."""
         tools = client.server_capabilities.tools
         if tools is None or not tools.list_changed:
             return
-        with suppress(ListenNotSupportedError, SubscriptionLost, Exception):
-            async with client.listen(tools_list_changed=True) as events:
-                async for _ in events:
-                    self._on_changed()
+        pause = _FIRST_PAUSE
+        while True:
+            with suppress(Exception):
+                try:
+                    async with client.listen(tools_list_changed=True) as events:
+                        self._on_changed()  # nobody was told of what changed before
+                        async for _ in events:
+                            self._on_changed()
+                            pause = _FIRST_PAUSE
+                except ListenNotSupportedError:
+                    return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

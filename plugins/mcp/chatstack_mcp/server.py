@@ -63,6 +63,7 @@ class McpServer:
         self._trust_hints = trust_hints
         self._connection: Connection | None = None
         self._listed: tuple[Tool[..., Any], ...] | None = None
+        self._changes = 0
         self._busy = asyncio.Lock()
         self._is_closed = False
 
@@ -92,9 +93,11 @@ class McpServer:
         listed = self._listed
         if listed is None:
             async with self._busy:
-                listed = self._listed
+                listed, changes = self._listed, self._changes
                 if listed is None:
-                    listed = self._listed = await self._list(connection.client)
+                    listed = await self._list(connection.client)
+                    if self._changes == changes:
+                        self._listed = listed
         return listed
 
     async def _connected(self) -> Connection:
@@ -112,7 +115,7 @@ class McpServer:
                 self._connection = await Connection.opened(self._client, self._changed, self._connect_seconds)
             except McpServerError as error:
                 raise McpServerError(f"{self!r} cannot be reached: {error}") from error
-            self._listed = None
+            self._changed()
             return self._connection
 
     def _client(self) -> Client:
@@ -120,6 +123,7 @@ class McpServer:
 
     def _changed(self) -> None:
         self._listed = None
+        self._changes += 1
 
     @property
     def _told(self) -> str:

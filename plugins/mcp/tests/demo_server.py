@@ -1,4 +1,4 @@
-"""An MCP server of its own process, for tests: ``demo_server.py stdio`` or ``demo_server.py streamable-http PORT``."""
+"""An MCP server of its own process, for tests: ``demo_server.py stdio`` or ``... streamable-http PORT [grown]``."""
 
 from __future__ import annotations
 
@@ -70,10 +70,14 @@ def picture() -> list[Any]:
 @server.tool()
 async def grow(ctx: Context) -> str:
     """Add a tool."""
-    server.add_tool(_grown, name="a_new_one", description="Is new.")
+    _grow()
     await ctx.session.send_tool_list_changed()  # as it was told before 2026
     await ctx.notify_tools_changed()
     return "grown"
+
+
+def _grow() -> None:
+    server.add_tool(_grown, name="a_new_one", description="Is new.")
 
 
 def _grown() -> str:
@@ -81,4 +85,6 @@ def _grown() -> str:
 
 
 if __name__ == "__main__":
+    if "grown" in sys.argv:
+        _grow()
     server.run(transport=sys.argv[1], **({"port": int(sys.argv[2])} if len(sys.argv) > 2 else {}))  # type: ignore[call-overload]

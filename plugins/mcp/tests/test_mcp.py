@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def over_http(port: int) -> Iterator[str]:
-    with subprocess.Popen([sys.executable, SERVER, "streamable-http", str(port)], stderr=subprocess.DEVNULL) as running:
+def over_http(port: int, *options: str) -> Iterator[str]:
+    command = [sys.executable, SERVER, "streamable-http", str(port), *options]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as running:
         try:
             for _ in range(1_200):
                 try:
@@ -67,8 +68,8 @@ async def results_of(model: ScriptedClient, servers: Sequence[McpServer], **opti
     return [result for message in answer.messages for result in message.results]
 
 
-async def becomes(condition: Callable[[], bool]) -> None:
-    for _ in range(6_000):
+async def becomes(condition: Callable[[], bool], hundredths: int = 6_000) -> None:
+    for _ in range(hundredths):
         if condition():
             return
         await asyncio.sleep(0.01)
@@ -178,8 +179,9 @@ def test_a_server_that_was_restarted_over_http_is_found_again() -> None:
         with over_http(port) as url:
             server = McpServer(url)
             assert (await results_of(calling(("add", '{"a": 1, "b": 2}')), [server]))[0].output == "3"
+            held = await server.tools()
         gone = calling(("add", '{"a": 1, "b": 2}'))
-        stack = ChatStack(gone).use(FunctionInvoker, tools=await_free(server)).build()
+        stack = ChatStack(gone).use(FunctionInvoker, tools=held).build()
         (result,) = [each for message in (await stack.get_response("go")).messages for each in message.results]
         assert result.is_error
         with pytest.raises(McpServerError, match="cannot be reached"):
@@ -189,13 +191,6 @@ def test_a_server_that_was_restarted_over_http_is_found_again() -> None:
             await server.aclose()
 
     asyncio.run(run())
-
-
-def await_free(server: McpServer) -> list[Any]:
-    """The tools that a loop made earlier still holds."""
-    listed = server._listed
-    assert listed is not None
-    return list(listed)
 
 
 def test_a_call_that_takes_too_long_is_cancelled_at_the_server(where: Any, tmp_path: Path) -> None:
@@ -227,12 +222,64 @@ def test_a_caller_that_is_cancelled_leaves_the_connection_usable(tmp_path: Path)
     asyncio.run(run())
 
 
+async def names_of(server: McpServer) -> set[str]:
+    return {each.name for each in await server.tools()}
+
+
 def test_tools_that_the_server_adds_are_declared_from_then_on(where: Any) -> None:
     async def run() -> None:
         async with McpServer(where) as server:
-            await results_of(calling(("grow", "{}")), [server])
-            await becomes(lambda: server._listed is None)
+            for _ in range(60):  # before 2026 nobody knows when the server has begun to tell
+                await results_of(calling(("grow", "{}")), [server])
+                with suppress(AssertionError):
+                    await becomes(lambda: server._listed is None, 100 if callable(where) else 6_000)
+                    break
             assert (await results_of(calling(("a_new_one", "{}")), [server]))[0].output == "new"
+
+    asyncio.run(run())
+
+
+def test_a_change_of_tools_is_heard_while_they_are_kept() -> None:
+    async def run() -> None:
+        with over_http(free_port()) as url:
+            async with McpServer(url) as server:
+                await server.tools()
+                await becomes(lambda: server._changes == 2)  # connected, and listening
+                await results_of(calling(("grow", "{}")), [server])
+                await becomes(lambda: server._changes > 2)
+                assert "a_new_one" in await names_of(server)
+
+    asyncio.run(run())
+
+
+def test_a_change_told_during_a_listing_is_not_lost() -> None:
+    async def run() -> None:
+        async with McpServer(STDIO) as server:
+            listing = server._list
+
+            async def overtaken(client: Client) -> Any:
+                listed = await listing(client)
+                server._changed()
+                return listed
+
+            server._list = overtaken  # type: ignore[method-assign]
+            assert await server.tools()
+            assert server._listed is None
+
+    asyncio.run(run())
+
+
+def test_a_server_that_came_back_with_other_tools_is_heard_of() -> None:
+    async def run() -> None:
+        port = free_port()
+        async with McpServer(f"http://127.0.0.1:{port}/mcp") as server:
+            with over_http(port):
+                assert "a_new_one" not in await names_of(server)
+                await becomes(lambda: server._changes == 2)
+                await server.tools()
+            with over_http(port, "grown"):
+                await becomes(lambda: server._changes > 2)
+                assert "a_new_one" in await names_of(server)
 
     asyncio.run(run())
 
