@@ -58,14 +58,15 @@ class Labels:
         return sorted(names, key=lambda name: 0 if is_told(name) else 1 if self.of(name) in labels else 2)
 
     def grouped(self, names: Sequence[str]) -> list[Names]:
-        """Group names by label; a name that its label holds is not repeated."""
-        rows: dict[str, list[str]] = {}
+        """Group names by label; a name that its label holds is not repeated, and one that would have a label to itself
+        gets none: that takes the room of several names."""
+        held: dict[str, list[str]] = {}
         for name in names:
-            label = self.of(name)
-            row = rows.setdefault(label, [])
-            if name not in label:
-                row.append(name)
-        return [Names(tuple(row), label) for label, row in rows.items()]
+            held.setdefault(self.of(name), []).append(name)
+        labels = [label for label, row in held.items() if label and len(row) > 1]
+        loose = tuple([name for name in names if len(held[label := self.of(name)]) == 1 or not label])
+        rows = [Names(tuple([name for name in held[label] if name not in label]), label) for label in labels]
+        return [Names(loose), *rows] if loose else rows
 
     def _made(self, holder: ToolCall | ToolResult, at: int) -> str:
         call = holder if isinstance(holder, ToolCall) else self._call_of(holder, at)

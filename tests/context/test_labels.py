@@ -59,9 +59,13 @@ def test_a_result_without_its_call_has_no_label() -> None:
 
 def test_names_of_one_call_share_a_row_and_what_the_label_says_is_not_said_again() -> None:
     assert labels().grouped(["Frob_nicator", "odd_thing", "src/main.py", "what_is_odd"]) == [
-        Names(("Frob_nicator",), "look src/main.py [1, 40]"),
         Names(("odd_thing", "what_is_odd")),
+        Names(("Frob_nicator",), "look src/main.py [1, 40]"),
     ]
+
+
+def test_a_name_that_is_the_only_one_of_its_call_takes_no_room_for_a_label() -> None:
+    assert labels().grouped(["Frob_nicator", "odd_thing"]) == [Names(("Frob_nicator", "odd_thing"))]
 
 
 def test_names_that_were_told_come_first_then_those_of_the_same_calls() -> None:
