@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chatstack.context.break_even import FORGETTING, MOST_LEFT, SHARED_FROM, SHARED_OF, may_forget, may_pay, why_now
 from chatstack.context.condensing_options import CondensingOptions
 from chatstack.context.context import Context
-from chatstack.context.drafting import Draft
+from chatstack.context.drafting import Draft, last_list
 from chatstack.context.limits import Limits
 from chatstack.context.plans import Plan
 from chatstack.context.strategy import Strategy
@@ -21,7 +22,9 @@ class ClearThenDrop(CondensingOptions, Strategy):
 
     Before a unit goes, what was said beside old calls does: what later calls use stands mostly in arguments of earlier
     ones. Units go first whose words stand in newer ones, too. In the list, names stand by the calls that held them.
-    Everything in one edit, and deep, so that the next is far off: ``target``, ``keep_recent`` (what stays untouched of
+    The list stays in later edits, and what stands before it, so that they write less of the cache anew: they touch what
+    came since, and leave a list of half the size, as long as that makes half the room that an edit of everything makes.
+    All in one edit, and deep, so that the next is far off: ``target``, ``keep_recent`` (what stays untouched of
     the newest units) and ``mentions`` (the list) are shares of ``max_tokens``; without a number, it is the model's
     window. Below it an edit pays once reading what would go has cost twice what the edit costs, with a price for
     forgetting (``context/break_even.py``); shares are of that size then. That adds at most half to the
@@ -56,12 +59,14 @@ class ClearThenDrop(CondensingOptions, Strategy):
         limit = self.max_tokens or context.window_tokens
         if limit is None or context.tokens <= limit:
             return self._early_plan(context, limit)
-        draft = Draft(context, self.name, self, limit, context.tokens)
-        draft.shorten_new()
-        draft.take_out()
-        draft.list_mentions()
-        draft.make_fit()
-        return draft.plan(f"forced ({context.size_told}, more than {limit:,})")
+        for draft in self._drafts(context, limit, context.tokens):
+            draft.shorten_new()
+            draft.take_out()
+            if draft.behind is None or draft.is_deep:
+                draft.list_mentions()
+                draft.make_fit()
+                return draft.plan(f"forced ({context.size_told}, more than {limit:,})")
+        return None
 
     def _early_plan(self, context: Context, limit: int | None) -> Plan | None:
         """Plan an edit that nothing forces, if it pays."""
@@ -69,18 +74,31 @@ class ClearThenDrop(CondensingOptions, Strategy):
             return None
         tokens = context.tokens - context.reserved_tokens
         most = max(int(SHARED_OF * tokens), min(SHARED_FROM, limit or SHARED_FROM))
-        draft = Draft(context, self.name, self, most, tokens)
-        going = [at for unit in draft.removable for at in unit.positions]
-        first, goes = draft.bounds()
-        room = draft.list_tokens / context.scale
-        if not may_pay(context, going, goes, first, put_in=room, forgetting=FORGETTING):
-            return None
-        draft.take_out()
-        # Where results are cleared, a list is paid for even if all that could carry it was dropped: as in the bound.
-        put_in = room if first is not None or draft.carrier is not None else 0.0
-        if draft.tokens + put_in * context.scale > MOST_LEFT * tokens:
-            return None
-        why = why_now(context, draft.left(), put_in=put_in, forgetting=FORGETTING)
-        if why:
-            draft.list_mentions()
-        return draft.plan(why) if why else None
+        plans = (_if_it_pays(draft, tokens) for draft in self._drafts(context, most, tokens))
+        return next((plan for plan in plans if plan is not None), None)
+
+    def _drafts(self, context: Context, most: int, tokens: int) -> Iterator[Draft]:
+        """Yield drafts of one edit, the cheapest first: what stands up to the last list stays in the cache if only what
+        came since is touched."""
+        behind = last_list(context)
+        if behind is not None:
+            yield Draft(context, self.name, self, most, tokens, behind=behind)
+        yield Draft(context, self.name, self, most, tokens)
+
+
+def _if_it_pays(draft: Draft, tokens: int) -> Plan | None:
+    context = draft.context
+    going = [at for unit in draft.removable for at in unit.positions]
+    first, goes = draft.bounds()
+    room = draft.list_tokens / context.scale
+    if not may_pay(context, going, goes, first, put_in=room, forgetting=FORGETTING):
+        return None
+    draft.take_out()
+    # Where results are cleared, a list is paid for even if all that could carry it was dropped: as in the bound.
+    put_in = room if first is not None or draft.carrier is not None else 0.0
+    if draft.tokens + put_in * context.scale > MOST_LEFT * tokens:
+        return None
+    why = why_now(context, draft.left(), put_in=put_in, forgetting=FORGETTING)
+    if why:
+        draft.list_mentions()
+    return draft.plan(why) if why else None

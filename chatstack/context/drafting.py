@@ -11,7 +11,7 @@ from chatstack.context.dropping import least_telling_first, newest, to_carry, wi
 from chatstack.context.handles import filled, handle_of, recall_name
 from chatstack.context.labels import Labels
 from chatstack.context.mentions import words_gone, words_said
-from chatstack.context.name_lists import Names, list_text
+from chatstack.context.name_lists import Names, list_text, without_lists
 from chatstack.context.pairing import alone, answered_calls, as_it_came, in_full
 from chatstack.context.plans import Plan
 from chatstack.context.pruning import removable
@@ -28,18 +28,33 @@ _LABELLED_FROM = 400
 
 
 class Draft:
-    """A plan in the making. Sizes are in tokens as they will be, corrected by what was reported."""
+    """A plan in the making. Sizes are in tokens as they will be, corrected by what was reported.
 
-    def __init__(self, context: Context, strategy: str, options: CondensingOptions, limit: int, tokens: int) -> None:
+    With ``behind``, the position of a list that an earlier edit left, nothing up to it is touched: it stays beside a
+    list of half its size.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        strategy: str,
+        options: CondensingOptions,
+        limit: int,
+        tokens: int,
+        *,
+        behind: int | None = None,
+    ) -> None:
         self.context = context
         self.strategy = strategy
         self.options = options
         self.limit = limit
         self.tokens = float(tokens)
-        self.list_tokens = options.mentions * limit
+        self.behind = behind
+        self.list_tokens = options.mentions * limit / (1 if behind is None else 2)
+        self.target_tokens = (options.target + (0 if behind is None else options.mentions)) * limit
         self.dropped: set[int] = set()
         self.replaced: dict[int, Message] = {}
-        self.removable = list(removable(context))
+        self.removable = [unit for unit in removable(context) if behind is None or unit.positions[0] > behind]
         self.recent = newest(context.units, options.keep_recent * limit, self.size_of_unit)
         self.carrier: int | None = None
         self.labels: Labels | None = None
@@ -54,7 +69,17 @@ class Draft:
 
     @property
     def is_too_large(self) -> bool:
-        return self.tokens + self.list_tokens > self.options.target * self.limit
+        return self.leaves > self.target_tokens
+
+    @property
+    def leaves(self) -> float:
+        """The tokens that are left, with the list."""
+        return self.tokens + self.list_tokens
+
+    @property
+    def is_deep(self) -> bool:
+        """True if it makes at least half the room that an edit of everything makes."""
+        return self.limit - self.leaves >= (1 - self.options.target) * self.limit / 2
 
     def bounds(self) -> tuple[int | None, float]:
         """Return the position at or before which it begins, None if any is possible, and how many tokens will go at
@@ -62,7 +87,7 @@ class Draft:
         messages, sizes = self.context.messages, self.context.sizes
         results = sum(sizes[at] for unit in self.removable for at in unit.positions if messages[at].role == "tool")
         # What is large after all results went goes until it is not: one unit may be more than enough.
-        down_to = self.options.target * self.limit - self.list_tokens
+        down_to = self.target_tokens - self.list_tokens
         over = self.tokens - down_to + max(map(self.size_of_unit, self.removable), default=0)
         first = next((at for at, _ in self._old_results()), None)
         return first, max(results, over / self.context.scale)
@@ -108,7 +133,7 @@ class Draft:
         recent = [unit for unit in self.removable if unit in self.recent]
         others = {*range(len(self.context.messages))}.difference(*(unit.positions for unit in old))
         for unit in (*least_telling_first(old, self._words_at, others, self.size_of_unit), *recent):
-            wanted = self.limit if unit in self.recent else self.options.target * self.limit
+            wanted = self.limit if unit in self.recent else self.target_tokens
             if tokens <= wanted - self.list_tokens:
                 break
             going.append(unit)
@@ -270,6 +295,12 @@ class Draft:
             for at, message in enumerate(self.context.messages)
             if at not in self.dropped
         ]
+
+
+def last_list(context: Context) -> int | None:
+    """Return the position of the last list of names that an edit left; None if there is none."""
+    positions = range(len(context.messages) - 1, -1, -1)
+    return next((at for at in positions if without_lists(context.messages[at])[1]), None)
 
 
 def _with_output(result: ToolResult, output: str) -> ToolResult:

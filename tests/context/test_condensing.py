@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -410,29 +411,53 @@ def test_a_unit_is_not_spared_to_carry_nothing() -> None:
     assert left == condensed(plain(500), messages) == [TASK, NOW, Message.user("now")]
 
 
-def test_a_second_edit_lists_what_the_first_had_listed_if_its_list_goes() -> None:
-    strategy = ClearThenDrop(1_500)
-    first = call(0, output=f"{LONG} src/app/main.py and user_settings")
-    history = [TASK, *first, *rounds(30)[2:], NOW]
-    context = context_of(history)
-    plan = strategy.plan(context)
-    assert plan is not None
-    once = context.after(plan)
-    assert "user_settings" in names_in(once.messages)
-    more = [message for number in range(100, 130) for message in call(number)]
-    grown = msgspec.structs.replace(
-        once,
-        request=once.request.but(messages=(*history, *more, NOW)),
-        messages=(*once.messages, *more, NOW),
-        messages_tokens=once.messages_tokens + size([*more, NOW]),
-        find_origins=lambda: (*once.origins, *range(len(history), len(history) + len(more) + 1)),
-    )
-    again = strategy.plan(grown)
-    assert again is not None
-    assert problems(again, grown) == ()
-    twice = again.apply(grown.messages)
-    assert any("user_settings" in result.text for message in twice for result in message.results)
-    assert size(twice) <= ClearThenDrop().target * 1_500
+WITH_NAMES = [" ".join(f"name_{number}_{at}" for at in range(30)) for number in range(60)]
+
+
+def going_on(strategy: ClearThenDrop, outputs: Sequence[str]) -> list[list[Message]]:
+    """What is left after each edit of a run that goes on, a call at a time, with these outputs."""
+    history = [TASK, NOW]
+    context, left = context_of(history), list[list[Message]]()
+    for number, output in enumerate(outputs):
+        origins = (*context.origins, *range(len(history), len(history) + 3))
+        more = [*call(number, output=output), NOW]
+        history += more
+        context = msgspec.structs.replace(
+            context,
+            request=context.request.but(messages=tuple(history)),
+            messages=(*context.messages, *more),
+            messages_tokens=context.messages_tokens + size(more),
+            find_origins=functools.partial(tuple[int | None, ...], origins),
+        )
+        plan = strategy.plan(context)
+        if plan is not None:
+            assert problems(plan, context) == ()
+            context = context.after(plan)
+            left.append(list(context.messages))
+    return left
+
+
+def test_a_later_edit_keeps_the_list_and_what_stands_before_it() -> None:
+    first, second, *_ = going_on(ClearThenDrop(1_500), WITH_NAMES)
+    (at,) = [at for at, message in enumerate(first) if names_in([message])]
+    assert second[: at + 1] == first[: at + 1]
+    lists = [names_in([message]) for message in second if names_in([message])]
+    assert len(lists) == 2
+    assert not set(lists[0]) & set(lists[1])
+    assert 0.47 * 1_500 < size(second) <= (0.47 + 0.11) * 1_500
+
+
+def test_where_that_makes_too_little_room_everything_is_edited_again() -> None:
+    left = going_on(ClearThenDrop(1_500), WITH_NAMES)
+    whole = [messages for messages in left if size(messages) <= 0.47 * 1_500]
+    assert 2 <= len(whole) < len(left)
+    first, again = whole[:2]
+    (at,) = [at for at, message in enumerate(first) if names_in([message])]
+    assert first[at] not in again
+    assert {name for message in first for name in names_in([message])} <= {
+        name for message in again for name in names_in([message])
+    }
+    assert all(1_500 - size(messages) >= (1 - 0.47) * 1_500 / 2 for messages in left)
 
 
 def test_the_placeholder_can_name_tool_size_and_handle() -> None:

@@ -178,7 +178,7 @@ STACKS: dict[str, Stack] = {
     ),
     "a strategy, guard": Stack(lambda _: [(Thins, {"most": 4_800}), GUARD], ("thins: ", DROPS), (), MOST),
     "clear then drop, guard": Stack(
-        lambda _: [(ClearThenDrop, {"max_tokens": 4_950}), GUARD], ("clear_then_drop: ", DROPS), (), MOST
+        lambda _: [(ClearThenDrop, {"max_tokens": 5_400}), GUARD], ("clear_then_drop: ", DROPS), (), MOST
     ),
     "guard, summarizer": Stack(lambda writer: [LOOSE, folding(writer, max_tokens=4_000)], (DROPS,), (FOLDS,), MOST),
     "two guards": Stack(lambda _: [LOOSE, GUARD], (DROPS,), ("more than 5,000: ", "more than 4,400: ")),
