@@ -230,7 +230,7 @@ def test_long_texts_are_cut_and_told_with_their_whole_length() -> None:
     assert [call.added for call in calls] == [[Added(2, "y" * 600, length)] for length in (3_000, 4_000)]
 
 
-@pytest.mark.parametrize(("name", "window"), [("sliding-window", 600), ("guard", 600), ("recommended", 350)])
+@pytest.mark.parametrize(("name", "window"), [("sliding-window", 600), ("guard", 600), ("recommended", 300)])
 def test_the_stories_of_all_conversations_add_up_to_the_figures(name: str, window: int) -> None:
     """Edits are not the calls that break the prefix: the sliding window cuts anew where it cut before."""
     items = [errand("lamp", *(f"lamp-code-{max(0, at - 4)}" for at in range(12))), talk(10, 80)]
