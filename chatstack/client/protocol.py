@@ -8,6 +8,7 @@ from typing import Final, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, get_
 import msgspec
 
 from chatstack.client.stream import ChatStream
+from chatstack.errors import WiringError
 from chatstack.values.native import NativeEdit
 from chatstack.values.requests import ChatRequest
 
@@ -133,7 +134,12 @@ def chain(client: object) -> Iterator[object]:
 
 
 def find(client: object, kind: type[T]) -> T | None:
-    """Return the outermost layer of that type in a built client, or None."""
+    """Return the outermost layer of that type in a built client, or None. Raises ``WiringError`` for what is no client,
+    as a recipe that is not built yet."""
+    if isinstance(client, type) or not (is_client(client) or hasattr(client, "inner")):
+        given = f"the class {client.__name__}" if isinstance(client, type) else f"a {type(client).__name__}"
+        told = f"find: {given} is no client; that of a ChatStack is what its build() returns"
+        raise WiringError(told, parameter="client")
     for layer in chain(client):
         if isinstance(layer, kind):
             return layer

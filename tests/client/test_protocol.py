@@ -15,6 +15,7 @@ from chatstack import (
     ContextWindowGuard,
     ModelTracer,
     ProviderInfo,
+    WiringError,
     find,
     named,
 )
@@ -81,6 +82,20 @@ def test_find_gets_to_the_outermost_layer_of_a_type() -> None:
 def test_find_gives_none_for_what_is_not_there() -> None:
     client = ChatStack(ScriptedClient(), trace_model_calls=False).build()
     assert find(client, ModelTracer) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (ChatStack(ScriptedClient()), "a ChatStack"),
+        (ContextWindowGuard, "the class ContextWindowGuard"),
+        (None, "a NoneType"),
+    ],
+)
+def test_finding_a_layer_in_what_is_no_client_says_what_to_give(given: object, told: str) -> None:
+    with pytest.raises(WiringError, match=rf"^find: {told} is no client; .* build\(\) returns") as caught:
+        find(given, ContextWindowGuard)
+    assert caught.value.parameter == "client"
 
 
 def test_find_gets_to_the_provider_itself() -> None:
