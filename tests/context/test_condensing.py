@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import ClearThenDrop, Image, Message, Plan, Text, ToolCall, ToolResult, WiringError
+from chatstack.context.context import Context
 from chatstack.context.handles import handle_of
 from chatstack.context.name_lists import without_list
 from chatstack.context.verifier import problems
@@ -414,31 +415,34 @@ def test_a_unit_is_not_spared_to_carry_nothing() -> None:
 WITH_NAMES = [" ".join(f"name_{number}_{at}" for at in range(30)) for number in range(60)]
 
 
-def going_on(strategy: ClearThenDrop, outputs: Sequence[str]) -> list[list[Message]]:
+def grown(context: Context, more: Sequence[Message]) -> Context:
+    """The context one call later: what was edited stays so."""
+    came = len(context.request.messages)
+    origins = (*context.origins, *range(came, came + len(more)))
+    return msgspec.structs.replace(
+        context,
+        request=context.request.but(messages=(*context.request.messages, *more)),
+        messages=(*context.messages, *more),
+        messages_tokens=context.messages_tokens + size(more),
+        find_origins=functools.partial(tuple[int | None, ...], origins),
+    )
+
+
+def going_on(strategy: ClearThenDrop, outputs: Sequence[str], before: Sequence[Message] = (TASK, NOW)) -> list[Context]:
     """What is left after each edit of a run that goes on, a call at a time, with these outputs."""
-    history = [TASK, NOW]
-    context, left = context_of(history), list[list[Message]]()
+    context, left = context_of(before), list[Context]()
     for number, output in enumerate(outputs):
-        origins = (*context.origins, *range(len(history), len(history) + 3))
-        more = [*call(number, output=output), NOW]
-        history += more
-        context = msgspec.structs.replace(
-            context,
-            request=context.request.but(messages=tuple(history)),
-            messages=(*context.messages, *more),
-            messages_tokens=context.messages_tokens + size(more),
-            find_origins=functools.partial(tuple[int | None, ...], origins),
-        )
+        context = grown(context, [*call(100 + number, output=output), NOW])
         plan = strategy.plan(context)
         if plan is not None:
             assert problems(plan, context) == ()
             context = context.after(plan)
-            left.append(list(context.messages))
+            left.append(context)
     return left
 
 
 def test_a_later_edit_keeps_the_list_and_what_stands_before_it() -> None:
-    first, second, *_ = going_on(ClearThenDrop(1_500), WITH_NAMES)
+    first, second, *_ = [list(context.messages) for context in going_on(ClearThenDrop(1_500), WITH_NAMES)]
     (at,) = [at for at, message in enumerate(first) if names_in([message])]
     assert second[: at + 1] == first[: at + 1]
     lists = [names_in([message]) for message in second if names_in([message])]
@@ -448,7 +452,7 @@ def test_a_later_edit_keeps_the_list_and_what_stands_before_it() -> None:
 
 
 def test_where_that_makes_too_little_room_everything_is_edited_again() -> None:
-    left = going_on(ClearThenDrop(1_500), WITH_NAMES)
+    left = [list(context.messages) for context in going_on(ClearThenDrop(1_500), WITH_NAMES)]
     whole = [messages for messages in left if size(messages) <= 0.47 * 1_500]
     assert 2 <= len(whole) < len(left)
     first, again = whole[:2]
@@ -517,3 +521,20 @@ def test_every_plan_is_good_and_enough_or_nothing_more_may_go(
         after = context.after(plan)
         if after.tokens > limit:  # then it was all that could go
             assert strategy.plan(after) is None
+
+
+@given(
+    tidy_histories(min_size=3),
+    st.sampled_from([250, 600, 1_500]),
+    st.sampled_from([0.2, 0.47, 0.9]),
+    st.sampled_from([0.05, 0.15]),
+    st.sampled_from([0.0, 0.05, 1.0]),
+    st.integers(1, len(WITH_NAMES)),
+)
+@PROPERTY
+def test_every_later_plan_is_good_and_enough_or_nothing_more_may_go(
+    messages: list[Message], limit: int, target: float, mentions: float, keep_recent: float, calls: int
+) -> None:
+    strategy = ClearThenDrop(limit, target=target, mentions=mentions, keep_recent=keep_recent)
+    for after in going_on(strategy, WITH_NAMES[:calls], messages):
+        assert after.tokens <= limit or strategy.plan(after) is None
