@@ -63,9 +63,9 @@ class Labels:
         held: dict[str, list[str]] = {}
         for name in names:
             held.setdefault(self.of(name), []).append(name)
-        labels = [label for label, row in held.items() if label and len(row) > 1]
-        loose = tuple([name for name in names if len(held[label := self.of(name)]) == 1 or not label])
-        rows = [Names(tuple([name for name in held[label] if name not in label]), label) for label in labels]
+        labelled = {label: row for label, row in held.items() if label and len(row) > 1}
+        loose = tuple([name for name in names if self.of(name) not in labelled])
+        rows = [Names(tuple([name for name in row if name not in label]), label) for label, row in labelled.items()]
         return [Names(loose), *rows] if loose else rows
 
     def _made(self, holder: ToolCall | ToolResult, at: int) -> str:
