@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 from mcp import Client
 from mcp.client.subscriptions import ListenNotSupportedError
@@ -97,14 +96,15 @@ class Connection:
             return
         pause = _FIRST_PAUSE
         while True:
-            with suppress(Exception):
-                try:
-                    async with client.listen(tools_list_changed=True) as events:
-                        self._on_changed()  # nobody was told of what changed before
-                        async for _ in events:
-                            self._on_changed()
-                            pause = _FIRST_PAUSE
-                except ListenNotSupportedError:
-                    return
+            try:
+                async with client.listen(tools_list_changed=True) as events:
+                    self._on_changed()  # nobody was told of what changed before
+                    async for _ in events:
+                        self._on_changed()
+                        pause = _FIRST_PAUSE
+            except ListenNotSupportedError:
+                return
+            except Exception:  # noqa: BLE001 - refused or lost, of which calls of tools tell: it listens anew
+                pass
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
