@@ -22,7 +22,7 @@ from chatstack.values.responses import ChatUpdate, Usage
 _PROVIDERS = ((r"claude", "anthropic"), (r"gemini", "gcp.gemini"), (r"gpt-|\bo[1-9]\b", "openai"))
 """The provider of a recorded model, by its name in telemetry; the first pattern that fits the model counts."""
 
-Weigh: TypeAlias = Callable[[ChatRequest, Message], Usage]
+Report: TypeAlias = Callable[[Message], Usage]
 """A function from a request and its answer to what a provider would report of them."""
 
 
@@ -33,7 +33,7 @@ class Recorder:
     themselves as they would there, and it reports the usage of each call.
     """
 
-    def __init__(self, window: int, report: Weigh | None = None) -> None:
+    def __init__(self, window: int, report: Report | None = None) -> None:
         self.info = ProviderInfo(name="recording", window_tokens=window)
         self.requests: list[ChatRequest] = []
         self.cpu_seconds = 0.0
@@ -60,7 +60,7 @@ class Recorder:
     async def send(self, request: ChatRequest, /) -> ChatStream:
         started = time.process_time()
         self.requests.append(request)
-        usage = None if self._report is None else self._report(request, self._answer)
+        usage = None if self._report is None else self._report(self._answer)
         stream = await ChatStream.primed(Playback(self._answer, usage))
         self.cpu_seconds += time.process_time() - started
         return stream

@@ -51,6 +51,8 @@ class Run:
         self._setup = setup
         self._gauge = gauge
         self._measuring = Measuring(gauge)
+        self._spending = Spending()
+        """Of the conversation that is replayed."""
         self._recorder = Recorder(setup.window, self._report if setup.own_counter else None)
         self._writer = StandInWriter(setup.counter)
         # Passed as a service, not as a listener of a turn: a reporter among the layers opens a turn of its own.
@@ -74,6 +76,7 @@ class Run:
         await self._begin(talk)
         figures = PolicyFigures(self._name, 1, spending=Spending(long_cache=self._setup.long_cache))
         figures.spending.begin(talk.price, self._setup.pause_seconds)
+        self._spending = figures.spending
         held = talk.evidence.held()
         tracing = Tracing(talk.messages) if self._setup.stories else None
         for at, (position, request) in enumerate(talk.calls()):
@@ -93,9 +96,16 @@ class Run:
             warnings.simplefilter("ignore")  # whatever there is to say of the stack was said when it was first built
             self._client = self._stack.build(self._services)
 
-    def _report(self, request: ChatRequest, answer: Message) -> Usage:
-        tokens = self._measuring.measure(request, needs_user=False).tokens
-        return Usage(input_tokens=tokens, output_tokens=self._gauge.size_of(answer))
+    def _report(self, answer: Message) -> Usage:
+        """Report the last request as a provider would whose cache is the one that is paid for."""
+        sent = [self._measuring.measure(each, needs_user=False) for each in self._recorder.requests]
+        parts = self._spending.cached(sent)
+        return Usage(
+            input_tokens=sent[-1].tokens,
+            output_tokens=self._gauge.size_of(answer),
+            cache_read_tokens=parts.read,
+            cache_write_tokens=parts.written,
+        )
 
     def _unused_services(self) -> Resolver:
         """Return a container of services; of those that it does not hold it makes one when it is first asked."""

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 from langchain.agents import create_agent
 from langchain.agents.middleware import ClearToolUsesEdit, ContextEditingMiddleware, SummarizationMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
-from langchain_core.messages.ai import UsageMetadata
+from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 from langchain_core.tools import InjectedToolCallId
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -45,13 +45,15 @@ class Figures:
         self.spending = Spending()
         self.calls = self.tokens = self.largest = self.faults = self.over = 0
 
-    def add(self, measured: Measured, ceiling: int) -> None:
-        self.spending.add([measured])
+    def add(self, measured: Measured, ceiling: int) -> int:
+        """Add a request, and return the tokens of it that come from the cache."""
+        cached = self.spending.add([measured]).cached
         self.calls += 1
         self.tokens += measured.tokens
         self.largest = max(self.largest, measured.tokens)
         self.faults += bool(measured.fault)
         self.over += measured.tokens > ceiling
+        return cached
 
 
 class Played(ScriptedModel):
@@ -66,9 +68,13 @@ class Played(ScriptedModel):
         self.gauge = self.gauge or Gauge(COUNTER)
         request = ChatRequest(tuple(from_langchain(messages, keep_rest=False)))
         measured = self.gauge.measure(request, needs_user=True)
-        self.figures.add(measured, self.ceiling)
-        size = measured.tokens
-        answer.usage_metadata = UsageMetadata(input_tokens=size, output_tokens=100, total_tokens=size + 100)
+        size, cached = measured.tokens, self.figures.add(measured, self.ceiling)
+        answer.usage_metadata = UsageMetadata(
+            input_tokens=size,
+            output_tokens=100,
+            total_tokens=size + 100,
+            input_token_details=InputTokenDetails(cache_read=cached),
+        )
         return answer
 
 

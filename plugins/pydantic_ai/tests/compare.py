@@ -44,13 +44,15 @@ class Figures:
         self.spending = Spending()
         self.calls = self.tokens = self.largest = self.faults = self.over = 0
 
-    def add(self, measured: Measured) -> None:
-        self.spending.add([measured])
+    def add(self, measured: Measured) -> int:
+        """Add a request, and return the tokens of it that come from the cache."""
+        cached = self.spending.add([measured]).cached
         self.calls += 1
         self.tokens += measured.tokens
         self.largest = max(self.largest, measured.tokens)
         self.faults += bool(measured.fault)
         self.over += measured.tokens > self.ceiling
+        return cached
 
 
 class Played:
@@ -68,10 +70,11 @@ class Played:
     def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         head = (Message.system(info.instructions),) if info.instructions else ()
         measured = self._gauge.measure(ChatRequest((*head, *Converted(messages).messages)), needs_user=True)
-        self._figures.add(measured)
+        cached = self._figures.add(measured)
         answer = self.answers[min(self._asked, len(self.answers) - 1)]
         self._asked += 1
-        return ModelResponse(answer.parts, usage=RequestUsage(input_tokens=measured.tokens, output_tokens=100))
+        usage = RequestUsage(input_tokens=measured.tokens, cache_read_tokens=cached, output_tokens=100)
+        return ModelResponse(answer.parts, usage=usage)
 
     def _summary(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         text = stand_in_summary(SUMMARY_TOKENS)

@@ -6,7 +6,7 @@ import dataclasses
 import random
 import warnings
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -301,12 +301,31 @@ def test_a_provider_reports_the_measured_size_of_each_call() -> None:
     assert usages == [(0, 0)]
 
 
+def test_a_provider_reports_what_comes_from_the_cache_that_is_paid_for() -> None:
+    """Else layers would take the cache for cold, and edit whenever they can."""
+    cached: list[int] = []
+
+    def stack(ceiling: int, model: ChatClient) -> ChatStack:
+        return ChatStack(model).use(Reading, usages=[], cached=cached)
+
+    setup = dataclasses.replace(setup_of(Policy("reading", stack)), own_counter=True)
+    said = (user("hello " * 300), assistant("hi"), user("so"), assistant("bye"))
+    figures = outcome_of(setup, recording(conversation(*said))).figures[0]
+
+    assert cached[0] == 0
+    assert cached[1] == figures.spending.tokens_read > 1_024
+    cached.clear()
+    outcome_of(dataclasses.replace(setup, pause_seconds=600.0), recording(conversation(*said)))
+    assert cached == [0, 0]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """Notes what is reported."""
 
     inner: ChatClient
     usages: list[tuple[int, int]]
+    cached: list[int] = field(default_factory=list[int])
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         stream = await self.inner.send(request)
@@ -315,3 +334,4 @@ class Reading:
 
     def _note(self, response: ChatResponse) -> None:
         self.usages.append((response.usage.input_tokens, response.usage.output_tokens))
+        self.cached.append(response.usage.cache_read_tokens)

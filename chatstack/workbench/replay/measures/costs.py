@@ -124,14 +124,16 @@ class Spending:
         is_broken = bool(self._before) and breaks_prefix(self._before[-1], requests[-1])
         self.prefix_breaks += is_broken
         cached = 0
-        for number, request in enumerate(requests):
-            now = _most_shared(requests[:number], request)
-            before = max(now, _most_shared(self._before, request))
-            cached = self._add(request.tokens, before, now)
+        for number in range(len(requests)):
+            cached = self._add(requests[: number + 1])
         if self._before and self._before[-1].tokens >= MINIMUM_PREFIX_TOKENS:
             self.tokens_missed += max(0, min(self._before[-1].tokens, requests[-1].tokens) - cached)
         self._before = tuple(requests)
         return Charge(cached, is_broken)
+
+    def cached(self, requests: Sequence[Measured]) -> Split:
+        """Return how the last one of a call's requests so far is split by the cache; nothing is charged yet."""
+        return self._split(requests[-1].tokens, *self._shared(requests))
 
     def add_summary(self, cost: SummaryCost) -> None:
         """Add the cost of one summary, by the price of the recorded model."""
@@ -152,11 +154,17 @@ class Spending:
         self.prefix_breaks += other.prefix_breaks
         self.usd, self.usd_uncached = _sum(self.usd, other.usd), _sum(self.usd_uncached, other.usd_uncached)
 
-    def _add(self, tokens: int, shared_before: int, shared_now: int) -> int:
-        """Charge a request by its prefix shared with the last call and with this one; return the tokens read."""
-        lifetime = LONG_CACHE_SECONDS if self.long_cache else CACHE_SECONDS
-        alive = shared_before if self._pause_seconds < lifetime else shared_now
-        parts = split(tokens, alive, MINIMUM_PREFIX_TOKENS)
+    def _shared(self, requests: Sequence[Measured]) -> tuple[int, int]:
+        """Return the tokens of the prefix that the last one of a call's requests shares with any before, and with those
+        of the same call."""
+        *earlier, request = requests
+        now = _most_shared(earlier, request)
+        return max(now, _most_shared(self._before, request)), now
+
+    def _add(self, requests: Sequence[Measured]) -> int:
+        """Charge the last one of a call's requests so far; return the tokens read."""
+        tokens, (before, now) = requests[-1].tokens, self._shared(requests)
+        parts = self._split(tokens, before, now)
         self.tokens_read += parts.read
         self.tokens_written += parts.written
         self.tokens_plain += parts.plain
@@ -165,9 +173,13 @@ class Spending:
         if price is None:
             self.usd = None
         else:
-            alive = shared_before if self._pause_seconds < (price.lifetime_seconds or CACHE_SECONDS) else shared_now
+            alive = before if self._pause_seconds < (price.lifetime_seconds or CACHE_SECONDS) else now
             self.usd = _sum(self.usd, price.of(split(tokens, alive, price.minimum_tokens)))
         return parts.read
+
+    def _split(self, tokens: int, before: int, now: int) -> Split:
+        lifetime = LONG_CACHE_SECONDS if self.long_cache else CACHE_SECONDS
+        return split(tokens, before if self._pause_seconds < lifetime else now, MINIMUM_PREFIX_TOKENS)
 
 
 def _most_shared(earlier: Sequence[Measured], request: Measured) -> int:
