@@ -129,3 +129,6 @@ class LoopSettings:
         if not isinstance(said, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - a coroutine is no yes
             raise InputError(f"IterativeLoop: tool_filter gave a {type(said).__name__}, not True or False")
         return said
+
+
+LoopSettings.__init__.__qualname__ = "IterativeLoop.__init__"  # told for a misspelt option: people write that name

@@ -36,6 +36,11 @@ from chatstack.tools.turn import CUT_OFF
 from tests.loop.runs import call, looped, numbered
 
 
+def test_a_misspelt_option_is_told_with_the_name_of_the_class_that_was_written() -> None:
+    with pytest.raises(TypeError, match=r"IterativeLoop\.__init__\(\) got an unexpected keyword argument 'max_turns'"):
+        IterativeLoop(ScriptedClient(), "", lambda _: "", max_turns=3)  # type: ignore[call-arg]
+
+
 def fresh(run_id: str | None = None) -> IterativeContext:
     return IterativeContext(workspace=MemoryWorkspace(), run_id=run_id)
 
