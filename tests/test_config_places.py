@@ -66,7 +66,7 @@ def test_a_wrong_key_or_type_deep_in_a_layer_is_told_with_its_place(layer: dict[
 
 def test_what_is_refused_because_of_a_default_is_no_missing_option() -> None:
     assert wrong_layer(use="ClearThenDrop", mentions=0.5).startswith(
-        "config: layers[1].target: target=0.47 must be more than mentions=0.5"
+        "config: layers[1].target: target=0.45 must be more than mentions=0.5"
     )
     assert wrong_layer(use="Summarizer").startswith(
         "config: layers[1].max_tokens: give max_tokens or max_context_items"

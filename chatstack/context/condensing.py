@@ -1,4 +1,4 @@
-"""Condensing: at the limit, or once it pays, clear what is old, drop what tells least, and leave the names in it."""
+"""Condensing: at the limit, or once it pays, clear what is old, drop what tells least, and leave the words in it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from chatstack.tokens.caching import CACHED_FROM
 @dataclass(frozen=True, repr=False)
 class ClearThenDrop(CondensingOptions, Strategy):
     """Above ``max_tokens``, and before that where it pays, clears all tool results but the newest, drops units if that
-    is not enough, and leaves a list of the names that were in them in the place of one cleared result.
+    is not enough, and leaves a list of the names and words that were in them in the place of one cleared result.
 
     Before a unit goes, what was said beside old calls does: what later calls use stands mostly in arguments of earlier
-    ones. Units go first whose words stand in newer ones, too. In the list, names stand by the calls that held them.
+    ones. Units go first whose words stand in newer ones, too. In the list, both stand by the calls that held them.
     The list stays in later edits, and what stands before it, so that they write less of the cache anew: they touch what
     came since, and leave a list of half the size, as long as that makes half the room that an edit of everything makes.
     All in one edit, and deep, so that the next is far off: ``target``, ``keep_recent`` (what stays untouched of

@@ -19,10 +19,10 @@ class CondensingOptions:
 
     max_tokens: PositiveInt | None = None
     _: KW_ONLY
-    target: Share = 0.47
+    target: Share = 0.45
     keep_recent: ShareOrZero = 0.05
     newest_result: ShareOrZero = 0.2
-    mentions: ListShare = 0.11
+    mentions: ListShare = 0.09
     placeholder: str = PLACEHOLDER
     before_limit: Literal["pays", "never"] = "pays"
 

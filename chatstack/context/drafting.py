@@ -1,4 +1,4 @@
-"""Drafting: a plan that clears what is old, drops what tells least, and leaves the names that were in it."""
+"""Drafting: a plan that clears what is old, drops what tells least, and leaves the words that were in it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from chatstack.values.parts import ToolResult
 
 _LEAST = 64
 """Tokens of a new result that are left in any case."""
-_LABELLED_FROM = 400
-"""Tokens of a list from which on names stand by their calls: in a shorter one, labels would take most of the room."""
+_LABELLED_FROM = 256
+"""Tokens of a list from which on words stand by their calls: in a shorter one, labels would take most of the room."""
 
 
 class Draft:
@@ -155,7 +155,7 @@ class Draft:
         return frozenset[str]().union(*words_said(self.context, message))
 
     def list_mentions(self) -> None:
-        """Put the names of all that is gone, now or earlier, in the place of one cleared result."""
+        """Put the names and words of all that is gone, now or earlier, in the place of one cleared result."""
         carrier = self.carrier
         if carrier is None or not self.list_tokens:
             return
@@ -166,7 +166,7 @@ class Draft:
         room = min(room, (self.limit - self.tokens + self._size_at(carrier)) / self.context.scale)
         gone = [at for at in range(len(came)) if stands.get(at) is not came[at]]
         words = words_gone(self.context, gone)
-        # A name is a token at least.
+        # A word is a token at least.
         names = words.mentions([message for message, _ in left], most=int(room))
         if room >= _LABELLED_FROM:
             can_recall = bool(recall_name(self.context.request.options.tools))

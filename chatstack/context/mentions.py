@@ -1,4 +1,4 @@
-"""Mentions: the names in messages that are no longer sent, for a model that may have to recall them."""
+"""Mentions: the words in messages that are no longer sent, for a model that may have to recall them; names first."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _NAME = re.compile(r"[_./0-9]|(?<=.)[A-Z]")
 _TELLING = re.compile(r"[~./-]*+(?:[^0-9]|.{6})")
 """Words that are meaningful by themselves; short numbers (of lines, counts, sizes) are not."""
 _LONGEST = 100
-"""Maximum length of a name in characters; a longer word is data, and would take the room of other names."""
+"""Maximum length of a listed word in characters; a longer one is data, and would take the room of names."""
 _MOST_CHARS = 200_000
 """Maximum number of characters of one text that are searched."""
 _FEW = 8
-"""Divisor: with more than an eighth of the names new, all are put in order anew."""
+"""Divisor: with more than an eighth of the words new, all are put in order anew."""
 
-_Rank: TypeAlias = tuple[int, int, float, int, str]
-"""The order of a name in the list, with the name."""
+_Rank: TypeAlias = tuple[bool, int, int, float, int, str]
+"""The order of a word in the list, with the word. True: it is no name."""
 
 
 class Gone:
     """The words in messages that are no longer sent. More may be added; no message comes back.
 
-    Names are kept in order: a list costs what is new since the last one, and what it holds, not all that is gone.
+    Words are kept in order: a list costs what is new since the last one, and what it holds, not all that is gone.
     """
 
     def __init__(self, said: dict[Part, frozenset[str]] | None = None) -> None:
@@ -76,31 +76,36 @@ class Gone:
             self.read.add(at)
 
     def mentions(self, left: Iterable[Message], most: int) -> list[str]:
-        """Return at most ``most`` names that are in these messages but in none of ``left``, most telling first.
+        """Return at most ``most`` words that are in these messages but in none of ``left``, most telling first: names,
+        then other words.
 
-        A name is a word that looks like an identifier (a path, a dotted, snake or camel case name, a long number), that
-        the model used in the arguments of a call, or that stands in backquotes in a message. They are ordered by how
-        often the model used them, then by how often messages mention them, then by how often results contain them,
-        relative to their length, as room is short. A name that is a piece of an earlier one is left out.
+        Both are ordered by how often the model used them, then by how often messages mention them, then by how often
+        results contain them, relative to their length, as room is short. A word that is a piece of an earlier one is
+        left out, and so are numbers that tell nothing (of lines, counts, sizes).
         """
         in_sight: set[str] = set()
         for message in left:
             in_sight.update(_words_of(message), _words_used(message))
         self._rank_changed()
         looked_at: list[_Rank] = []
-        names = (word for word in self._taken_in_order(looked_at) if word not in in_sight)
-        found = _without_pieces(names, most)
+        words = (word for word in self._taken_in_order(looked_at) if word not in in_sight)
+        found = _without_pieces(words, most)
         for rank in looked_at:
             heappush(self._in_order, rank)
         return found
 
-    def last_position(self, name: str) -> int:
-        """Return the position of the last message that holds a name."""
-        return self._last[name]
+    def last_position(self, word: str) -> int:
+        """Return the position of the last message that holds a word."""
+        return self._last[word]
 
-    def is_told(self, name: str) -> bool:
-        """Return True if the model has used a name, or a message that is no result has mentioned it."""
-        return name in self._used or name in self._spoken
+    def is_told(self, word: str) -> bool:
+        """Return True if the model has used a word, or a message that is no result has mentioned it."""
+        return word in self._used or word in self._spoken
+
+    def is_name(self, word: str) -> bool:
+        """Return True if a word looks like an identifier (a path, a dotted, snake or camel case name, a number), the
+        model used it in the arguments of a call, or it stands in backquotes in a message."""
+        return word in self._used or word in self._quoted or _NAME.search(word) is not None
 
     def _taken_in_order(self, taken: list[_Rank]) -> Iterator[str]:
         while self._in_order:
@@ -110,12 +115,19 @@ class Gone:
                 yield rank[-1]
 
     def _rank_changed(self) -> None:
-        """Rank the names among the words that have changed."""
+        """Rank the words that have changed."""
         used, spoken, returned, last = self._used, self._spoken, self._returned, self._last
         changed = {
-            word: (-used.get(word, 0), -spoken.get(word, 0), -returned.get(word, 0) / len(word), -last[word], word)
+            word: (
+                not self.is_name(word),
+                -used.get(word, 0),
+                -spoken.get(word, 0),
+                -returned.get(word, 0) / len(word),
+                -last[word],
+                word,
+            )
             for word in self._changed
-            if self._is_name(word)
+            if len(word) <= _LONGEST and (word in spoken or _TELLING.match(word))
         }
         self._changed.clear()
         self._ranks.update(changed)
@@ -125,11 +137,6 @@ class Gone:
         else:
             self._in_order = list(self._ranks.values())
             heapify(self._in_order)
-
-    def _is_name(self, word: str) -> bool:
-        if len(word) > _LONGEST or not (word in self._used or word in self._quoted or _NAME.search(word)):
-            return False
-        return word in self._spoken or _TELLING.match(word) is not None
 
 
 def words_gone(context: Context, gone: Sequence[int]) -> Gone:

@@ -1,9 +1,9 @@
 """Lists of names that an edit leaves in the place of a cleared tool result: their text, written and read here alone.
 
-Each label has a line of its own, which ends with the names that the labelled call or its result held. Names without a
-label stand in the first line::
+Where there is room, other words stand behind the names, and count as names here. Each label has a line of its own,
+which ends with the names that the labelled call or its result held. Names without a label stand in the first line::
 
-    [cleared] Names in what was left out: tomorrow
+    [cleared] Words in what was left out: tomorrow
     - bash cat setup.py: src/a.py B1234
     - bash ls src:
 """
@@ -19,7 +19,7 @@ from chatstack.context.pairing import as_it_came
 from chatstack.values.messages import Message, was_edited
 from chatstack.values.parts import Part, ToolResult
 
-_HEADING = " Names in what was left out:"
+_HEADING = " Words in what was left out:"
 _ROW = re.compile(r"- (.+):((?: [^\s]*[^\s:])*)")
 
 

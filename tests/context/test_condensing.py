@@ -402,7 +402,7 @@ def test_data_that_the_model_has_written_does_not_take_the_room_of_the_names() -
     data = "QUJD1" * 400
     written = [message for number in range(2) for message in call(number, arguments=f'{{"data": "{data}"}}')]
     left = condensed(ClearThenDrop(1_500), [TASK, *written, *call(2, output=f"{LONG} user_settings"), *rounds(40), NOW])
-    assert names_in(left) == ["user_settings"]
+    assert names_in(left) == ["user_settings", "rain"]
 
 
 def test_a_unit_is_not_spared_to_carry_nothing() -> None:
@@ -448,12 +448,12 @@ def test_a_later_edit_keeps_the_list_and_what_stands_before_it() -> None:
     lists = [names_in([message]) for message in second if names_in([message])]
     assert len(lists) == 2
     assert not set(lists[0]) & set(lists[1])
-    assert 0.47 * 1_500 < size(second) <= (0.47 + 0.11) * 1_500
+    assert 0.45 * 1_500 < size(second) <= (0.45 + 0.09) * 1_500
 
 
 def test_where_that_makes_too_little_room_everything_is_edited_again() -> None:
     left = [list(context.messages) for context in going_on(ClearThenDrop(1_500), WITH_NAMES)]
-    whole = [messages for messages in left if size(messages) <= 0.47 * 1_500]
+    whole = [messages for messages in left if size(messages) <= 0.45 * 1_500]
     assert 2 <= len(whole) < len(left)
     first, again = whole[:2]
     (at,) = [at for at, message in enumerate(first) if names_in([message])]
@@ -461,7 +461,7 @@ def test_where_that_makes_too_little_room_everything_is_edited_again() -> None:
     assert {name for message in first for name in names_in([message])} <= {
         name for message in again for name in names_in([message])
     }
-    assert all(1_500 - size(messages) >= (1 - 0.47) * 1_500 / 2 for messages in left)
+    assert all(1_500 - size(messages) >= (1 - 0.45) * 1_500 / 2 for messages in left)
 
 
 def test_the_placeholder_can_name_tool_size_and_handle() -> None:
@@ -526,7 +526,7 @@ def test_every_plan_is_good_and_enough_or_nothing_more_may_go(
 @given(
     tidy_histories(min_size=3),
     st.sampled_from([250, 600, 1_500]),
-    st.sampled_from([0.2, 0.47, 0.9]),
+    st.sampled_from([0.2, 0.45, 0.9]),
     st.sampled_from([0.05, 0.15]),
     st.sampled_from([0.0, 0.05, 1.0]),
     st.integers(1, len(WITH_NAMES)),

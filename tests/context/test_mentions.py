@@ -1,4 +1,4 @@
-"""Mentions: which names are worth keeping, and in which order."""
+"""Mentions: which words are worth keeping, and in which order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from chatstack.context.mentions import Gone
 from tests.histories import PROPERTY, histories
 
 
-def names_in(gone: Sequence[Message], left: Sequence[Message], most: int = 1_000) -> list[str]:
+def words_of(gone: Sequence[Message]) -> Gone:
     words = Gone()
     words.add(gone, range(len(gone)))
-    return words.mentions(left, most)
+    return words
+
+
+def names_in(gone: Sequence[Message], left: Sequence[Message], most: int = 1_000) -> list[str]:
+    words = words_of(gone)
+    return [word for word in words.mentions(left, most) if words.is_name(word)]
 
 
 def result(text: str) -> Message:
@@ -46,8 +51,18 @@ def test_what_looks_like_an_identifier_is_a_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["weather", "Weather", "12345", "/12345", "42", "ab_", "(...)", "日本語", ""])
-def test_plain_words_and_short_numbers_are_none(word: str) -> None:
+def test_plain_words_and_short_numbers_are_no_names(word: str) -> None:
     assert names_in([result(f"the {word} today")], []) == []
+
+
+def test_names_stand_before_other_words_and_those_that_were_said_before_those_that_were_returned() -> None:
+    gone = [result("the weather, the weather, see a_name"), Message.user("sunshine"), asked(city="Dubai")]
+    assert words_of(gone).mentions([], 9) == ["Dubai", "a_name", "sunshine", "weather"]
+    assert words_of(gone).mentions([Message.user("weather")], 3) == ["Dubai", "a_name", "sunshine"]
+
+
+def test_short_numbers_are_no_words() -> None:
+    assert words_of([result("line 12345 of 42 in /12345")]).mentions([], 9) == ["line"]
 
 
 def test_a_plain_word_that_the_model_itself_has_used_is_a_name() -> None:
@@ -159,10 +174,10 @@ def test_of_a_very_long_text_the_beginning_is_read() -> None:
 
 @PROPERTY
 @given(histories())
-def test_names_are_in_what_is_gone_in_nothing_that_is_left_and_each_is_there_once(messages: list[Message]) -> None:
+def test_words_are_in_what_is_gone_in_nothing_that_is_left_and_each_is_there_once(messages: list[Message]) -> None:
     half = len(messages) // 2
     gone, left = messages[:half], messages[half:]
-    names = names_in(gone, left)
-    assert len(names) == len(set(names))
-    assert not set(names) & set(names_in(left, []))
-    assert names == names_in(gone, left)
+    words = words_of(gone).mentions(left, 1_000)
+    assert len(words) == len(set(words))
+    assert not set(words) & set(words_of(left).mentions([], 1_000))
+    assert words == words_of(gone).mentions(left, 1_000)

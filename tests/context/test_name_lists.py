@@ -29,7 +29,7 @@ def test_every_list_with_labels_is_read_as_it_was_written(rows: list[Names]) -> 
 def test_every_list_without_labels_is_one_line_and_read_as_it_was_written(found: list[str]) -> None:
     text = list_text([Names(tuple(found))])
 
-    assert text == f" Names in what was left out: {' '.join(found)}"
+    assert text == f" Words in what was left out: {' '.join(found)}"
     assert without_list(f"[cleared]{text}") == ("[cleared]", (Names(tuple(found)),))
 
 
@@ -37,7 +37,7 @@ def test_each_label_has_a_line_and_names_without_one_stand_before_them() -> None
     empty = Names((), "bash ls a.py")
 
     text = list_text([Names(("src/a.py", "B1234"), "bash cat\n setup.py"), Names(()), Names(("loose",)), empty])
-    assert text == " Names in what was left out: loose\n- bash cat setup.py: src/a.py B1234\n- bash ls a.py:"
+    assert text == " Words in what was left out: loose\n- bash cat setup.py: src/a.py B1234\n- bash ls a.py:"
     assert without_list(text)[1] == (Names(("loose",)), Names(("src/a.py", "B1234"), "bash cat setup.py"), empty)
 
 
@@ -51,10 +51,10 @@ def test_without_names_there_is_no_text(rows: list[Names]) -> None:
     [
         "",
         "[cleared]",
-        "Names in what was left out",
-        "[cleared] Names in what was left out:",
-        "x Names in what was left out:\nno row",
-        "x Names in what was left out:\n- bash ls: a.py\nand more",
+        "Words in what was left out",
+        "[cleared] Words in what was left out:",
+        "x Words in what was left out:\nno row",
+        "x Words in what was left out:\n- bash ls: a.py\nand more",
     ],
 )
 def test_any_other_text_has_no_list(text: str) -> None:
@@ -67,7 +67,7 @@ def edited(text: str, came: str = "long") -> Message:
 
 
 def test_of_an_edited_message_the_list_is_taken_out_and_all_else_stays() -> None:
-    rest, rows = without_lists(edited("[cleared] Names in what was left out: B1234 C5678"))
+    rest, rows = without_lists(edited("[cleared] Words in what was left out: B1234 C5678"))
 
     assert rest == edited("[cleared]")
     assert rows == (Names(("B1234", "C5678")),)
@@ -76,10 +76,10 @@ def test_of_an_edited_message_the_list_is_taken_out_and_all_else_stays() -> None
 @pytest.mark.parametrize(
     "message",
     [
-        Message.tool("a", "seen Names in what was left out: B1234"),
-        edited("[head] Names in what was left out: B1234", "head and middle Names in what was left out: B1234"),
+        Message.tool("a", "seen Words in what was left out: B1234"),
+        edited("[head] Words in what was left out: B1234", "head and middle Words in what was left out: B1234"),
         edited("[cleared]"),
-        Message.user("go").edited(parts=(Text("x Names in what was left out: B1234"),)),
+        Message.user("go").edited(parts=(Text("x Words in what was left out: B1234"),)),
     ],
     ids=["a tool's own", "kept of a tool's own", "no list", "no result"],
 )
@@ -109,6 +109,6 @@ def test_what_clear_then_drop_leaves_is_such_a_list() -> None:
 
 
 def test_in_a_short_list_labels_would_take_the_room_of_names() -> None:
-    (row,) = rows_left_by(ClearThenDrop(4_000, mentions=0.07))
+    (row,) = rows_left_by(ClearThenDrop(4_000, mentions=0.05))
     assert row.label == ""
     assert {"seen_0", "seen_1"} <= set(row.names)

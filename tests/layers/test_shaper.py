@@ -498,7 +498,7 @@ def test_the_handles_in_a_list_of_names_are_those_of_the_whole_results() -> None
     history = [Message.user("go"), *rounds(range(12))]
     options = ChatOptions(tools=(recall_tool().declaration(),))
     sent = results_in(running.of(history, options=options))
-    listed = [text for text in sent if "Names in what was left out" in text]
+    listed = [text for text in sent if "Words in what was left out" in text]
     handles = {handle_of(message.results[0]) for message in history if message.results}
     told = [each for text in listed for each in re.findall(r"[0-9a-f]{10}", text)]
     assert len(set(told)) > 1

@@ -90,7 +90,7 @@ def test_the_layers_count_by_the_tokenizer_where_the_measure_does_and_else_by_ch
 def test_words_tell_the_sizes_in_tokens() -> None:
     writer = ConfigWriter(10_000, "")
     assert "New tool results are bounded at 2,500 bytes. Above 10,000 tokens it clears" in writer.words(OURS)
-    assert "down to 4,700, of which" in writer.words(OURS)
+    assert "down to 4,500, of which" in writer.words(OURS)
     pays = Candidate("ToolResultClearer", (0.5, 4, PAYS, 0.7, 0.9))
     assert writer.words(pays) == (
         "From 5,000 tokens on it clears all tool results but the newest 4, once that pays. Above 9,000 tokens a guard "

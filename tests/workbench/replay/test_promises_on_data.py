@@ -163,17 +163,20 @@ def test_no_conversation_costs_more_than_twice_sending_everything(replayed: Pass
 
 
 AIMS = {
-    (TAU, 4_000): (0.92, 0.98, 0.95, 0.05),
+    (TAU, 4_000): (0.9, 0.99, 0.98, 0.05),
     (TAU, 16_000): (1.0, 0.99, 0.99, 0.05),
     (TAU2, 16_000): (1.0, 0.99, 0.99, 0.05),
-    (SWE, 8_000): (0.58, 0.96, 0.88, 0.08),
-    (SWE, 16_000): (0.74, 0.98, 0.94, 0.05),
+    (SWE, 4_000): (0.4, 0.93, 0.8, 0.22),
+    (SWE, 8_000): (0.53, 0.97, 0.9, 0.08),
+    (SWE, 16_000): (0.68, 0.99, 0.97, 0.05),
 }
 """Of what we recommend: cost at most, grounding and far grounding at least, breaks at most, by call."""
+BARE_AIMS = {(SWE, 8_000): (0.9, 0.6)}
+"""Grounding and far grounding without lists of names, at least."""
 MOST_OVER = {(SWE, 4_000): 0.02, (SWE, 8_000): 0.001}
 """Of calls: some coding runs write whole files in one call, which stays with its result until the model has seen it."""
-SPREAD = 0.02
-"""A sample of the coding runs may be so far from all of them."""
+SPREAD = {4_000: 0.04}
+"""A sample of the coding runs may be so far from all of them; 0.02 at other windows."""
 
 
 def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
@@ -182,12 +185,17 @@ def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
         figures = replayed.found["recommended", window].figures
         cost, grounding = figures.cost_relative(replayed.everything.spending), figures.grounding
         most, least, least_far, most_breaks = AIMS.get((replayed.name, window), (1.01, 0.0, 0.0, 1.0))
-        spread = 0.0 if STEPS[replayed.name] == 1 else SPREAD
+        spread = 0.0 if STEPS[replayed.name] == 1 else SPREAD.get(window, 0.02)
         assert cost is not None
         assert cost <= most + spread, figures.name
         if grounding.share is not None and grounding.far_share is not None:
             assert grounding.share >= least - spread, figures.name
             assert grounding.far_share >= least_far - spread, figures.name
+        if (aim := BARE_AIMS.get((replayed.name, window))) is not None:
+            assert grounding.bare_share is not None
+            assert grounding.far_bare_share is not None
+            assert grounding.bare_share >= aim[0] - spread, figures.name
+            assert grounding.far_bare_share >= aim[1] - 2 * spread, figures.name
         assert figures.spending.prefix_breaks <= (most_breaks + spread) * figures.calls, figures.name
         if window >= 4_000:  # what is over has nothing more to give, as another test tells
             most_over = MOST_OVER.get((replayed.name, window), 0.0) * figures.calls

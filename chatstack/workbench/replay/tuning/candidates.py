@@ -30,9 +30,9 @@ _ROOM = (0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 AXES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "ClearThenDrop": {
         "max_tokens": (0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0),
-        "target": (0.2, 0.25, 0.3, 0.35, 0.47, 0.5, 0.6, 0.7, 0.8),
+        "target": (0.2, 0.25, 0.3, 0.35, 0.45, 0.5, 0.6, 0.7, 0.8),
         "keep_recent": (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
-        "mentions": (0.0, 0.02, 0.035, 0.05, 0.075, 0.11, 0.15),
+        "mentions": (0.0, 0.02, 0.035, 0.05, 0.075, 0.09, 0.11, 0.15),
         "newest_result": (0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0),
         "max_bytes": (0.0, 0.1, 0.15, 0.25, 0.4, 0.6, 1.0),
         "guard": _ROOM,
@@ -55,9 +55,9 @@ for each token of the window (0 for none), and the settings of ``ClearThenDrop``
 _FIRST: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "ClearThenDrop": {
         "max_tokens": (1.0, 0.8, 0.6),
-        "target": (0.47, 0.3, 0.6),
+        "target": (0.45, 0.3, 0.6),
         "keep_recent": (0.05, 0.2),
-        "mentions": (0.11, 0.05),
+        "mentions": (0.09, 0.05),
         "newest_result": (0.2,),
         "max_bytes": (0.25,),
         "guard": (1.0,),
