@@ -166,7 +166,7 @@ AIMS = {
     (TAU, 4_000): (0.9, 0.99, 0.98, 0.05),
     (TAU, 16_000): (1.0, 0.99, 0.99, 0.05),
     (TAU2, 16_000): (1.0, 0.99, 0.99, 0.05),
-    (SWE, 4_000): (0.4, 0.93, 0.8, 0.22),
+    (SWE, 4_000): (0.4, 0.93, 0.8, 0.23),
     (SWE, 8_000): (0.53, 0.97, 0.9, 0.08),
     (SWE, 16_000): (0.68, 0.99, 0.97, 0.05),
 }
@@ -175,8 +175,9 @@ BARE_AIMS = {(SWE, 8_000): (0.9, 0.6)}
 """Grounding and far grounding without lists of names, at least."""
 MOST_OVER = {(SWE, 4_000): 0.02, (SWE, 8_000): 0.001}
 """Of calls: some coding runs write whole files in one call, which stays with its result until the model has seen it."""
-SPREAD = {4_000: 0.04}
-"""A sample of the coding runs may be so far from all of them; 0.02 at other windows."""
+SPREAD = 0.02
+COST_SPREAD = 0.06
+"""A sample of the coding runs, one of 15, may be so far from all of them."""
 
 
 def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
@@ -185,9 +186,9 @@ def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
         figures = replayed.found["recommended", window].figures
         cost, grounding = figures.cost_relative(replayed.everything.spending), figures.grounding
         most, least, least_far, most_breaks = AIMS.get((replayed.name, window), (1.01, 0.0, 0.0, 1.0))
-        spread = 0.0 if STEPS[replayed.name] == 1 else SPREAD.get(window, 0.02)
+        spread, cost_spread = (0.0, 0.0) if STEPS[replayed.name] == 1 else (SPREAD, COST_SPREAD)
         assert cost is not None
-        assert cost <= most + spread, figures.name
+        assert cost <= most + cost_spread, figures.name
         if grounding.share is not None and grounding.far_share is not None:
             assert grounding.share >= least - spread, figures.name
             assert grounding.far_share >= least_far - spread, figures.name
