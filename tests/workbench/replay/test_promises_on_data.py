@@ -14,9 +14,13 @@ import pytest
 
 from chatstack import Message
 from chatstack.workbench.replay.measures.measuring import WireCounter
+from chatstack.workbench.replay.policies import policies_for
+from chatstack.workbench.replay.reading.recordings import Recording
+from tests.workbench.replay.conversations import data_file, outcome_of, recordings_in, setup_of
 from tests.workbench.replay.on_data import (
     ALL_DATA,
     KINDS,
+    LARGE,
     STEPS,
     SWE,
     TAU,
@@ -204,6 +208,24 @@ def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
             assert figures.over_limit <= max(most_over, replayed.found["guard", window].figures.over_limit), (
                 figures.name
             )
+
+
+@pytest.mark.parametrize(("window", "most", "least_far"), [(32_000, 0.72, 0.97), (LARGE, 0.7, 0.0)])
+def test_where_next_to_nothing_forces_an_edit_it_pays_all_the_same(window: int, most: float, least_far: float) -> None:
+    """Of coding runs, of which hardly any is that large."""
+    step = STEPS[SWE]
+    items = [item for item in recordings_in(data_file(f"{SWE}.dev.jsonl.gz"))[::step] if isinstance(item, Recording)]
+    setup = setup_of(*policies_for([], ["nothing", "recommended"]), window=window, counter=WireCounter.best())
+    everything, ours = outcome_of(setup, *items).figures
+    spread, cost_spread = (0.0, 0.0) if step == 1 else (SPREAD, COST_SPREAD)
+
+    cost, grounding = ours.cost_relative(everything.spending), ours.grounding
+    assert cost is not None
+    assert grounding.share is not None
+    assert grounding.far_share is not None
+    assert cost <= most + cost_spread
+    assert grounding.share >= 0.99 - spread
+    assert grounding.far_share >= least_far - spread
 
 
 def in_turn(talks: Sequence[Talk]) -> list[tuple[int, int]]:
