@@ -184,12 +184,17 @@ def _units(messages: Sequence[Message]) -> list[int]:
     return homes
 
 
-def talks_of(name: str) -> list[Talk]:
+def recordings_of(name: str) -> list[Recording]:
     """The conversations of a data set; every so manieth of the large one."""
     items = recordings_in(data_file(f"{name}.dev.jsonl.gz"))[:: STEPS[name]]
     recordings = [item for item in items if isinstance(item, Recording)]
     assert len(recordings) == len(items) > 0
-    return [Talk(each) for each in recordings]
+    return recordings
+
+
+def talks_of(name: str) -> list[Talk]:
+    """The same, to be replayed."""
+    return [Talk(each) for each in recordings_of(name)]
 
 
 class Line:

@@ -15,8 +15,7 @@ import pytest
 from chatstack import Message
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.policies import policies_for
-from chatstack.workbench.replay.reading.recordings import Recording
-from tests.workbench.replay.conversations import data_file, outcome_of, recordings_in, setup_of
+from tests.workbench.replay.conversations import outcome_of, setup_of
 from tests.workbench.replay.on_data import (
     ALL_DATA,
     KINDS,
@@ -33,6 +32,7 @@ from tests.workbench.replay.on_data import (
     Pass,
     Talk,
     counter,
+    recordings_of,
     talks_of,
 )
 
@@ -184,13 +184,18 @@ COST_SPREAD = 0.06
 """A sample of the coding runs, one of 15, may be so far from all of them."""
 
 
+def spreads(name: str) -> tuple[float, float]:
+    """How far shares and cost may be from the aims: not at all where all of a set is looked at."""
+    return (0.0, 0.0) if STEPS[name] == 1 else (SPREAD, COST_SPREAD)
+
+
 def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
     """Cost beside sending everything, and how much of what the model used is still there."""
     for window in WINDOWS:
         figures = replayed.found["recommended", window].figures
         cost, grounding = figures.cost_relative(replayed.everything.spending), figures.grounding
         most, least, least_far, most_breaks = AIMS.get((replayed.name, window), (1.01, 0.0, 0.0, 1.0))
-        spread, cost_spread = (0.0, 0.0) if STEPS[replayed.name] == 1 else (SPREAD, COST_SPREAD)
+        spread, cost_spread = spreads(replayed.name)
         assert cost is not None
         assert cost <= most + cost_spread, figures.name
         if grounding.share is not None and grounding.far_share is not None:
@@ -213,11 +218,9 @@ def test_what_we_recommend_reaches_its_aims(replayed: Pass) -> None:
 @pytest.mark.parametrize(("window", "most", "least_far"), [(32_000, 0.72, 0.97), (LARGE, 0.7, 0.0)])
 def test_where_next_to_nothing_forces_an_edit_it_pays_all_the_same(window: int, most: float, least_far: float) -> None:
     """Of coding runs, of which hardly any is that large."""
-    step = STEPS[SWE]
-    items = [item for item in recordings_in(data_file(f"{SWE}.dev.jsonl.gz"))[::step] if isinstance(item, Recording)]
     setup = setup_of(*policies_for([], ["nothing", "recommended"]), window=window, counter=WireCounter.best())
-    everything, ours = outcome_of(setup, *items).figures
-    spread, cost_spread = (0.0, 0.0) if step == 1 else (SPREAD, COST_SPREAD)
+    everything, ours = outcome_of(setup, *recordings_of(SWE)).figures
+    spread, cost_spread = spreads(SWE)
 
     cost, grounding = ours.cost_relative(everything.spending), ours.grounding
     assert cost is not None
