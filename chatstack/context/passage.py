@@ -18,18 +18,17 @@ from chatstack.context.context import Context
 from chatstack.context.conversations import Conversation, LastAnswer
 from chatstack.context.editing import ContextEditing
 from chatstack.context.history import Form, History, Recognised
+from chatstack.context.learning import SentRequest, Step
 from chatstack.context.memory import ContextMemory
 from chatstack.context.opened import Opened, after_edits
 from chatstack.context.opening import Came, Opening, Weighing
 from chatstack.context.records import Record
-from chatstack.context.reports import keep_answer
 from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import as_shaped
-from chatstack.values.native import compaction_in
-from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatResponse, Usage
+from chatstack.values.requests import ChatRequest, edited_by_provider
+from chatstack.values.responses import ChatResponse
 
 
 class Passing(Protocol):
@@ -59,25 +58,24 @@ class Send(msgspec.Struct, frozen=True):
             return await self.inner.send(self.request)
 
 
-class Step(msgspec.Struct, frozen=True):
-    """A request as the layer at that place got it, and as it handed it on."""
-
-    place: int
-    editing: ContextEditing
-    opened: Opened
-    context: Context
-    request: ChatRequest
-
-
 class Arrived(msgspec.Struct, frozen=True):
     """A request that arrives at one of the layers; ``fewer`` tokens than in the one that came to the first.
-    ``shortened`` is a hash of what that very layer has shortened in it; 0 for nothing."""
+    ``shortened`` is a hash of what that very layer has shortened in it; 0 for nothing. ``whole`` is the same request
+    without references to duplicates, None if there are none; ``share`` of its tokens are in this one."""
 
     passage: Passage
     place: int
     request: ChatRequest
     fewer: int = 0
     shortened: int = 0
+    whole: ChatRequest | None = None
+    share: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """The scale that the layer before has given to the sizes of this request."""
+        steps = self.passage.steps
+        return steps[-1].context.scale if steps else 1.0
 
     def opened(self, editing: ContextEditing) -> Opened:
         """Open it for this layer."""
@@ -111,6 +109,17 @@ class Arrived(msgspec.Struct, frozen=True):
             passage.rebase(self.place, request, opened, terms)
         return passage.to(Arrived(passage, self.place + 1, request, self.fewer + context.fewer_than(opened.context)))
 
+    def referring(self, context: Context, opened: Opened) -> Asking[ChatStream]:
+        """Hand it on as this context, in which references stand for duplicates, to the client behind the last layer.
+        What is reported of it is learnt as if they had been sent in full."""
+        passage, place = self.passage, self.place
+        passage.has_references = context.is_edited
+        if not context.is_edited:
+            return passage.to(Arrived(passage, place + 1, self.request, self.fewer))
+        fewer = self.fewer + context.fewer_than(opened.context)
+        share = context.input_tokens / opened.context.input_tokens
+        return passage.to(Arrived(passage, place + 1, context.to_send(), fewer, whole=self.request, share=share))
+
     def folded_behind(self) -> Asking[Record | None]:
         """Return what a layer behind this one has folded for good, by a summary; None if there is none."""
         for place, layer in enumerate(self.passage.layers[self.place + 1 :], self.place + 1):
@@ -130,14 +139,15 @@ class Passage:
         "_opening",
         "_outer",
         "_request",
-        "_steps",
         "bound",
         "came",
+        "has_references",
         "inner",
         "is_ineffective",
         "layers",
         "memory",
         "provider_clears",
+        "steps",
     )
 
     def __init__(
@@ -154,6 +164,8 @@ class Passage:
         self.memory = memory
         self.provider_clears = 0
         """The tokens that the provider clears by itself, as layers up to here have asked it to."""
+        self.has_references = False
+        """True if what was sent last had references in the place of duplicates."""
         self.is_ineffective = False
         """True once a layer has warned that an edit does not help."""
         self.bound: list[tuple[Step, Sequence[Bound]]] = []
@@ -161,7 +173,7 @@ class Passage:
         self._bases: list[tuple[int, Came]] = []
         self._outer = outer
         self._contexts: dict[TokenCounter, Context] = {}
-        self._steps: list[Step] = []
+        self.steps: list[Step] = []
         self._request = request
         self._opening = opening
 
@@ -187,22 +199,27 @@ class Passage:
         is_edited = request.messages is not came.messages
         mark = compacted(came.messages, request.messages, arrived.fewer) if is_edited else None
         stream: ChatStream = yield Send(self.inner, request, mark)
-        steps, sent = tuple(self._steps), stream.sent
-        for step in steps:
+        sent = SentRequest(tuple(self.steps), stream.sent)
+        if arrived.whole is not None and stream.sent is not None and stream.sent.messages is request.messages:
+            sent = SentRequest(sent.steps, stream.sent.but(messages=arrived.whole.messages), arrived.share)
+        for step in sent.steps:
             step.editing.binding.reach(step.opened, step.context.scale)
-        stream.when_answered(partial(self._answered, steps, sent))
+        stream.when_answered(partial(self._answered, sent))
         return stream
+
+    def _answered(self, sent: SentRequest, answer: ChatResponse) -> None:
+        self.bound += sent.learn(self.memory, answer)
 
     def handed_on(self, step: Step) -> None:
         """Note what a layer hands on."""
-        if self._steps or self._bases:
+        if self.steps or self._bases:
             self.back_to(step.place)
-        self._steps.append(step)
+        self.steps.append(step)
 
     def back_to(self, place: int) -> None:
         """Go back to that layer, which hands on anew: what it handed on before, and was refused, counts no more."""
-        while self._steps and self._steps[-1].place >= place:
-            self._steps.pop()
+        while self.steps and self.steps[-1].place >= place:
+            self.steps.pop()
         while self._bases and self._bases[-1][0] >= place:
             self._bases.pop()
 
@@ -222,7 +239,7 @@ class Passage:
     @property
     def has_edits(self) -> bool:
         """True if any edits are in force."""
-        return any(step.opened.replayed is not None for step in self._steps)
+        return any(step.opened.replayed is not None for step in self.steps)
 
     def opened(self, editing: ContextEditing, arrived: Arrived) -> Opened:
         """Open a request as it arrives at one of the layers."""
@@ -259,11 +276,11 @@ class Passage:
     @property
     def _edits(self) -> int:
         """The fingerprint of all edits up to here."""
-        return functools.reduce(after_edits, (step.opened.replayed for step in self._steps), 0)
+        return functools.reduce(after_edits, (step.opened.replayed for step in self.steps), 0)
 
     def _form(self, by_original: bool) -> Form:
         """Return the form that the history has after all edits up to here."""
-        edited = [step for step in self._steps if step.opened.replayed is not None]
+        edited = [step for step in self.steps if step.opened.replayed is not None]
         if by_original:  # then messages that were replaced are what they were
             edited = [step for step in edited if not _stands_in_place(step.opened.replayed)]
         edits = functools.reduce(after_edits, (step.opened.replayed for step in edited), 0)
@@ -272,11 +289,11 @@ class Passage:
     @property
     def _stands_in_place(self) -> bool:
         """True if all edits up to here have replaced messages, so that positions are still those of the history."""
-        return all(_stands_in_place(step.opened.replayed) for step in self._steps)
+        return all(_stands_in_place(step.opened.replayed) for step in self.steps)
 
     def _weight_of(self, request: ChatRequest, weighing: Weighing) -> int:
         """Return the size of edited messages, as the layer before counted them, if it counts alike."""
-        step = self._steps[-1] if self._steps else None
+        step = self.steps[-1] if self.steps else None
         if step is not None and step.request.messages is request.messages and step.editing.counter is weighing.counter:
             return step.context.messages_tokens + step.context.left_out_tokens
         return sum(map(weighing.size_of, request.messages))
@@ -288,56 +305,13 @@ class Passage:
             known = self._contexts[weighing.counter] = weighing.weighed(request, came.seen, came.last)
         return known
 
-    def _answered(self, steps: Sequence[Step], sent: ChatRequest | None, answer: ChatResponse) -> None:
-        """Learn from an answer, and bind to it the choices that it was given under."""
-        for said in answer.messages:
-            if said.role == "assistant":
-                break
-        else:
-            return
-        cleared, usage = 0, answer.usage
-        if answer.applied_edits:
-            cleared = sum(each.cleared_tokens for each in answer.applied_edits)
-            usage = _with_cleared(usage, cleared)
-        is_compacted = compaction_in(said) is not None
-        # Lists: they have two or three entries.
-        kept: list[Conversation] = []
-        learnt: list[tuple[object, TokenCounter]] = []
-        for step in reversed(steps):
-            opened, reports = step.opened, step.editing.reports
-            conversation, counter = opened.seen.conversation, reports.counter
-            entry = self.memory.past.entry(opened.seen, said)
-            if conversation not in kept:
-                kept.append(conversation)
-                keep_answer(opened, entry, answer.usage, self.memory.clock(), cleared)
-            is_sent = (
-                sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
-            )
-            # Of layers that got the same history, and count it alike, one learns; across conversations, one of all.
-            # What a compaction reports is not the size of the request.
-            if is_sent and not is_compacted and (conversation, counter) not in learnt:
-                is_news = (reports.calibration, counter) not in learnt
-                reports.learn(opened, step.context, entry, usage, is_news=is_news)
-                learnt += ((conversation, counter), (reports.calibration, counter))
-            bound = step.editing.binding.bind(opened, said, entry)
-            if bound:
-                self.bound.append((step, bound))
-
 
 def _cleared_again(last: LastAnswer, request: ChatRequest) -> int:
     """Return the tokens that the provider had cleared of the request before, if it is asked to again: by a layer that
     is no neighbour, or by the caller."""
     if not last.cleared_tokens:
         return 0
-    options = request.options
-    return last.cleared_tokens if options.native_edits or options.extra.get("context_management") else 0
-
-
-def _with_cleared(usage: Usage, cleared: int) -> Usage:
-    """Return the usage with what the provider has cleared of the input before it read it."""
-    if not cleared or not usage.input_tokens:
-        return usage
-    return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + cleared)
+    return last.cleared_tokens if edited_by_provider(request.options) else 0
 
 
 def _stands_in_place(record: Record | None) -> bool:

@@ -195,3 +195,9 @@ class ChatRequest(msgspec.Struct, frozen=True):
     def but(self, **changes: object) -> ChatRequest:
         """Return the same request with some fields replaced: ``request.but(messages=shorter)``."""
         return replace(self, **changes)
+
+
+def edited_by_provider(options: ChatOptions) -> bool:
+    """Return True if the provider is asked to edit the conversation on its side: by a layer, or by the caller."""
+    extra = options.extra
+    return bool(options.native_edits or extra.get("context_management") or extra.get("truncation") == "auto")

@@ -1,0 +1,87 @@
+"""Learning: what an answer tells the layers that its request passed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from chatstack.context.choices import Bound
+from chatstack.context.context import Context
+from chatstack.context.conversations import Conversation
+from chatstack.context.editing import ContextEditing
+from chatstack.context.memory import ContextMemory
+from chatstack.context.opened import Opened
+from chatstack.context.reports import keep_answer
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.native import compaction_in
+from chatstack.values.requests import ChatRequest
+from chatstack.values.responses import ChatResponse, Usage
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A request as the layer at that place got it, and as it handed it on."""
+
+    place: int
+    editing: ContextEditing
+    opened: Opened
+    context: Context
+    request: ChatRequest
+
+
+class SentRequest(msgspec.Struct, frozen=True):
+    """A request as it was sent, with what the layers handed on. ``share`` of the tokens of ``request`` were in it: the
+    rest were duplicates, which references stood for, so reported sizes are divided by it. ``request`` is None where
+    nobody says what was sent."""
+
+    steps: Sequence[Step]
+    request: ChatRequest | None
+    share: float = 1.0
+
+    def learn(self, memory: ContextMemory, answer: ChatResponse) -> list[tuple[Step, Sequence[Bound]]]:
+        """Learn from an answer, and bind to it the choices that it was given under; return these."""
+        for said in answer.messages:
+            if said.role == "assistant":
+                break
+        else:
+            return []
+        cleared, usage = 0, answer.usage
+        if answer.applied_edits:
+            cleared = sum(each.cleared_tokens for each in answer.applied_edits)
+            usage = _with_cleared(usage, cleared)
+        if self.share != 1.0:
+            usage = msgspec.structs.replace(usage, input_tokens=round(usage.input_tokens / self.share))
+        is_compacted = compaction_in(said) is not None
+        # Lists: they have two or three entries.
+        found: list[tuple[Step, Sequence[Bound]]] = []
+        kept: list[Conversation] = []
+        learnt: list[tuple[object, TokenCounter]] = []
+        for step in reversed(self.steps):
+            opened, reports = step.opened, step.editing.reports
+            conversation, counter = opened.seen.conversation, reports.counter
+            entry = memory.past.entry(opened.seen, said)
+            if conversation not in kept:
+                kept.append(conversation)
+                keep_answer(opened, entry, answer.usage, memory.clock(), cleared)
+            # Of layers that got the same history, and count it alike, one learns; across conversations, one of all.
+            # What a compaction reports is not the size of the request.
+            if self._is_of(step) and not is_compacted and (conversation, counter) not in learnt:
+                is_news = (reports.calibration, counter) not in learnt
+                reports.learn(opened, step.context, entry, usage, is_news=is_news)
+                learnt += ((conversation, counter), (reports.calibration, counter))
+            bound = step.editing.binding.bind(opened, said, entry)
+            if bound:
+                found.append((step, bound))
+        return found
+
+    def _is_of(self, step: Step) -> bool:
+        """Return True if what that layer handed on was sent as it is."""
+        sent = self.request
+        return sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
+
+
+def _with_cleared(usage: Usage, cleared: int) -> Usage:
+    """Return the usage with what the provider has cleared of the input before it read it."""
+    if not cleared or not usage.input_tokens:
+        return usage
+    return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + cleared)
