@@ -85,6 +85,7 @@ COMPACTION_OUTCOME: Final = "chatstack.compaction.outcome"  # written, used, fai
 COMPACTION_RESULTS_CLEARED: Final = "chatstack.compaction.tool_results_cleared"
 COMPACTION_NATIVE: Final = "chatstack.compaction.native"  # true where the provider has edited, on its side
 COMPACTION_RESULTS_SHORTENED: Final = "chatstack.compaction.tool_results_shortened"
+COMPACTION_RESULTS_DEDUPLICATED: Final = "chatstack.compaction.tool_results_deduplicated"  # sent as references
 CACHE_MISSED: Final = "chatstack.cache.missed_tokens"
 CACHE_MISS_REASON: Final = "chatstack.cache.miss_reason"
 CACHE_OUTCOME: Final = "chatstack.cache.outcome"  # read, written, missed

@@ -176,3 +176,10 @@ def reader_of_compactions(client: object) -> str:
     if info is None or not info.reads_compactions or any(layer_kind(each) == "fallback" for each in chain(client)):
         return ""
     return info.name
+
+
+def editor_in(client: object) -> object | None:
+    """Return the first client in this one that may edit what it is sent: a context layer, or a fallback, for its other
+    clients; None if there is none. One of these kinds that edits nothing says ``edits = False``."""
+    kinds = ("context", "fallback")
+    return next((each for each in chain(client) if layer_kind(each) in kinds and getattr(each, "edits", True)), None)

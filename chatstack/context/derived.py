@@ -16,6 +16,10 @@ _MOST = 2
 _FORM_BYTES = 2_000
 _MESSAGE_BYTES = 20
 """Estimated bytes kept for a message; the message itself is that of the history, or of its record."""
+_TEXT_BYTES = 250
+"""Estimated bytes kept for a text that later ones may be duplicates of: a hash, a place, and an entry of a table."""
+_CALL_BYTES = 130
+"""The same for what a call gave last: two hashes, and an entry of a table."""
 
 
 class Derived:
@@ -56,9 +60,15 @@ class Derived:
             if known.looked_at >= shapes.looked_at:
                 return
             new = [message for at, message in shapes.messages.items() if at not in known.messages]
-            history.shapes = with_term(history.shapes, terms, shapes)
-            if new:
-                self._weigh(history, sum(map(weight_of, new)))
+            texts = len(shapes.texts) - len(known.texts)
+            weight = (
+                sum(map(weight_of, new)) + _TEXT_BYTES * texts + _CALL_BYTES * (len(shapes.latest) - len(known.latest))
+            )
+            before = _weight_of_shapes(history)
+            history.shapes = with_term(history.shapes, terms, shapes._replace(weight=known.weight + weight))
+            change = _weight_of_shapes(history) - before
+            if change:
+                self._weigh(history, change)
 
     def let_go(self, history: History) -> None:
         """Drop the forms of conversations that a history does not know any more."""
@@ -115,5 +125,8 @@ class Derived:
         dropped, _ = history.forms.pop(form)
         for each in [*dropped.forms]:
             self._drop(dropped, each)
-        shaped = sum(weight_of(each) for _, shapes in dropped.shapes for each in shapes.messages.values())
-        self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES - shaped)
+        self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES - _weight_of_shapes(dropped))
+
+
+def _weight_of_shapes(history: History) -> int:
+    return sum(shapes.weight for _, shapes in history.shapes)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import ClassVar
 
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, LayerKind, reader_of_compactions
+from chatstack.client.protocol import ChatClient, LayerKind, editor_in, reader_of_compactions
 from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking, answered
 from chatstack.context.binding import ThenShared
@@ -19,6 +19,7 @@ from chatstack.context.memory import ContextMemory
 from chatstack.context.opening import Opening
 from chatstack.context.passage import Arrived, Passage
 from chatstack.context.records import Record
+from chatstack.context.saying import say_not_last
 from chatstack.context.services import ContextServices, in_common, memories_given
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
@@ -40,6 +41,8 @@ class ContextLayer(ChatFronts, ABC):
     _run: ContextRun | None = field(init=False, repr=False, default=None)
 
     kind: ClassVar[LayerKind] = "context"
+    comes_last: ClassVar[bool] = False
+    """True of a part that gets what all other layers of its run leave, if nobody edits that further."""
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         run = self._run
@@ -70,7 +73,7 @@ class ContextLayer(ChatFronts, ABC):
 
     @property
     def parts(self) -> tuple[ContextLayer, ...]:
-        """The layers that it is made of, the outermost first: mostly itself alone."""
+        """The layers that it is made of, the outermost first (but for one that ``comes_last``): mostly itself alone."""
         return (self,)
 
     @abstractmethod
@@ -105,6 +108,14 @@ class ContextRun:
                 break
             parts += below.parts
             below = below.inner
+        last = next((each for each in parts if each.comes_last), None)
+        if last is not None:
+            parts = [each for each in parts if not each.comes_last]
+            editor = editor_in(below)
+            if editor is None:
+                parts.append(last)
+            else:
+                say_not_last(last.telemetry, type(editor).__name__)
         shared = in_common([each.services for each in parts])
         layers = [
             each if services is each.services else _with(services, each)

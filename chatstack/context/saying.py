@@ -63,9 +63,10 @@ def say_edited(telemetry: Telemetry, plan: Plan, before: Context, after: Context
     say_shortened(telemetry, plan, before)
 
 
-def say_shaped(telemetry: Telemetry, plan: Plan, before: Context, after: Context, earlier: int) -> None:
-    """Report new tool results that were bounded. ``earlier`` of the messages have been answered already, before anybody
-    here knew the conversation: if they went out whole then, a prompt cache is lost."""
+def say_shaped(telemetry: Telemetry, plan: Plan, before: Context, after: Context, attribute: str, earlier: int) -> None:
+    """Report new tool results that were bounded, or referred to; ``attribute`` counts them. ``earlier`` of the messages
+    have been answered already, before anybody here knew the conversation: if they went out whole then, a prompt cache
+    is lost."""
     why = f"{plan.reason}: {before.tokens:,} tokens became {after.tokens:,}"
     if earlier:
         why += f"; {earlier:,} were there already: if they went out whole then, it costs the prompt cache once"
@@ -76,10 +77,21 @@ def say_shaped(telemetry: Telemetry, plan: Plan, before: Context, after: Context
             semconv.COMPACTION_REASON: plan.reason,
             semconv.COMPACTION_MESSAGES_BEFORE: len(before.messages),
             semconv.COMPACTION_MESSAGES_AFTER: len(after.messages),
-            semconv.COMPACTION_RESULTS_SHORTENED: results_cleared(plan, before),
+            attribute: results_cleared(plan, before),
         },
         tokens_before=before.tokens,
         tokens_after=after.tokens,
+    )
+
+
+def say_not_last(telemetry: Telemetry, editor: str) -> None:
+    """Warn that no references are made to duplicates, as somebody further in may edit what they refer to."""
+    telemetry.warn(
+        "layer_order",
+        f"deduplicate=True does nothing: {editor} may edit the request after that; context layers have to stand side "
+        "by side, with one memory, and no fallback behind them",
+        {},
+        span_name="build_stack",
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from chatstack import semconv
 from chatstack.context.excerpts import gives_back
 from chatstack.context.handles import handle_of, recall_call
 from chatstack.context.pairing import in_full
@@ -19,21 +21,53 @@ from chatstack.values.parts import File, Image, Part, ProviderItem, Text, ToolRe
 
 _Block: TypeAlias = Text | Image | File | ProviderItem
 
-NAME = "shape_tool_results"
 _ERRORS = 2
 """The bound of an error, as a multiple of that of other results: what went wrong is what the model needs most."""
 
 
+ResultPlace: TypeAlias = tuple[int, int, int]
+"""The position of a result in its history, its part's in the message, and the position of the message whose call it
+answers; -1 if there is none."""
+
+
 class Shapes(NamedTuple):
-    """The shaped messages of a history by position, of the first ``looked_at`` messages, and the tokens that they
-    save."""
+    """The messages that a rule put in the place of some of the first ``looked_at`` messages of a history, by position,
+    and the tokens that this saves. ``texts`` are results that later ones may be duplicates of, by a hash of their text;
+    ``latest`` is that hash of what each call gave last, by a hash of the call. ``weight`` is the estimated size of it
+    all in bytes."""
 
     looked_at: int
     messages: Mapping[int, Message]
-    saved: int
+    saved: int = 0
+    texts: Mapping[int, ResultPlace] = MappingProxyType({})
+    latest: Mapping[int, int] = MappingProxyType({})
+    weight: int = 0
 
 
-NOTHING_SHAPED = Shapes(0, {}, 0)
+NOTHING_SHAPED = Shapes(0, {})
+
+
+class NewShapes(NamedTuple):
+    """The same of new messages."""
+
+    messages: Mapping[int, Message]
+    texts: Mapping[int, ResultPlace] = MappingProxyType({})
+    latest: Mapping[int, int] = MappingProxyType({})
+
+
+class ShapeRule(Protocol):
+    """A rule that replaces messages with tool results, each once and for all, in its place: a pure function of the
+    messages up to there."""
+
+    name: ClassVar[str]
+    reason: ClassVar[str]
+    attribute: ClassVar[str]
+    """The span attribute that counts the results."""
+
+    def of_new(self, messages: Sequence[Message], positions: Sequence[int], known: Shapes) -> NewShapes:
+        """Return what it makes of the messages of a history that it has not looked at. ``positions`` are those of the
+        history's messages among ``messages``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +82,12 @@ class Shaper:
     never: frozenset[str]
     recall: str
 
-    def shaped(self, messages: Sequence[Message], positions: Sequence[int], start: int) -> dict[int, Message]:
-        """Return the messages of a history that are shaped, from ``start`` on, by their place in it; its messages are
-        at ``positions``."""
+    name: ClassVar[str] = "shape_tool_results"
+    reason: ClassVar[str] = "results are longer than their tools may give"
+    attribute: ClassVar[str] = semconv.COMPACTION_RESULTS_SHORTENED
+
+    def of_new(self, messages: Sequence[Message], positions: Sequence[int], known: Shapes) -> NewShapes:
+        start = known.looked_at
         before = range(start - 1, -1, -1)
         first = next((at for at in before if messages[positions[at]].role == "assistant"), start)
         tools: dict[str, str] = {}
@@ -63,7 +100,7 @@ class Shaper:
                 made = self._message(message, tools)
                 if made is not None:
                     found[at] = made
-        return found
+        return NewShapes(found)
 
     def _message(self, message: Message, tools: Mapping[str, str]) -> Message | None:
         """Return the message with its results shaped; None if none is. One with words of the user stays: while it is
@@ -75,7 +112,7 @@ class Shaper:
         if not changed:
             return None
         handles = tuple([handle_of(in_full(message, at)) for at in changed])
-        return shaped(message, parts, Annotation(NAME, handles=handles))
+        return shaped(message, parts, Annotation(self.name, handles=handles))
 
     def _part(self, message: Message, at: int, part: Part, tools: Mapping[str, str]) -> Part:
         if type(part) is not ToolResult or part.extra_json:

@@ -226,7 +226,7 @@ class ContextWindowGuard(ContextLayer):
         for _ in range(_RETRIES):
             said = limit_in(refusal, context)
             told = said if told is None else min(told, said or told)
-            context, limit = self._learnt_from(refusal, said, context, opened)
+            context, limit = self._learnt_from(refusal, said, context, opened, arrived)
             if not self.prune_on_overflow:
                 break
             before, plan = context, self._pruner(limit).plan(context)
@@ -248,7 +248,7 @@ class ContextWindowGuard(ContextLayer):
                 continue
             if told is not None and context.tokens <= told:  # what was taken although it is larger disproves it
                 self.windows.learn(self.inner, opened.model or None, told)
-            elif told is None and tells_nothing(refusal) and self._is_last:
+            elif told is None and tells_nothing(refusal) and self._is_last(arrived):
                 self._learn_bounds(answer[0], before, context, opened)
             return cast("ChatStream", answer.pop())  # so that a refusal which keeps this frame does not keep the stream
         raise refusal
@@ -288,7 +288,7 @@ class ContextWindowGuard(ContextLayer):
         stream.when_answered(learn)
 
     def _learnt_from(
-        self, refusal: ContextOverflowError, said: int | None, context: Context, opened: Opened
+        self, refusal: ContextOverflowError, said: int | None, context: Context, opened: Opened, arrived: Arrived
     ) -> tuple[Context, int]:
         """The context as large as it truly is, and the limit that it truly has to fit.
 
@@ -297,7 +297,7 @@ class ContextWindowGuard(ContextLayer):
         actual = refusal.actual
         if said is not None:
             opened.limit = min(said, opened.limit or said)
-        if actual is not None and is_size(actual, said, context) and self._is_last:
+        if actual is not None and is_size(actual, said, context) and self._is_last(arrived):
             if not context.reserved_tokens:  # else nobody knows whether they are in it
                 self.services.calibration.learn(opened.model, self._editing.counter, context.input_tokens, actual)
             context = msgspec.structs.replace(context, scale=input_in(actual, context) / context.input_tokens)
@@ -308,10 +308,10 @@ class ContextWindowGuard(ContextLayer):
             opened.limit = limit
         return context, limit
 
-    @property
-    def _is_last(self) -> bool:
-        """Tell whether no layer further in edits, so that a refusal is of what was weighed here."""
-        return not any(layer_kind(each) == "context" for each in chain(self.inner))
+    def _is_last(self, arrived: Arrived) -> bool:
+        """Tell whether nobody further in has edited, so that a refusal is of what was weighed here."""
+        edits_further = any(layer_kind(each) == "context" for each in chain(self.inner))
+        return not (arrived.passage.has_references or edits_further)
 
     def _say_near(self, context: Context, limit: int) -> None:
         self.telemetry.warn("context_window_near_limit", fits_at(context, limit), self._numbers(context, limit, "warn"))

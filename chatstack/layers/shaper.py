@@ -14,32 +14,25 @@ from chatstack.client.options import PositiveInt, check_options
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wraps_a_client
-from chatstack.context.asking import Asking, aside
+from chatstack.context.applied_shapes import apply_shapes
+from chatstack.context.asking import Asking
 from chatstack.context.clearing_options import ToolNames
 from chatstack.context.context import Context
-from chatstack.context.conversations import term_in
 from chatstack.context.editing import ContextEditing
 from chatstack.context.handles import recall_name
-from chatstack.context.history import weight_of
-from chatstack.context.opened import Opened
 from chatstack.context.passage import Arrived
-from chatstack.context.plans import Plan
+from chatstack.context.references import References
 from chatstack.context.run import ContextLayer
-from chatstack.context.saying import say_rejected, say_shaped
 from chatstack.context.services import ContextServices
-from chatstack.context.shaping import NAME, NOTHING_SHAPED, Shaper, Shapes
-from chatstack.context.verifier import problems
+from chatstack.context.shaping import Shaper
 from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter
-from chatstack.values.messages import relink
+from chatstack.values.requests import edited_by_provider
 
 BytesByTool: TypeAlias = Annotated[
     Mapping[str, PositiveInt], Meta(description="a table of tool names, each with a number of bytes")
 ]
-_BYTES_AS_A_MESSAGE = 10_000
-"""The bytes of text that are as much work as one message, where it is told how much there is to do."""
-_REASON = "results are longer than their tools may give"
 
 
 @wraps_a_client
@@ -58,6 +51,13 @@ class ToolResultShaper(ContextLayer):
     results that a repair put in, and results beside words of the user.
     What is sent is a pure function of each result, its tool and the options, so every process sends the same. In a
     conversation that is under way without this layer, it costs the prompt cache once.
+
+    With ``deduplicate``, a result of 400 characters or more that equals one sent before it goes out as a reference to
+    the earlier one. Once a layer behind has cleared or cut the earlier one, the later one goes out whole. That is done
+    last, behind all context layers beside this one: so their limits count duplicates in full, and a cache-aligned
+    summary leaves the cache at the first reference. Where somebody may edit the request after that, there are no
+    references: the provider on its side, a fallback for its other clients, a context layer that stands apart (which is
+    warned of), whoever keeps what a ``StackContextManager`` leaves.
     """
 
     inner: ChatClient
@@ -65,9 +65,11 @@ class ToolResultShaper(ContextLayer):
     max_bytes: PositiveInt = 4_000
     per_tool: BytesByTool = field(default_factory=dict[str, int])
     never: ToolNames = ()
+    deduplicate: bool = False
     counter: TokenCounter | None = None
     services: ContextServices = field(default_factory=ContextServices, repr=False)
     _editing: ContextEditing = field(init=False, repr=False)
+    _referrer: _DuplicateReferrer | None = field(init=False, repr=False)
 
     version: ClassVar[int] = 1
     stage: ClassVar[ContextStage] = "shape"
@@ -78,7 +80,50 @@ class ToolResultShaper(ContextLayer):
         check_options(self)
         object.__setattr__(self, "per_tool", dict(sorted(self.per_tool.items())))  # must not change any more
         object.__setattr__(self, "never", tuple(sorted(set(self.never))))
-        editing = ContextEditing.around(self.inner, self, self.services, self.counter or default_counter(self.inner))
+        counter = self.counter or default_counter(self.inner)
+        editing = ContextEditing.around(self.inner, self, self.services, counter)
+        object.__setattr__(self, "_editing", editing)
+        referrer = None
+        if self.deduplicate:
+            referrer = _DuplicateReferrer(self.inner, never=self.never, counter=counter, services=self.services)
+        object.__setattr__(self, "_referrer", referrer)
+
+    @property
+    def editing(self) -> ContextEditing:
+        return self._editing
+
+    @property
+    def parts(self) -> tuple[ContextLayer, ...]:
+        """Itself, and what refers to duplicates behind all others."""
+        return (self,) if self._referrer is None else (self, self._referrer)
+
+    def passed(self, arrived: Arrived) -> Asking[ChatStream]:
+        opened = arrived.opened(self._editing)
+        recall = recall_name(opened.context.request.options.tools)
+        rule = Shaper(self.max_bytes, self.per_tool, frozenset(self.never), recall)
+        terms = hash((self._editing.owner, recall))
+        scaled = partial(self._editing.reports.corrected, opened)
+        context = yield from apply_shapes(rule, terms, self._editing, opened, scaled)
+        return (yield from arrived.rebased(self._editing, context, opened, terms))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _DuplicateReferrer(ContextLayer):
+    """The part of a shaper with ``deduplicate`` that comes last of its run. What arrives is what all others leave, so
+    an original that is not sent any more has no references: they need not be cleared with it."""
+
+    inner: ChatClient
+    _: KW_ONLY
+    never: ToolNames
+    counter: TokenCounter
+    services: ContextServices = field(default_factory=ContextServices, repr=False)
+    _editing: ContextEditing = field(init=False, repr=False)
+
+    version: ClassVar[int] = 1
+    comes_last: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        editing = ContextEditing.around(self.inner, self, self.services, self.counter)
         object.__setattr__(self, "_editing", editing)
 
     @property
@@ -86,61 +131,15 @@ class ToolResultShaper(ContextLayer):
         return self._editing
 
     def passed(self, arrived: Arrived) -> Asking[ChatStream]:
-        opened = arrived.opened(self._editing)
-        recall = recall_name(opened.context.request.options.tools)
-        rule = Shaper(self.max_bytes, self.per_tool, frozenset(self.never), recall)
-        terms = hash((self._editing.owner, recall))
-        context = yield from self._shaped(rule, terms, opened)
-        return (yield from arrived.rebased(self._editing, context, opened, terms))
+        options = arrived.request.options
+        if edited_by_provider(options):
+            return (yield from arrived.as_is(arrived.request))
+        opened, recall = arrived.opened(self._editing), recall_name(options.tools)
+        rule = References(frozenset(self.never), recall, opened.context.size_of)
+        scale = arrived.scale
 
-    def _shaped(self, rule: Shaper, terms: int, opened: Opened) -> Asking[Context]:
-        """Return the context with its results shaped; only new messages are looked at."""
-        history, length = opened.seen.history, opened.seen.length
-        known = term_in(history.shapes, terms) or NOTHING_SHAPED
-        context = self._editing.reports.corrected(opened, _with_shapes(known, opened))
-        if known.looked_at >= length:
-            return context
-        positions, messages = opened.seen.positions, opened.context.messages
-        size = sum(weight_of(messages[at]) for at in positions[known.looked_at :])
-        work = partial(rule.shaped, messages, positions, known.looked_at)
-        new = yield from aside(work, max(length - known.looked_at, size // _BYTES_AS_A_MESSAGE))
-        before, saved = context, 0
-        if new:
-            replace = tuple((positions[at], message) for at, message in new.items())
-            plan = Plan(strategy=NAME, reason=_REASON, replace=replace)
-            context = self._carried_out(plan, before, opened)
-            saved = before.messages_tokens - context.messages_tokens
-            new = new if context is not before else {}
-        self.memory.derived.keep_shapes(history, terms, Shapes(length, {**known.messages, **new}, known.saved + saved))
-        return context
+        def scaled(context: Context) -> Context:
+            return context if scale == 1.0 else msgspec.structs.replace(context, scale=scale)
 
-    def _carried_out(self, plan: Plan, before: Context, opened: Opened) -> Context:
-        """Verify a plan, carry it out, and say so; return the context unchanged if it does not pass."""
-        wrong = problems(plan, before)
-        if wrong:
-            say_rejected(self.telemetry, plan, wrong)
-            return before
-        after = before.after(plan)
-        is_first = self._editing.is_news("shaped", opened)
-        earlier = sum(at < before.latest_assistant for at, _ in plan.replace) if is_first else 0
-        say_shaped(self.telemetry, plan, before, after, earlier)
-        return after
-
-
-def _with_shapes(shapes: Shapes, opened: Opened) -> Context:
-    """Return the context as it came, with the messages that are shaped already."""
-    context, seen = opened.context, opened.seen
-    positions = seen.positions
-    edited = {positions[at]: message for at, message in shapes.messages.items() if at < seen.length}
-    if not edited:
-        return context
-    # If the caller sends fresh objects, nothing else holds those of an earlier call.
-    relink(edited, context.messages, 0)
-    messages, saved = [*context.messages], shapes.saved
-    for at, message in edited.items():
-        messages[at] = message
-    if len(edited) < len(shapes.messages):  # another call has gone further in the meantime
-        saved = sum(context.size_of(context.messages[at]) - context.size_of(new) for at, new in edited.items())
-    return msgspec.structs.replace(
-        context, messages=tuple(messages), messages_tokens=context.messages_tokens - saved, find_origins=None
-    )
+        context = yield from apply_shapes(rule, hash((self._editing.owner, recall)), self._editing, opened, scaled)
+        return (yield from arrived.referring(context, opened))

@@ -102,6 +102,7 @@ class _AgentModel:
     """The end of the stack: the agent's own model. ``inner`` is asked for summaries, and what else layers need."""
 
     kind: ClassVar[LayerKind] = "context"  # so that summaries are asked for below it
+    edits: ClassVar[bool] = False
 
     def __init__(self, info: ProviderInfo, inner: ChatClient) -> None:
         self.info = info

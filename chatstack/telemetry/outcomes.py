@@ -15,11 +15,13 @@ def what_was_done(strategy: str, attributes: Attributes) -> str:
 
     fewer = count(semconv.COMPACTION_MESSAGES_BEFORE) - count(semconv.COMPACTION_MESSAGES_AFTER)
     cleared, shortened = count(semconv.COMPACTION_RESULTS_CLEARED), count(semconv.COMPACTION_RESULTS_SHORTENED)
+    deduplicated = count(semconv.COMPACTION_RESULTS_DEDUPLICATED)
     if strategy == "summarize":
         return f"summarized {fewer + 1} messages"
     done = [f"pruned {_counted(fewer, 'message')}"] if fewer > 0 else []
     done += [f"cleared {_counted(cleared, 'result')}"] if cleared else []
     done += [f"shortened {_counted(shortened, 'result')}"] if shortened else []
+    done += [f"deduplicated {_counted(deduplicated, 'result')}"] if deduplicated else []
     return ", ".join(done) or "edited"
 
 

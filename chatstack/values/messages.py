@@ -232,7 +232,7 @@ def relink(edited: Mapping[int, Message], messages: Sequence[Message], start: in
         now = messages[start + position]
         before = now._original  # pyright: ignore[reportPrivateUsage]
         force_setattr(message, "_original", before or now)
-        if before is not None and as_shaped(now) is now:
+        if before is not None and as_shaped(now) is now and as_shaped(message) is not message:
             force_setattr(message, "_shaped", now)
 
 

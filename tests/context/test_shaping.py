@@ -11,7 +11,7 @@ import pytest
 
 from chatstack import File, Image, Message, Part, Text, ToolCall, ToolResult
 from chatstack.context.handles import handle_of
-from chatstack.context.shaping import Shaper
+from chatstack.context.shaping import Shaper, Shapes
 from chatstack.values.messages import as_shaped, was_edited
 from chatstack.values.parts import ProviderItem
 
@@ -23,8 +23,8 @@ def shaped(message: Message, *, recall: str = "", before: Sequence[Message] = (C
     """The message as it goes out."""
     rule = Shaper(1_000, options.get("per_tool", {}), frozenset(options.get("never", ())), recall)  # type: ignore[arg-type, call-overload]
     messages = [*before, message]
-    found = rule.shaped(messages, range(len(messages)), len(before))
-    return found.get(len(before)) or message
+    found = rule.of_new(messages, range(len(messages)), Shapes(len(before), {}))
+    return found.messages.get(len(before)) or message
 
 
 def result_of(*parts: Part | str, **fields: object) -> Message:
@@ -126,12 +126,12 @@ def test_a_shaped_message_is_what_came_for_all_further_in() -> None:
 SAME = """
 import hashlib, json
 from chatstack import Message, ToolCall
-from chatstack.context.shaping import Shaper
+from chatstack.context.shaping import NOTHING_SHAPED, Shaper
 texts = ["".join(f"line {n}\\n" for n in range(900)), json.dumps([{"id": n} for n in range(900)]), "日本 " * 900,
          "a,b,c\\n" * 900, "ERROR 1\\nfine 2\\n" * 900]
 messages = [Message.assistant(ToolCall("c", "look")), *[Message.tool("c", text) for text in texts]]
-made = Shaper(500, {}, frozenset(), "recall").shaped(messages, range(len(messages)), 0)
-print(hashlib.sha256("\\0".join(made[at + 1].results[0].text for at in range(5)).encode()).hexdigest()[:16])
+made = Shaper(500, {}, frozenset(), "recall").of_new(messages, range(len(messages)), NOTHING_SHAPED)
+print(hashlib.sha256("\\0".join(made.messages[at + 1].results[0].text for at in range(5)).encode()).hexdigest()[:16])
 """
 
 

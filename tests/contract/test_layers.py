@@ -38,6 +38,7 @@ from chatstack import (
 )
 from chatstack.context.services import ContextServices
 from chatstack.context.strategy import StrategyApplier
+from chatstack.layers.shaper import _DuplicateReferrer
 from chatstack.layers.window import WindowKeeper
 from chatstack.nodes.overheard import Overheard
 from chatstack.stack.recipe import BuiltClient
@@ -173,6 +174,15 @@ class TestToolResultShaper(LayerContract):
 
     def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
         return ToolResultShaper(inner, max_bytes=40, services=ContextServices(telemetry=telemetry))
+
+
+class TestADeduplicatingShaper(LayerContract):
+    covers = (_DuplicateReferrer,)
+    edits = True
+
+    def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+        services = ContextServices(telemetry=telemetry)
+        return ToolResultShaper(inner, max_bytes=40, deduplicate=True, services=services)
 
 
 class TestSummarizer(LayerContract):

@@ -22,7 +22,7 @@ from tests.needed_options import NEEDED
 LAYER_CLASSES: list[Any] = [
     kind for name in LAYERS if isinstance(kind := getattr(chatstack, name, None), type) and hasattr(kind, "send")
 ]
-NOT_PUBLIC = {"WindowKeeper", "StrategyApplier"}
+NOT_PUBLIC = {"WindowKeeper", "StrategyApplier", "_DuplicateReferrer"}
 """Classes that wrap a client, and are made by others: by a strategy, by a layer."""
 
 

@@ -140,6 +140,7 @@ def _edit_sizes(span: ReadableSpan) -> str:
     for name, done in (
         (semconv.COMPACTION_RESULTS_CLEARED, "cleared"),
         (semconv.COMPACTION_RESULTS_SHORTENED, "shortened"),
+        (semconv.COMPACTION_RESULTS_DEDUPLICATED, "deduplicated"),
     ):
         if results := _count(span, name):
             sizes.append(f"{results} result{'' if results == 1 else 's'} {done}")

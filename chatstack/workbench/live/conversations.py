@@ -150,7 +150,8 @@ def what_was_done(event: ProgressEvent) -> str:
         return "dropped"
     if count(event, "tool_results_cleared"):
         return "cleared"
-    return "shortened" if count(event, "tool_results_shortened") else "edited"
+    shortened = count(event, "tool_results_shortened") or count(event, "tool_results_deduplicated")
+    return "shortened" if shortened else "edited"
 
 
 _MOST = 10**15
