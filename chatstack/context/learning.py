@@ -45,12 +45,8 @@ class SentRequest(msgspec.Struct, frozen=True):
                 break
         else:
             return []
-        cleared, usage = 0, answer.usage
-        if answer.applied_edits:
-            cleared = sum(each.cleared_tokens for each in answer.applied_edits)
-            usage = _with_cleared(usage, cleared)
-        if self.share != 1.0:
-            usage = msgspec.structs.replace(usage, input_tokens=round(usage.input_tokens / self.share))
+        cleared = sum(each.cleared_tokens for each in answer.applied_edits) if answer.applied_edits else 0
+        usage = _of_whole(answer.usage, cleared, self.share)
         is_compacted = compaction_in(said) is not None
         # Lists: they have two or three entries.
         found: list[tuple[Step, Sequence[Bound]]] = []
@@ -80,8 +76,9 @@ class SentRequest(msgspec.Struct, frozen=True):
         return sent is not None and sent.messages is step.request.messages and sent.options is step.request.options
 
 
-def _with_cleared(usage: Usage, cleared: int) -> Usage:
-    """Return the usage with what the provider has cleared of the input before it read it."""
-    if not cleared or not usage.input_tokens:
+def _of_whole(usage: Usage, cleared: int, share: float) -> Usage:
+    """Return the usage as of the whole request: with what the provider has cleared of the input before it read it, and
+    with duplicates, as only that share was sent."""
+    if not usage.input_tokens or (not cleared and share == 1.0):
         return usage
-    return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + cleared)
+    return msgspec.structs.replace(usage, input_tokens=round((usage.input_tokens + cleared) / share))

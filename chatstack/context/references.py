@@ -10,7 +10,7 @@ import msgspec
 
 from chatstack import semconv
 from chatstack.context.pairing import as_it_came, in_full
-from chatstack.context.shaping import NewShapes, ResultPlace, Shapes
+from chatstack.context.shaping import NewShapes, ResultPlace, Shapes, round_before, stays
 from chatstack.context.units import is_users
 from chatstack.values.messages import Annotation, Message, shaped
 from chatstack.values.parts import Part, Text, ToolCall, ToolResult
@@ -44,8 +44,7 @@ class References:
     def of_new(self, messages: Sequence[Message], positions: Sequence[int], known: Shapes) -> NewShapes:
         found: dict[int, Message] = {}
         results = _Results(messages, positions, known)
-        before = range(known.looked_at - 1, -1, -1)
-        asked = next((at for at in before if messages[positions[at]].role == "assistant"), -1)
+        asked = round_before(messages, positions, known.looked_at)
         for at in range(known.looked_at, len(positions)):
             message = messages[positions[at]]
             if message.role == "assistant":
@@ -62,13 +61,12 @@ class References:
         for place, part in enumerate(message.parts):
             if type(part) is ToolResult:
                 reference = results.reference_to_equal(part, message, (at, place, asked))
-                if reference and may_go and not self._is_exempt(_tool_of(part, results.call_of(part, asked))):
-                    part = msgspec.structs.replace(part, output=reference)
+                if reference and may_go:
+                    tool = _tool_of(part, results.call_of(part, asked))
+                    if not stays(tool, self.never, self.recall):
+                        part = msgspec.structs.replace(part, output=reference)
             parts.append(part)
         return message if tuple(parts) == message.parts else shaped(message, tuple(parts), Annotation(self.name))
-
-    def _is_exempt(self, tool: str) -> bool:
-        return tool in self.never or (self.recall != "" and tool == self.recall)
 
 
 class _Results:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
@@ -70,6 +70,17 @@ class ShapeRule(Protocol):
         ...
 
 
+def round_before(messages: Sequence[Message], positions: Sequence[int], start: int) -> int:
+    """Return the place in a history of the assistant message whose round goes on at ``start``; -1 if there is none."""
+    before = range(start - 1, -1, -1)
+    return next((at for at in before if messages[positions[at]].role == "assistant"), -1)
+
+
+def stays(tool: str, never: Collection[str], recall: str) -> bool:
+    """Return True if results of this tool go out as they are: of those in ``never``, and of the recall tool."""
+    return tool in never or (recall != "" and tool == recall)
+
+
 @dataclass(frozen=True, slots=True)
 class Shaper:
     """A rule that shapes messages with tool results: a pure function of each result, its tool and these options.
@@ -88,11 +99,9 @@ class Shaper:
 
     def of_new(self, messages: Sequence[Message], positions: Sequence[int], known: Shapes) -> NewShapes:
         start = known.looked_at
-        before = range(start - 1, -1, -1)
-        first = next((at for at in before if messages[positions[at]].role == "assistant"), start)
         tools: dict[str, str] = {}
         found: dict[int, Message] = {}
-        for at in range(first, len(positions)):
+        for at in range(max(0, round_before(messages, positions, start)), len(positions)):
             message = messages[positions[at]]
             if message.role == "assistant":
                 tools = {call.id: call.name for call in message.calls}
@@ -118,7 +127,7 @@ class Shaper:
         if type(part) is not ToolResult or part.extra_json:
             return part
         tool = part.name or tools.get(part.call_id, "")
-        if tool in self.never or (self.recall and tool == self.recall):
+        if stays(tool, self.never, self.recall):
             return part
         most_bytes = self.per_tool.get(tool, self.max_bytes) * (_ERRORS if part.is_error else 1)
 
