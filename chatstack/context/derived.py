@@ -105,15 +105,15 @@ class Derived:
             past = known[1].past
             self._drop(seen.history, form)
         self.let_go(seen.history)
-        alike = [each for each in forms if each[:3] == form[:3]]
+        alike, before = [each for each in forms if each[:3] == form[:3]], None
         if alike:  # one list, as the conversation may go on from few answers, whatever was edited since
-            past = forms[alike[-1]][1].past
+            before, past = forms[alike[-1]][0], forms[alike[-1]][1].past
         for each in alike[: 1 - _MOST]:
             self._drop(seen.history, each)
         self._weigh(seen.history, _FORM_BYTES)
         state = Conversation()
         state.levels, state.past = seen.conversation.levels, past
-        made = seen.history.derived()
+        made = seen.history.derived(conversation, before)
         made.linked_as = seen.history if form.is_shaped else None
         if forms:
             forms[form] = (made, state)

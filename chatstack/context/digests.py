@@ -177,6 +177,15 @@ class Links(Sequence[bytes]):
         self._digests += b"".join(links)
         self.length += len(links)
 
+    def cut(self, length: int) -> Links:
+        """Return a chain of the first links, at most that many."""
+        made = Links()
+        if min(length, self.length) > 0:
+            made.first, made._size, made.length = self.first, self._size, min(length, self.length)
+            made._digests = self._digests[: made.length * self._size]
+            made.last = made[-1]
+        return made
+
     def __len__(self) -> int:
         return self.length
 

@@ -121,10 +121,18 @@ class History:
         self.held_bytes = _HISTORY_BYTES
         """Estimated size in bytes, its messages and entries included."""
 
-    def derived(self) -> History:
-        """Return a new history for an edited form of this one."""
+    def derived(self, messages: tuple[Message, ...], before: History | None) -> History:
+        """Return a new history for an edited form of this one, that of these messages. ``before`` is one that may begin
+        alike: what is computed for that beginning holds for both."""
         made = History(self._key, self._lock)
         made.root = self.root
+        if before is not None:
+            pairs = enumerate(zip(messages, before.messages, strict=False))
+            shorter = min(len(messages), len(before.messages))
+            alike = next((at for at, (now, then) in pairs if now is not then and now != then), shorter)
+            made._hashes = before._hashes[:alike]
+            made._sums = tuple([(counter, sums[: alike + 1]) for counter, sums in before._sums])
+            made._chain = None if before._chain is None else before._chain.cut(alike)
         return made
 
     def conversation(self, who: str) -> Conversation:
@@ -293,7 +301,9 @@ class Recognised(msgspec.Struct, frozen=True):
 
     def latest_user(self, length: int) -> int:
         """Return the position of the latest user message among the first ``length``; -1 if there is none."""
-        messages = self.history.messages
+        messages, latest = self.history.messages, self.history.latest_user
+        if latest < length:
+            return latest
         return next((at for at in range(length - 1, -1, -1) if is_users(messages[at])), -1)
 
     @property

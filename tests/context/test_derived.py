@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from chatstack import ContextMemory, Message
+import pytest
+
+from chatstack import CharCounter, ContextMemory, Message
 from chatstack.context.history import Form, Recognised
 
 TALK = tuple(Message.assistant(f"{at}") if at % 2 else Message.user(f"{at}") for at in range(40))
@@ -77,3 +79,33 @@ def test_the_past_of_the_latest_answers_outlives_their_form() -> None:
     seen = form_of(again, 1, 13)
     assert again.past.entry(form_of(again, 1, 11), TALK[11]) is entry
     assert seen.length == 12
+
+
+@pytest.mark.parametrize("second", [10, 25], ids=["edits further down", "the same ones"])
+def test_what_is_worked_out_of_a_form_holds_for_the_next_one_as_far_as_both_begin_alike(second: int) -> None:
+    """The second edit of a conversation leaves what the first one did, and all before it, as it was."""
+    memory, alone, counter = ContextMemory(), ContextMemory(), CharCounter()
+    counted: list[Message] = []
+
+    def size_of(message: Message) -> int:
+        counted.append(message)
+        return counter.count_message(message)
+
+    def form(memory: ContextMemory, edits: int, length: int) -> Recognised:
+        edited = (*TALK[:second], *(each.edited(parts=(each.parts[0],) * 2) for each in TALK[second:25]))
+        messages = (edited if edits > 1 else TALK[:25]) + TALK[25:length]
+        seen = seen_of(memory, length)
+        return memory.derived.recognised(seen, Form(seen.who, 0, False, edits), messages)
+
+    def worked_out(seen: Recognised) -> tuple[list[int], list[bytes], list[int]]:
+        history, length = seen.history, seen.length
+        sums = [*history.sums(length, counter, size_of)]
+        return sums, [*seen.links], [history.prefix_hash(at) for at in range(1, length + 1)]
+
+    worked_out(form(memory, 1, 31))
+    counted.clear()
+    found = worked_out(form(memory, 2, 33))
+    assert counted == [*form(memory, 2, 33).history.messages[second if second < 25 else 31 :]]
+    counted.clear()
+    assert found == worked_out(form(alone, 2, 33))
+    assert len(counted) == 33

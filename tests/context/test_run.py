@@ -227,7 +227,7 @@ def test_what_is_derived_of_a_history_grows_with_it(monkeypatch: pytest.MonkeyPa
     """Layers by original and others, behind several that leave messages out: none takes the place of another."""
     made: list[History] = []
     derive = History.derived
-    monkeypatch.setattr(History, "derived", lambda self: made.append(self) or derive(self))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(History, "derived", lambda self, *given: made.append(self) or derive(self, *given))  # type: ignore[func-returns-value]
     stack = (
         ChatStack(ScriptedClient(["fine"]))
         .use(ClearThenDrop, max_tokens=1_500, mentions=0.05)
@@ -252,7 +252,7 @@ def test_conversations_with_one_beginning_leave_few_derived_histories(monkeypatc
     memory, history = ContextMemory(), [Message.user("Go."), *talk(12)]
     made: list[History] = []
     derive = History.derived
-    monkeypatch.setattr(History, "derived", lambda self: made.append(self) or derive(self))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(History, "derived", lambda self, *given: made.append(self) or derive(self, *given))  # type: ignore[func-returns-value]
     stack = ChatStack(ScriptedClient(["fine"]), memory=memory).use(Truncate, max_tokens=900)
     client = stack.use(ContextWindowGuard, max_context_tokens=800, prune_on_overflow=True).build()
     for number in range(40):
