@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -95,8 +96,8 @@ class _WorkedOut:
 class Record(_WorkedOut, msgspec.Struct, frozen=True):
     """The edits in force for one history: dropped, edited and inserted messages.
 
-    Positions are those in the history, without system messages. It holds positions and new content, never a message of
-    the caller, so it may outlive the conversation that it was made for.
+    Positions are those in the history, without system messages, in ascending order. It holds positions and new content,
+    never a message of the caller, so it may outlive the conversation that it was made for.
     """
 
     drop: tuple[int, ...] = ()
@@ -136,7 +137,8 @@ class Record(_WorkedOut, msgspec.Struct, frozen=True):
         """Return True if it leaves out or edits the message at that position."""
         if position >= self.reach:
             return False
-        return position in self.drop or position in map(_position_of, self.replace)
+        at = bisect_left(self.replace, position, key=_position_of)
+        return position in self.drop or (at < len(self.replace) and self.replace[at].position == position)
 
     def with_summary(self, summary: Message) -> Record:
         """Return the same edits with another summary."""

@@ -124,6 +124,15 @@ def test_what_it_saves_is_the_difference_in_size(messages: list[Message], action
 
 
 @PROPERTY
+@given(tidy_histories(min_size=3), _ACTIONS)
+def test_it_touches_what_it_leaves_out_or_replaces(messages: list[Message], actions: list[str]) -> None:
+    plain = tuple(message for message in messages if message.role != "system")
+    record = record_for(plain, plan_of(plain, actions))
+    touched = {*record.drop, *(each.position for each in record.replace)}
+    assert {at for at in range(-1, len(plain) + 1) if record.touches(at)} == touched
+
+
+@PROPERTY
 @given(tidy_histories(min_size=3), _ACTIONS, _ACTIONS)
 def test_a_second_plan_on_top_of_the_first_becomes_one_record(
     messages: list[Message], first: list[str], second: list[str]
