@@ -191,11 +191,12 @@ class RateLimitError(ProviderError):
 
 
 class ContextOverflowError(ProviderError):
-    """The request is longer than the window: ``actual`` of ``limit`` tokens, None where nobody said."""
+    """The request is longer than the window: ``actual`` of ``limit`` tokens, None where nobody said. Text in the first
+    place is the message, as with its siblings."""
 
     def __init__(
         self,
-        actual: int | None = None,
+        actual: int | str | None = None,
         limit: int | None = None,
         *,
         message: str = "",
@@ -203,6 +204,8 @@ class ContextOverflowError(ProviderError):
         status: int = 0,
         code: str = "",
     ) -> None:
+        if isinstance(actual, str):
+            message, actual = message or actual, None
         said = message or f"the request does not fit: {_tokens(actual)} of {_tokens(limit)} tokens"
         super().__init__(said, provider=provider, status=status, code=code)
         self.actual = actual

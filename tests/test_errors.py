@@ -106,10 +106,17 @@ def test_a_rate_limit_says_when_to_come_back_if_it_was_told() -> None:
             "the request does not fit: an unknown number of an unknown number tokens",
         ),
         (ContextOverflowError(5, 4, message="own words"), "own words"),
+        (ContextOverflowError("own words"), "own words"),
+        (ContextOverflowError("words", limit=4, message="own words"), "own words"),
     ],
 )
 def test_an_overflow_says_the_sizes_that_are_known(error: ContextOverflowError, said: str) -> None:
     assert str(error) == said
+
+
+def test_an_overflow_with_text_in_first_place_has_no_size() -> None:
+    error = pickle.loads(pickle.dumps(ContextOverflowError("too long", limit=4, provider="mine")))
+    assert (error.actual, error.limit, error.provider) == (None, 4, "mine")
 
 
 def test_an_error_keeps_its_cause() -> None:
