@@ -72,7 +72,7 @@ def with_edits(context: Context, carried: Carried, positions: range) -> Context:
 
     return msgspec.structs.replace(
         context,
-        messages=carried.after(messages, positions.start),
+        messages=record.carried_out(messages, positions.start, carried.edited),
         messages_tokens=context.messages_tokens - carried.saved,
         find_origins=origins,
     )

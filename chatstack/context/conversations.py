@@ -55,27 +55,11 @@ class Chosen:
 NOTHING_CHOSEN = Chosen(None, 0, 0, -1)
 
 
-class _Edited(NamedTuple):
-    """A history as edited, for one of ``length`` messages from ``first`` to ``last``."""
-
-    first: Message | None
-    last: Message | None
-    length: int
-    after: tuple[Message, ...]
-
-
-_NOTHING_EDITED = _Edited(None, None, 0, ())
-
-
-class Carried:
+class Carried(NamedTuple):
     """A record as it was carried out last, with its edited messages, and the counted tokens that it saves."""
 
-    __slots__ = ("_edited", "made", "saved")
-
-    def __init__(self, made: Made, saved: int) -> None:
-        self.made = made
-        self.saved = saved
-        self._edited = _NOTHING_EDITED
+    made: Made
+    saved: int
 
     @property
     def record(self) -> Record:
@@ -84,19 +68,6 @@ class Carried:
     @property
     def edited(self) -> Mapping[int, Message]:
         return self.made.edited
-
-    def after(self, messages: tuple[Message, ...], head: int) -> tuple[Message, ...]:
-        """Return the messages as edited, for a history that begins at ``head`` and is in one piece. What came before,
-        as the same objects, is not edited again: that took a third of a call at 1,400 messages."""
-        edited, length = self._edited, len(messages) - head
-        end = head + edited.length
-        if 0 < edited.length <= length and messages[head] is edited.first and messages[end - 1] is edited.last:
-            after = edited.after + messages[end:]
-        else:
-            after = self.record.carried_out(messages[head:], 0, self.edited)
-        if length:
-            self._edited = _Edited(messages[head], messages[-1], length, after)
-        return messages[:head] + after
 
 
 class Wait(NamedTuple):

@@ -13,8 +13,6 @@ from chatstack.values.messages import Message
 
 _MOST = 2
 """Maximum number of forms of a conversation that are kept behind one layer: one, and one that it may alternate with."""
-_SAMPLE = 8
-"""Number of fresh messages that are compared, in place of all."""
 _FORM_BYTES = 2_000
 _MESSAGE_BYTES = 20
 """Estimated bytes kept for a message; the message itself is that of the history, or of its record."""
@@ -99,7 +97,7 @@ class Derived:
         forms, past = seen.history.forms, list[int]()
         known = forms.get(form)
         if known is not None:
-            if _begins_with(conversation, known[0].messages, is_fresh=seen.history.is_fresh):
+            if conversation[: len(known[0].messages)] == known[0].messages:
                 is_last = len(forms) == 1 or form == next(each for each in reversed(forms) if each[:3] == form[:3])
                 if not is_last:
                     forms[form] = forms.pop(form)
@@ -128,18 +126,6 @@ class Derived:
         for each in [*dropped.forms]:
             self._drop(dropped, each)
         self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES - _weight_of_shapes(dropped))
-
-
-def _begins_with(conversation: tuple[Message, ...], known: tuple[Message, ...], *, is_fresh: bool) -> bool:
-    """Return True if a conversation begins with these messages of the same form. It does unless it is shorter, as its
-    history and its edits are known to be the same: so of fresh objects, whose text would have to be read, only a few
-    are compared. That takes a sixth of a call off."""
-    length = len(known)
-    if not is_fresh:
-        return conversation[:length] == known
-    return len(conversation) >= length and all(
-        conversation[at] == known[at] for at in range(length - 1, -1, -max(1, length // _SAMPLE))
-    )
 
 
 def _weight_of_shapes(history: History) -> int:

@@ -137,8 +137,12 @@ class Record(_WorkedOut, msgspec.Struct, frozen=True):
         """Return True if it leaves out or edits the message at that position."""
         if position >= self.reach:
             return False
-        at = bisect_left(self.replace, position, key=_position_of)
-        return position in self.drop or (at < len(self.replace) and self.replace[at].position == position)
+        dropped = bisect_left(self.drop, position)
+        replaced = bisect_left(self.replace, position, key=_position_of)
+        return position in (
+            *self.drop[dropped : dropped + 1],
+            *map(_position_of, self.replace[replaced : replaced + 1]),
+        )
 
     def with_summary(self, summary: Message) -> Record:
         """Return the same edits with another summary."""

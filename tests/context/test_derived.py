@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chatstack import CharCounter, ContextMemory, Message
-from chatstack.context.history import Form, History, Recognised
-from tests.histories import decoded_again
+from chatstack.context.history import Form, Recognised
 
 TALK = tuple(Message.assistant(f"{at}") if at % 2 else Message.user(f"{at}") for at in range(40))
 MANY = 6
@@ -41,23 +40,6 @@ def test_forms_that_a_conversation_alternates_between_stay() -> None:
         one, other = form_of(memory, 1, length), form_of(memory, 2, length + 2)
         assert (len(one.history.messages), len(other.history.messages)) == (length - 1, length)
     assert sorted(edits_of(seen_of(memory, 29))) == [1, 2]
-
-
-@pytest.mark.parametrize("fresh", [False, True], ids=["the same objects", "fresh objects"])
-def test_a_form_grows_and_one_that_is_shorter_or_ends_otherwise_is_another(fresh: bool) -> None:
-    memory = ContextMemory()
-
-    def form(length: int, last: Message) -> History:
-        talk = tuple(decoded_again(TALK)) if fresh else TALK
-        seen = memory.recognise(talk[:length], "mine")
-        return memory.derived.recognised(seen, Form(seen.who, 0, False, 1), (*talk[1 : length - 1], last)).history
-
-    known = form(31, TALK[30])
-    assert form(31, TALK[30]) is form(33, TALK[32]) is known
-    assert len(known.messages) == 32
-    assert form(33, TALK[30]) is not known
-    known = form(33, TALK[32])
-    assert form(32, TALK[31]) is not known
 
 
 def test_a_form_behind_one_layer_leaves_those_behind_another_alone() -> None:
