@@ -1,6 +1,7 @@
 """Conversion of messages to and from the forms of the three APIs. No SDK is imported.
 
-Messages from an API go back to it unchanged: fields without a counterpart here ride along. Pins, marks, annotations and
+Messages from an API go back to it unchanged: fields without a counterpart here ride along. Read again, they are the
+same objects, as long as anybody holds them. Pins, marks, annotations and
 items of another API have no place in an API's form, and are dropped; ``to_json`` keeps all of it.
 """
 
@@ -20,6 +21,7 @@ from chatstack.providers.openai.chat_wire import messages_from_wire as chat_from
 from chatstack.providers.openai.chat_wire import messages_to_wire as chat_to_wire
 from chatstack.providers.openai.responses_wire import messages_from_wire as responses_from_wire
 from chatstack.providers.openai.responses_wire import messages_to_wire as responses_to_wire
+from chatstack.values.interning import interned
 from chatstack.values.messages import Message
 from chatstack.values.mistakes import checked_messages
 from chatstack.values.requests import ChatRequest
@@ -69,7 +71,7 @@ def from_openai_chat(messages: Sequence[object]) -> list[Message]:
     Raises ``InputError``, naming the place, for what is malformed or of another API's form.
     """
     with naming_faults():
-        return list(chat_from_wire(_checked(messages, "messages", "chat")))
+        return interned(chat_from_wire(_checked(messages, "messages", "chat")))
 
 
 def to_openai_chat(messages: Sequence[Message]) -> list[WireObject]:
@@ -86,7 +88,7 @@ def from_openai_responses(items: str | Sequence[object]) -> list[Message]:
     """
     given = [{"role": "user", "content": items}] if isinstance(items, str) else items
     with naming_faults():
-        return list(responses_from_wire(_checked(given, "input", "responses")))
+        return interned(responses_from_wire(_checked(given, "input", "responses")))
 
 
 def to_openai_responses(messages: Sequence[Message]) -> list[WireObject]:
@@ -109,7 +111,7 @@ def from_anthropic(messages: Sequence[object], *, system: object = None) -> list
         body: WireObject = {"messages": _checked(messages, "messages", "messages")}
         if system:
             body["system"] = _plain(system, "system", "messages")
-        return list(anthropic_from_wire(body).messages)
+        return interned(anthropic_from_wire(body).messages)
 
 
 def to_anthropic(messages: Sequence[Message]) -> WireObject:

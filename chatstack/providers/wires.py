@@ -37,6 +37,7 @@ from chatstack.providers.openai.responses_options import request_from_wire as re
 from chatstack.providers.openai.responses_options import request_to_wire as responses_body
 from chatstack.providers.openai.responses_wire import messages_from_wire as responses_messages
 from chatstack.providers.openai.responses_wire import messages_to_wire as responses_items
+from chatstack.values.interning import interned
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate
@@ -46,14 +47,17 @@ PROVIDERS: Mapping[Form, str] = {"chat": OPENAI, "messages": ANTHROPIC, "respons
 
 
 def read_request(form: Form, body: Mapping[str, object]) -> ChatRequest:
-    """Return the request in a JSON body; fields without a counterpart here go into ``options.extra``.
+    """Return the request in a JSON body, messages that were read before as the same objects. Fields without a
+    counterpart here go into ``options.extra``.
 
     Raises ``InputError``, naming the place, for malformed data.
     """
     with naming_faults():
         if form == "chat":
-            return chat_request(body)
-        return anthropic_request(body) if form == "messages" else responses_request(body)
+            request = chat_request(body)
+        else:
+            request = anthropic_request(body) if form == "messages" else responses_request(body)
+        return request.but(messages=tuple(interned(request.messages)))
 
 
 def write_request(form: Form, request: ChatRequest) -> WireObject:
@@ -66,11 +70,16 @@ def write_request(form: Form, request: ChatRequest) -> WireObject:
 
 
 def read_messages(form: Form, items: Sequence[object]) -> tuple[Message, ...]:
-    """Return the messages in a body's ``messages`` or ``input``. Raises ``InputError``, naming the place."""
+    """Return the messages in a body's ``messages`` or ``input``, those that were read before as the same objects.
+
+    Raises ``InputError``, naming the place.
+    """
     with naming_faults():
         if form == "messages":
-            return anthropic_messages([as_object(each, f"messages[{at}]") for at, each in enumerate(items)])
-        return chat_messages(items) if form == "chat" else responses_messages(items)
+            found = anthropic_messages([as_object(each, f"messages[{at}]") for at, each in enumerate(items)])
+        else:
+            found = chat_messages(items) if form == "chat" else responses_messages(items)
+        return tuple(interned(found))
 
 
 def write_messages(form: Form, messages: Sequence[Message]) -> list[WireObject]:

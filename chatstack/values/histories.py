@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import cast
+from typing import Literal, cast
 
 import msgspec
 
 from chatstack.errors import InputError
+from chatstack.values.interning import interned_json
 from chatstack.values.messages import Annotation, Message, annotated
 from chatstack.values.mistakes import checked_messages
 
@@ -25,6 +26,18 @@ class _History(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     messages: tuple[Message, ...]
     annotations: dict[int, Annotation] = {}
     """Annotations by the position of their message: they are no field of it."""
+
+
+class _Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The same, its messages not read yet."""
+
+    version: Literal[1]
+    messages: tuple[msgspec.Raw, ...]
+    annotations: dict[int, Annotation] = {}
+
+
+_split = msgspec.json.Decoder(_Split).decode
+_read = msgspec.json.Decoder(Message).decode
 
 
 def to_json(messages: Sequence[Message]) -> str:
@@ -45,7 +58,8 @@ def to_json(messages: Sequence[Message]) -> str:
 
 
 def from_json(text: str | bytes) -> list[Message]:
-    """Return the history that ``to_json`` wrote, its messages equal to what they were.
+    """Return the history that ``to_json`` wrote, its messages equal to what they were: the same objects, where anybody
+    still holds them.
 
     Raises ``InputError`` that names the place for everything unknown: another version, another kind of part, another
     field, a value of another type. Histories of other libraries are read by ``from_openai_chat``,
@@ -54,16 +68,24 @@ def from_json(text: str | bytes) -> list[Message]:
     if not isinstance(text, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"from_json: expected JSON text, got {type(text).__name__}")
     try:
-        _check_version(msgspec.json.decode(text, type=_Header).version)
-        found = msgspec.json.decode(text, type=_History)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InputError(f"from_json: {_told(error)}") from error
-    messages = list(found.messages)
-    for position, note in found.annotations.items():
+        split = _split(text)
+        messages, notes = interned_json(split.messages, _read), split.annotations
+    except (msgspec.DecodeError, UnicodeError, RecursionError, InputError):  # in one piece, errors name their place
+        whole = _whole(text)
+        messages, notes = list(whole.messages), whole.annotations
+    for position, note in notes.items():
         if not 0 <= position < len(messages):
             raise InputError(f"from_json: annotations: there is no message {position}")
         messages[position] = annotated(messages[position], note)
     return messages
+
+
+def _whole(text: str | bytes) -> _History:
+    try:
+        _check_version(msgspec.json.decode(text, type=_Header).version)
+        return msgspec.json.decode(text, type=_History)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InputError(f"from_json: {_told(error)}") from error
 
 
 def _check_version(version: object) -> None:

@@ -53,7 +53,9 @@ class _Hidden:
     _shaped: Message | None
 
 
-class Message(_Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, forbid_unknown_fields=True):
+class Message(
+    _Hidden, msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, forbid_unknown_fields=True, weakref=True
+):
     """One message of a conversation.
 
     Made by ``Message.system("...")``, ``.user``, ``.assistant`` and ``.tool``. ``pinned`` messages are never edited

@@ -24,7 +24,7 @@ import platform
 import statistics
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 from langchain.agents.middleware.context_editing import ClearToolUsesEdit, ContextEditingMiddleware
@@ -50,6 +50,7 @@ ROOMY = {"trigger": {"tokens": NEVER}}, {"max_context_tokens": NEVER}
 TIGHT = {"trigger": {"tokens": 24_000}}, {"max_context_tokens": 32_000}
 REPEATS = 10
 
+Objects = Literal["same", "fresh", "read"]
 Ours = list[chatstack.Message]
 Theirs = list[AnyMessage]
 
@@ -119,18 +120,18 @@ def shown(seconds: float) -> str:
 async def growing_rows(run: Run) -> list[Row]:
     """500 calls of one conversation, each two or three messages longer than the one before."""
     sample = growing_sample(CALLS)
-    subjects: dict[str, tuple[Any, bool]] = {
-        f"{objects} objects, {edits}": (limits, objects == "fresh")
+    subjects: dict[str, tuple[Any, Objects]] = {
+        f"{objects} objects, {edits}": (limits, objects)
         for edits, limits in (("no edits", ROOMY), ("edits", TIGHT))
-        for objects in ("same", "fresh")
+        for objects in get_args(Objects)
     }
-    subjects["same objects, without the two layers"] = (None, False)
+    subjects["same objects, without the two layers"] = (None, "same")
     mine: dict[str, list[list[float]]] = {title: [] for title in subjects}
     theirs: list[list[float]] = []
     for _ in range(run.rounds):
         theirs.append(their_counting(sample))
-        for title, (limits, fresh) in subjects.items():
-            mine[title].append(await our_growing(sample, limits, fresh=fresh))
+        for title, (limits, objects) in subjects.items():
+            mine[title].append(await our_growing(sample, limits, objects))
     for title, runs in mine.items():
         run.seconds(f"{CALLS} growing calls, {title}", list(map(sum, runs)))
         run.seconds(f"the same, calls 450 to 500, {title}", [sum(each[LATE]) for each in runs])
@@ -149,15 +150,18 @@ def pairs(mine: Iterable[float], other: Iterable[float]) -> list[tuple[float, fl
     return list(zip(mine, other, strict=True))
 
 
-async def our_growing(sample: Sample, limits: tuple[Any, Any] | None, *, fresh: bool) -> list[float]:
-    """Seconds of each call, without what it took to read fresh objects or to make up what the model reports."""
+async def our_growing(sample: Sample, limits: tuple[Any, Any] | None, objects: Objects) -> list[float]:
+    """Seconds of each call, without what it took to read objects or to make up what the model reports."""
     model = FakeModel()
     client = chatstack.ChatStack(model).build() if limits is None else stack(model, *limits)
     seconds: list[float] = []
     kept = sample.fresh(sample.lengths[-1])
     gc.collect()
     for length in sample.lengths:
-        messages = sample.fresh(length) if fresh else kept[:length]
+        if objects == "read":
+            messages = chatstack.from_json(chatstack.to_json(sample.ours[:length]))
+        else:
+            messages = sample.fresh(length) if objects == "fresh" else kept[:length]
         seconds.append(await seconds_of_call(client, model, messages))
     assert (model.edited > 0) == (limits is TIGHT)
     return seconds
