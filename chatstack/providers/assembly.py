@@ -73,14 +73,16 @@ class _CallBlock:
     position: int
     ids: _MadeIds
     id: str = ""
+    is_taken: bool = False
+    """True if another call of the message came with the same id."""
     name: str = ""
     pieces: list[str] = field(default_factory=list[str])
     extra_json: str = ""
 
     def part(self) -> ToolCall:
         text = "".join(self.pieces)
-        # Some servers send no ids at all; without one the result could not be paired with its call.
-        call_id = self.id or self.ids.of(self.position)
+        # Some servers send no ids at all, or one for all calls; then the result could not be paired with its call.
+        call_id = self.ids.of(self.position) if self.is_taken or not self.id else self.id
         return ToolCall(call_id, self.name, text if text.strip() else "{}", self.extra_json)
 
 
@@ -136,17 +138,19 @@ class MessageAssembly:
     ) -> CallDelta:
         """Add a piece of the tool call at that index, and return it as a delta for the display.
 
-        A second id at the same index is another call: some servers number every parallel call 0. The name may come
-        whole, in pieces, or again with every piece. ``extra`` are the wire's fields for the call; the last ones given
-        count.
+        A second id at the same index is another call, as some servers number every parallel call 0; so is a second name
+        once there are arguments. A call whose id another one of the message has gets one of its own. The name may come
+        whole, in pieces before the arguments, or again with every piece. ``extra`` are the wire's fields for the call;
+        the last ones given count.
         """
         call = self._calls.get(index)
-        if call is None or (id and call.id and id != call.id):
+        if call is None or (id and call.id and id != call.id) or (name not in ("", call.name) and any(call.pieces)):
             call = _CallBlock(self._positions, self._ids)
             self._positions += 1
             self._calls[index] = call
             self._blocks.append(call)
-        call.id = call.id or id
+        if id and not call.id:
+            call.id, call.is_taken = id, any(isinstance(each, _CallBlock) and each.id == id for each in self._blocks)
         if name != call.name:
             call.name += name
         call.pieces.append(arguments)

@@ -346,6 +346,52 @@ def test_text_behind_a_call_is_where_a_whole_answer_has_it() -> None:
     assert late.messages[0].parts == (Text("so"), ToolCall("c1", "look"))
 
 
+def called(arguments: object, *, name: str = "look", **fields: object) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name, "arguments": arguments}, **fields}
+
+
+def answered_both_ways(*calls: dict[str, object]) -> list[tuple[ToolCall, ...]]:
+    """The calls of a whole answer, and of one that comes in a single chunk."""
+    message = {"role": "assistant", "content": None, "tool_calls": [*calls]}
+    at_once = whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+    return [each.messages[0].calls for each in (at_once, streamed(chunk(tool_calls=[*calls]), chunk("tool_calls")))]
+
+
+def test_arguments_that_are_an_object_are_its_text() -> None:
+    """Else the tool would run with its defaults."""
+    for calls in answered_both_ways(called({"at": "/here"}, id="a")):
+        assert [(each.name, each.arguments) for each in calls] == [("look", '{"at":"/here"}')]
+
+
+@pytest.mark.parametrize("arguments", [7, ["/here"], True])
+def test_arguments_that_are_neither_text_nor_an_object_are_refused(arguments: object) -> None:
+    with pytest.raises(ServerError, match=r"tool_calls\[0\].arguments"):
+        answered_both_ways(called(arguments, id="a"))
+
+
+@pytest.mark.parametrize("ids", [{}, {"id": None}, {"id": ""}, {"id": "same"}], ids=str)
+@pytest.mark.parametrize("second", ["look", "delete"])
+def test_parallel_calls_without_ids_of_their_own_stay_apart(ids: dict[str, Any], second: str) -> None:
+    for calls in answered_both_ways(called('{"at":1}', **ids), called('{"at":2}', name=second, **ids)):
+        assert [(each.name, each.arguments) for each in calls] == [("look", '{"at":1}'), (second, '{"at":2}')]
+        assert len({each.id for each in calls}) == 2
+
+
+def test_a_second_name_behind_arguments_is_another_call_and_an_id_that_comes_again_is_not() -> None:
+    one = streamed(
+        chunk(tool_calls=[called("", index=0, id="", name="lo")]),
+        chunk(tool_calls=[called('{"at":', index=0, id="", name="ok")]),
+        chunk(tool_calls=[called("1}", index=0, id="", name="")]),
+        chunk(tool_calls=[called("{}", index=0, id="", name="delete")]),
+        chunk("tool_calls"),
+    )
+    assert [(each.name, each.arguments) for each in one.messages[0].calls] == [("look", '{"at":1}'), ("delete", "{}")]
+    again = streamed(
+        chunk(tool_calls=[called('{"at":', id="a")]), chunk(tool_calls=[called("1}", id="a")]), chunk("tool_calls")
+    )
+    assert again.messages[0].calls == (ToolCall("a", "look", '{"at":1}'),)
+
+
 def test_a_custom_call_streams_its_input() -> None:
     response = streamed(
         chunk(tool_calls=[{"index": 0, "id": "c1", "type": "custom", "custom": {"name": "sh", "input": "echo "}}]),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from chatstack.providers.assembly import MessageAssembly
-from chatstack.providers.extras import as_list, as_object, encoded, extra_fields, fields_missing
+from chatstack.providers.extras import as_list, as_object, as_string, encoded, extra_fields, fields_missing
 from chatstack.providers.failures import failure, window_full
 from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
@@ -36,7 +36,7 @@ class ChatAnswer:
         self._assembly = MessageAssembly(WIRE, request=request)
         self._usage: Usage | None = None
         self._id = self._model = ""
-        self._last_index = -1
+        self._last_index, self._last_id = -1, ""
         self._joined: dict[str, object] = {}
         self._reasoning: dict[str, object] = {}
 
@@ -99,7 +99,8 @@ class ChatAnswer:
         if legacy:
             yield ChatUpdate(call_delta=self._add_legacy(as_object(legacy, LEGACY_CALL)))
         for position, each in enumerate(as_list(delta.get("tool_calls") or [], "tool_calls")):
-            yield ChatUpdate(call_delta=self._add_call(as_object(each, f"tool_calls[{position}]")))
+            where = f"tool_calls[{position}]"
+            yield ChatUpdate(call_delta=self._add_call(as_object(each, where), where, is_first=not position))
         for name, value in delta.items():
             if name not in ("role", "content", LEGACY_CALL, "tool_calls", *REASONING_FIELDS):
                 self._joined[name] = _grown(self._joined.get(name), value)
@@ -117,14 +118,16 @@ class ChatAnswer:
             else:
                 self._assembly.add_part(ProviderItem(PROVIDER, encoded(dict(part))))
 
-    def _add_call(self, fragment: Mapping[str, object]) -> CallDelta:
+    def _add_call(self, fragment: Mapping[str, object], where: str, *, is_first: bool) -> CallDelta:
+        """Add a call, or a piece of one. ``is_first``: no other one stands before it in its delta."""
         kind = "custom" if fragment.get("custom") else "function"
         inner = as_object(fragment.get(kind) or {}, kind)
-        name, text = _string(inner.get("name")), _string(inner.get("input" if kind == "custom" else "arguments"))
+        name, text = _string(inner.get("name")), _arguments(inner, "input" if kind == "custom" else "arguments", where)
         call_id, index = _string(fragment.get("id")), fragment.get("index")
         if not isinstance(index, int):  # whole answers have none, nor have some servers' chunks
-            index = self._last_index + 1 if call_id or self._last_index < 0 else self._last_index
-        self._last_index = index
+            is_next = not is_first or self._last_index < 0 or call_id not in ("", self._last_id)
+            index = self._last_index + 1 if is_next else self._last_index
+        self._last_index, self._last_id = index, call_id or self._last_id
         known: dict[str, object] = {"index": 0, "id": "", "function": inner, "custom": inner}
         if fragment.get("type") in (None, "function"):
             known["type"] = "function"
@@ -136,7 +139,7 @@ class ChatAnswer:
             -1,
             id=LEGACY_CALL,
             name=_string(fragment.get("name")),
-            arguments=_string(fragment.get("arguments")),
+            arguments=_arguments(fragment, "arguments", LEGACY_CALL),
             extra={"type": LEGACY_CALL},
         )
 
@@ -193,6 +196,15 @@ def _whole(held: object) -> object:
     if isinstance(held, dict):
         return {name: _whole(each) for name, each in cast("dict[str, object]", held).items()}
     return held
+
+
+def _arguments(fields: Mapping[str, object], name: str, where: str) -> str:
+    """Return the arguments of a call as text; some servers give the object itself. Raises ``InputError`` for anything
+    else, as a tool would run without them."""
+    value = fields.get(name)
+    if isinstance(value, Mapping):
+        return encoded(cast("object", value))
+    return "" if value is None else as_string(value, f"{where}.{name}")
 
 
 def _string(value: object) -> str:
