@@ -17,6 +17,7 @@ from typing import cast
 import msgspec
 
 from chatstack.errors import InputError
+from chatstack.providers.call_ids import CallIds
 from chatstack.providers.extras import (
     WireObject,
     as_list,
@@ -81,6 +82,11 @@ def block_to_call(block: Mapping[str, object], arguments: str) -> ToolCall:
     """Return the call for a ``tool_use`` block, its arguments as the text that was received."""
     extra = _extra(block, "type", "id", "name", "input")
     return ToolCall(_string(block, "id"), _string(block, "name"), arguments, extra)
+
+
+def call_ids() -> CallIds:
+    """Return the ids for the calls and results of one request."""
+    return CallIds({"tool_use": "id"}, {"tool_result": "tool_use_id"}, allowed="[a-zA-Z0-9_-]+")
 
 
 def call_input(arguments: str) -> WireObject:

@@ -13,13 +13,7 @@ from itertools import takewhile
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.anthropic.blocks import (
-    PROVIDER,
-    WIRE,
-    block_to_part,
-    objects,
-    part_to_block,
-)
+from chatstack.providers.anthropic.blocks import PROVIDER, WIRE, block_to_part, call_ids, objects, part_to_block
 from chatstack.providers.anthropic.marks import CacheLifetime, mark
 from chatstack.providers.anthropic.native import ask_for_edits
 from chatstack.providers.extras import WireObject, decoded_object, encoded, encoded_extra, with_extra
@@ -131,10 +125,13 @@ def _written(messages: Sequence[Message]) -> tuple[list[WireObject], WireObject 
     results: list[WireObject] | None = None
     edited: WireObject | None = None
     is_after_summary = False
+    ids = call_ids()
     for message in messages:
         blocks = _blocks(message) or ([_text(_BLANK)] if message.role == "user" else [])
         if not blocks:
             continue
+        for block in blocks:
+            ids.rename(block)
         if is_after_summary and message.role == "assistant":
             wire.append(_user(_GO_ON))
         is_after_summary = message.mark == "summary"

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from chatstack.errors import InputError
+from chatstack.providers.call_ids import CallIds
 from chatstack.providers.extras import (
     WireObject,
     as_list,
@@ -42,6 +43,7 @@ from chatstack.values.responses import Usage
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user"}
 _CUSTOM_CALL = "custom_tool_call"
+_CALLS = ("function_call", _CUSTOM_CALL)
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
@@ -56,6 +58,9 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
             items.extend(_assistant_items(message, where))
         else:
             items.extend(_other_items(message, customs, where))
+    ids = CallIds(dict.fromkeys(_CALLS, "call_id"), dict.fromkeys(_RESULTS, "call_id"))
+    for item in items:
+        ids.rename(item)
     return items
 
 

@@ -1,0 +1,57 @@
+"""Ids of calls on a wire whose API is stricter than the server that gave them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from chatstack.providers.extras import WireObject
+
+
+class CallIds:
+    """Ids for the calls and results of one request, in the order in which they stand.
+
+    An id that came before gets a number, as some servers begin anew in each answer; one that does not match
+    ``allowed``, a pattern, is replaced. The same history always gets the same ids. ``calls`` and ``results`` are the
+    fields that hold ids, by the type of an item.
+    """
+
+    def __init__(self, calls: Mapping[str, str], results: Mapping[str, str], *, allowed: str = "") -> None:
+        self._calls = calls
+        self._results = results
+        self._allowed = re.compile(allowed) if allowed else None
+        self._used: dict[str, int] = {}
+        self._waiting: dict[str, list[str]] = {}
+        self._answered: dict[str, str] = {}
+
+    def rename(self, item: WireObject) -> None:
+        """Give the next item its id, in place, if it is a call or a result."""
+        kind = str(item.get("type"))
+        name = self._calls.get(kind) or self._results.get(kind, "")
+        call_id = item.get(name)
+        if isinstance(call_id, str):
+            item[name] = self.of_call(call_id) if kind in self._calls else self.of_result(call_id)
+
+    def of_call(self, call_id: str) -> str:
+        """Return the id of the next call."""
+        found = written = self._written(call_id)
+        while found in self._used:
+            self._used[written] += 1
+            found = f"{written}_{self._used[written]}"
+        self._used[found] = 0
+        self._waiting.setdefault(call_id, []).append(found)
+        return found
+
+    def of_result(self, call_id: str) -> str:
+        """Return the id of the next result: that of the first call of its id without one."""
+        waiting = self._waiting.get(call_id)
+        if waiting:
+            self._answered[call_id] = waiting.pop(0)
+        return self._answered.get(call_id) or self._written(call_id)
+
+    def _written(self, call_id: str) -> str:
+        if self._allowed is None or self._allowed.fullmatch(call_id):
+            return call_id
+        digest = hashlib.blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+        return f"call_{digest}"
