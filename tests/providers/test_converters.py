@@ -88,7 +88,7 @@ def test_what_came_from_anthropic_goes_back_as_it_was() -> None:
 
 
 def said(messages: Sequence[Message]) -> Counter[str]:
-    """Every text, call and result that is not blank, and how often it is there; ids may change where an API is strict."""
+    """Every text, call and result that is not blank, with how often it is there; ids may change, as an API wants."""
     found: Counter[str] = Counter()
     for message in messages:
         found.update(part.text for part in message.parts if isinstance(part, Text) and part.text.strip())

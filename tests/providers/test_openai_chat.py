@@ -19,6 +19,7 @@ from chatstack import (
     ToolCall,
     Usage,
     WiringError,
+    to_openai_chat,
 )
 from chatstack.errors import (
     AuthenticationError,
@@ -71,11 +72,11 @@ def chunk(finish: str | None = None, **delta: object) -> dict[str, object]:
     return {"id": "c", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
-def streamed(*chunks: object, **options: Any) -> ChatResponse:
+def streamed(*chunks: object, tools: tuple[ToolDeclaration, ...] = (), **options: Any) -> ChatResponse:
     async def asked() -> ChatResponse:
         async with answering_with(sse(*chunks), "text/event-stream") as http_client:
             client = OpenAIChatClient("m", api_key=KEY, http_client=http_client, max_retries=0, **options)
-            request = ChatRequest((Message.user("hi"),), stream=True)
+            request = ChatRequest((Message.user("hi"),), ChatOptions(tools=tools), stream=True)
             return await (await client.send(request)).response()
 
     return asyncio.run(asked())
@@ -390,6 +391,29 @@ def test_a_second_name_behind_arguments_is_another_call_and_an_id_that_comes_aga
         chunk(tool_calls=[called('{"at":', id="a")]), chunk(tool_calls=[called("1}", id="a")]), chunk("tool_calls")
     )
     assert again.messages[0].calls == (ToolCall("a", "look", '{"at":1}'),)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("functions.look", "functions_look"), ("", "_"), ("a" * 70, "a" * 64), ("look", "look"), ("my.tool", "my.tool")],
+)
+def test_a_name_that_the_model_makes_up_can_be_sent_again_and_one_that_is_declared_stays(name: str, kept: str) -> None:
+    """OpenAI refuses others, and so every later request of the conversation."""
+    tools = (ToolDeclaration("my.tool", "..."),)
+    answer = streamed(chunk(tool_calls=[called("{}", id="a", name=name)]), chunk("tool_calls"), tools=tools)
+    assert [each.name for each in answer.messages[0].calls] == [kept]
+
+
+@pytest.mark.parametrize("arguments", ['{"path":"a","text":"long te', "{}", '{"a":  1}', '"text"', "", "{} {}"])
+def test_arguments_that_were_cut_off_go_out_as_json(arguments: str) -> None:
+    """Some servers read them, and would refuse every later request of the conversation."""
+    written: Any = to_openai_chat([Message("assistant", (ToolCall("a", "look", arguments),))])
+    sent = written[0]["tool_calls"][0]["function"]["arguments"]
+    try:
+        assert json.loads(arguments) == json.loads(sent)
+        assert sent == arguments
+    except json.JSONDecodeError:
+        assert json.loads(sent) == {"INVALID_JSON": arguments}
 
 
 def test_a_custom_call_streams_its_input() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
@@ -13,13 +14,16 @@ from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.providers.openai.chat_wire import finish_from_wire, usage_from_wire
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
-from chatstack.values.requests import ChatRequest
+from chatstack.values.requests import ChatRequest, ToolDeclaration
 from chatstack.values.responses import CallDelta, ChatUpdate, Usage
 
 _TEXT, _REASONING = "content", "reasoning"
 _WINDOW_FULL = "model_context_window_exceeded"
 """Finish reason that OpenAI does not have, but servers with other makers' models do."""
 
+_LONGEST_NAME = 64
+_NAME = re.compile(f"[a-zA-Z0-9_-]{{1,{_LONGEST_NAME}}}")
+_NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 _RANKS: dict[type, int] = {Reasoning: 0, Text: 1, ProviderItem: 1, ToolCall: 2}
 
 
@@ -35,6 +39,7 @@ class ChatAnswer:
         self.finish_reason = ""
         self._assembly = MessageAssembly(WIRE, request=request)
         self._usage: Usage | None = None
+        self._request = request
         self._id = self._model = ""
         self._last_index, self._last_id = -1, ""
         self._joined: dict[str, object] = {}
@@ -151,15 +156,24 @@ class ChatAnswer:
         self._assembly.add_extra({name: value for name, value in joined.items() if value not in (None, [], "")})
         message = self._assembly.finish()
         # One wire message has one order, whatever order its fragments came in.
-        parts = sorted((_decided(part) for part in message.parts), key=lambda part: _RANKS.get(type(part), 1))
+        parts = sorted((self._decided(part) for part in message.parts), key=lambda part: _RANKS.get(type(part), 1))
         return Message("assistant", tuple(parts), extra_json=message.extra_json)
 
+    def _decided(self, part: Part) -> Part:
+        """Return the part with a custom call's input, which is any text, as a JSON string, and with a name that can be
+        sent again: models make up some, and then every later request would be refused."""
+        if not isinstance(part, ToolCall):
+            return part
+        is_custom = extra_fields(part.extra_json, WIRE, "tool_calls").get("type") == "custom"
+        arguments = encoded(part.arguments) if is_custom else part.arguments
+        return ToolCall(part.id, self._sendable(part.name), arguments, part.extra_json)
 
-def _decided(part: Part) -> Part:
-    """Return the part with a custom call's input, which is any text, as a JSON string."""
-    if not isinstance(part, ToolCall) or extra_fields(part.extra_json, WIRE, "tool_calls").get("type") != "custom":
-        return part
-    return ToolCall(part.id, part.name, encoded(part.arguments), part.extra_json)
+    def _sendable(self, name: str) -> str:
+        if self._request is None or _NAME.fullmatch(name):
+            return name
+        if any(isinstance(each, ToolDeclaration) and each.name == name for each in self._request.options.tools):
+            return name  # its server is less strict
+        return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "_"
 
 
 class _Pieces(list[str]):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from chatstack.providers.extras import (
     WireObject,
     as_object,
@@ -18,6 +20,8 @@ from chatstack.providers.extras import (
 )
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import Reasoning, ToolCall
+
+_skip = msgspec.json.Decoder(msgspec.Raw).decode
 
 LEGACY_CALL = "function_call"
 """Id under which a legacy function call and its result are paired: they have none of their own."""
@@ -43,8 +47,18 @@ def call_to_wire(call: ToolCall, where: str) -> WireObject:
     if kind == "custom":
         written["custom"] = {"name": call.name, "input": decoded_text(call.arguments)}
     elif kind == "function":
-        written["function"] = {"name": call.name, "arguments": call.arguments}
+        written["function"] = {"name": call.name, "arguments": _readable(call.arguments)}
     return with_extra(written, call.extra_json, WIRE, where)
+
+
+def _readable(arguments: str) -> str:
+    """Return the arguments of a call as JSON, as some servers read them. Those of a call that was cut off are none:
+    their text goes out as on Anthropic's wire."""
+    try:
+        _skip(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return encoded({"INVALID_JSON": arguments})
+    return arguments
 
 
 def reasoning_from_fields(fields: Mapping[str, object]) -> Reasoning:
