@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
 
 _FENCE = "```"
+_NUMBER = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
 
 
 def decoded_as(
@@ -36,14 +38,30 @@ def decoded_as(
             return msgspec.json.decode(text, type=kind, dec_hook=dec_hook)
         except msgspec.DecodeError as error:
             failure = error
-    if _has_times(kind):
-        raise failure  # a number for a time leaves doubt: seconds or milliseconds
     try:
         read = msgspec.json.decode(text, type=kind, strict=False, dec_hook=dec_hook)
+        written = msgspec.json.encode(read, enc_hook=enc_hook)
+        if _has_times(kind) and _has_time_of_number(msgspec.json.decode(text), msgspec.json.decode(written)):
+            raise failure
         # Decoded again, strictly: "nan" in quotes is a float, but no number that JSON has, or a tool expects.
-        return msgspec.json.decode(msgspec.json.encode(read, enc_hook=enc_hook), type=kind, dec_hook=dec_hook)
-    except (msgspec.DecodeError, TypeError, UnicodeEncodeError):
+        return msgspec.json.decode(written, type=kind, dec_hook=dec_hook)
+    except (msgspec.DecodeError, TypeError, UnicodeEncodeError, RecursionError):
         raise failure from None
+
+
+def _has_time_of_number(given: object, written: object) -> bool:
+    """Return True if a number has become a time, which leaves doubt: seconds or milliseconds. As JSON, it is text that
+    was a number, or a number in quotes."""
+    if isinstance(given, Mapping) and isinstance(written, Mapping):
+        after = cast("Mapping[str, object]", written)
+        items = cast("Mapping[str, object]", given).items()
+        return any(_has_time_of_number(each, after[name]) for name, each in items if name in after)
+    if isinstance(given, list) and isinstance(written, list):
+        pairs = zip(cast("list[object]", given), cast("list[object]", written), strict=False)
+        return any(_has_time_of_number(each, other) for each, other in pairs)
+    if not isinstance(written, str) or given == written:
+        return False
+    return not isinstance(given, str) or _NUMBER.fullmatch(given.strip()) is not None
 
 
 @functools.lru_cache(maxsize=256)

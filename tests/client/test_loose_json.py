@@ -28,6 +28,8 @@ class Place:
 class Event:
     inner: list[Event]
     at: datetime.datetime | None = None
+    seats: int | None = None
+    lasts: datetime.timedelta | None = None
 
 
 def read(kind: Any, text: str) -> Any:
@@ -51,6 +53,14 @@ def read(kind: Any, text: str) -> Any:
             Place,
             '{"city": "22", "metres": "22", "days": ["1"], "warm": "true"}',
             Place("22", 22.0, [1], True),
+        ),
+        (Event, '{"inner": [], "seats": "5"}', Event([], None, 5)),
+        (
+            Event,
+            '{"inner": [{"inner": [], "at": "2026-03-01T10:00:00+01:00"}], "seats": "5", "lasts": "PT90M"}',
+            Event(
+                [Event([], datetime.datetime(2026, 3, 1, 9, tzinfo=datetime.UTC))], None, 5, datetime.timedelta(0, 5400)
+            ),
         ),
     ],
 )
@@ -90,6 +100,10 @@ def test_text_stays_text_where_the_type_allows_it(kind: Any, text: str) -> None:
         (datetime.datetime, "1700000000"),
         (datetime.timedelta, '"5"'),
         (list[Event], '[{"at": 1700000000, "inner": []}]'),
+        (Event, '{"inner": [], "at": "1700000000"}'),
+        (Event, '{"inner": [{"inner": [], "lasts": " 5 "}]}'),
+        (Event, '{"inner": [{"inner": [], "lasts": 5.5}]}'),
+        (dict[str, list[datetime.datetime]], '{"a": ["2026-03-01T10:00:00Z", "-1.5e3"]}'),
         (Place, '{"city": "x", "metres": "far", "days": []}'),
     ],
 )
