@@ -108,7 +108,7 @@ class MessageAssembly:
     unique within the message only.
     """
 
-    __slots__ = ("_blocks", "_calls", "_extra", "_ids", "_keyed", "_positions", "_wire")
+    __slots__ = ("_blocks", "_calls", "_extra", "_ids", "_keyed", "_positions", "_taken", "_wire")
 
     def __init__(self, wire: str, *, request: ChatRequest | None = None) -> None:
         self._wire = wire
@@ -116,6 +116,7 @@ class MessageAssembly:
         self._blocks: list[_Block] = []
         self._keyed: dict[Hashable, int] = {}
         self._calls: dict[int, _CallBlock] = {}
+        self._taken: set[str] = set()
         self._positions = 0
         self._extra: dict[str, object] = {}
 
@@ -150,7 +151,8 @@ class MessageAssembly:
             self._calls[index] = call
             self._blocks.append(call)
         if id and not call.id:
-            call.id, call.is_taken = id, any(isinstance(each, _CallBlock) and each.id == id for each in self._blocks)
+            call.id, call.is_taken = id, id in self._taken
+            self._taken.add(id)
         if name != call.name:
             call.name += name
         call.pieces.append(arguments)

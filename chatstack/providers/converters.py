@@ -1,8 +1,8 @@
 """Conversion of messages to and from the forms of the three APIs. No SDK is imported.
 
-Messages from an API go back to it unchanged: fields without a counterpart here ride along. Read again, they are the
-same objects, as long as anybody holds them. Pins, marks, annotations and
-items of another API have no place in an API's form, and are dropped; ``to_json`` keeps all of it.
+Messages from an API go back to it unchanged: fields without a counterpart here ride along. Pins, marks, annotations and
+items of another API have no place in an API's form, and are dropped; ``to_json`` keeps all of it. What is read again is
+the same objects, as long as anybody holds them.
 """
 
 from __future__ import annotations
