@@ -10,11 +10,11 @@ from chatstack.providers.extras import WireObject
 
 
 class CallIds:
-    """Ids for the calls and results of one request, in the order in which they stand.
+    """Ids for the calls of one message and for their results, in the order in which they stand.
 
-    An id that came before gets a number, as some servers begin anew in each answer; one that does not match
-    ``allowed``, a pattern, is replaced. The same history always gets the same ids. ``calls`` and ``results`` are the
-    fields that hold ids, by the type of an item.
+    An id that another call of the message has gets a number; in other messages an API takes it again, as a recorded
+    request shows. An id that does not match ``allowed``, a pattern, is replaced. The same history always gets the same
+    ids. ``calls`` and ``results`` are the fields that hold ids, by the type of an item.
     """
 
     def __init__(self, calls: Mapping[str, str], results: Mapping[str, str], *, allowed: str = "") -> None:

@@ -85,7 +85,7 @@ def block_to_call(block: Mapping[str, object], arguments: str) -> ToolCall:
 
 
 def call_ids() -> CallIds:
-    """Return the ids for the calls and results of one request."""
+    """Return the ids for the calls of one message, and for their results."""
     return CallIds({"tool_use": "id"}, {"tool_result": "tool_use_id"}, allowed="[a-zA-Z0-9_-]+")
 
 

@@ -130,6 +130,7 @@ def _written(messages: Sequence[Message]) -> tuple[list[WireObject], WireObject 
         blocks = _blocks(message) or ([_text(_BLANK)] if message.role == "user" else [])
         if not blocks:
             continue
+        ids = call_ids() if message.role == "assistant" else ids
         for block in blocks:
             ids.rename(block)
         if is_after_summary and message.role == "assistant":

@@ -51,17 +51,22 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     """Return the input items of the messages."""
     items: list[WireObject] = []
     customs: set[str] = set()
+    ids = _call_ids()
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
         if message.role == "assistant":
             customs.update(call.id for call in message.calls if _is_custom(call, where))
-            items.extend(_assistant_items(message, where))
+            ids, new = _call_ids(), _assistant_items(message, where)
         else:
-            items.extend(_other_items(message, customs, where))
-    ids = CallIds(dict.fromkeys(_CALLS, "call_id"), dict.fromkeys(_RESULTS, "call_id"))
-    for item in items:
-        ids.rename(item)
+            new = _other_items(message, customs, where)
+        for item in new:
+            ids.rename(item)
+        items.extend(new)
     return items
+
+
+def _call_ids() -> CallIds:
+    return CallIds(dict.fromkeys(_CALLS, "call_id"), dict.fromkeys(_RESULTS, "call_id"))
 
 
 def messages_from_wire(items: Sequence[object]) -> tuple[Message, ...]:
