@@ -10,20 +10,28 @@ from chatstack.providers.extras import WireObject
 
 
 class CallIds:
-    """Ids for the calls of one message and for their results, in the order in which they stand.
+    """Ids for the calls of a message and for their results, in the order in which they stand.
 
     An id that another call of the message has gets a number; in other messages an API takes it again, as a recorded
     request shows. An id that does not match ``allowed``, a pattern, is replaced. The same history always gets the same
     ids. ``calls`` and ``results`` are the fields that hold ids, by the type of an item.
     """
 
-    def __init__(self, calls: Mapping[str, str], results: Mapping[str, str], *, allowed: str = "") -> None:
+    def __init__(
+        self, calls: Mapping[str, str], results: Mapping[str, str], *, allowed: re.Pattern[str] | None = None
+    ) -> None:
         self._calls = calls
         self._results = results
-        self._allowed = re.compile(allowed) if allowed else None
+        self._allowed = allowed
         self._used: dict[str, int] = {}
         self._waiting: dict[str, list[str]] = {}
         self._answered: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """Go on to the next message that makes calls."""
+        self._used.clear()
+        self._waiting.clear()
+        self._answered.clear()
 
     def rename(self, item: WireObject) -> None:
         """Give the next item its id, in place, if it is a call or a result."""

@@ -60,6 +60,12 @@ def encoded(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def no_json(arguments: str) -> WireObject:
+    """Return the object that stands for arguments which are none, as those of a call that was cut off: so the model
+    sees what it wrote, as Anthropic recommends for fine-grained tool streaming."""
+    return {"INVALID_JSON": arguments}
+
+
 def decoded_object(text: str, where: str) -> WireObject:
     """Return the JSON object in that text. Raises ``InputError`` naming the place if it holds none."""
     try:

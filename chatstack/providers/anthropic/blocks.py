@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from typing import cast
 
@@ -25,6 +26,7 @@ from chatstack.providers.extras import (
     decoded_object,
     encoded,
     encoded_extra,
+    no_json,
     with_extra,
 )
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
@@ -40,6 +42,7 @@ _SOURCE_FIELDS = {
     "file": {"file_id": "file_id"},
     "text": {"data": "text", "media_type": "media_type"},
 }
+_CALL_ID = re.compile("[a-zA-Z0-9_-]+")
 _THINKING = ("thinking", "redacted_thinking")
 
 
@@ -85,20 +88,19 @@ def block_to_call(block: Mapping[str, object], arguments: str) -> ToolCall:
 
 
 def call_ids() -> CallIds:
-    """Return the ids for the calls of one message, and for their results."""
-    return CallIds({"tool_use": "id"}, {"tool_result": "tool_use_id"}, allowed="[a-zA-Z0-9_-]+")
+    """Return the ids for the calls of one message after the other, and for their results."""
+    return CallIds({"tool_use": "id"}, {"tool_result": "tool_use_id"}, allowed=_CALL_ID)
 
 
 def call_input(arguments: str) -> WireObject:
     """Return a call's arguments as the object that the wire wants.
 
-    The arguments of a call that was cut off are no object. Their text goes under ``INVALID_JSON``, so that the model
-    sees what it wrote, as Anthropic recommends for fine-grained tool streaming.
+    The arguments of a call that was cut off are no object. See ``no_json``.
     """
     try:
         return msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
     except (msgspec.DecodeError, RecursionError):
-        return {"INVALID_JSON": arguments}
+        return no_json(arguments)
 
 
 def call_arguments(given: object) -> str:

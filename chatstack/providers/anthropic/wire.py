@@ -130,7 +130,8 @@ def _written(messages: Sequence[Message]) -> tuple[list[WireObject], WireObject 
         blocks = _blocks(message) or ([_text(_BLANK)] if message.role == "user" else [])
         if not blocks:
             continue
-        ids = call_ids() if message.role == "assistant" else ids
+        if message.role == "assistant":
+            ids.begin()
         for block in blocks:
             ids.rename(block)
         if is_after_summary and message.role == "assistant":

@@ -16,6 +16,7 @@ from chatstack.providers.extras import (
     encoded_extra,
     extra_fields,
     extra_json_of,
+    no_json,
     with_extra,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
@@ -57,7 +58,7 @@ def _readable(arguments: str) -> str:
     try:
         _skip(arguments)
     except (msgspec.DecodeError, RecursionError):
-        return encoded({"INVALID_JSON": arguments})
+        return encoded(no_json(arguments))
     return arguments
 
 

@@ -43,30 +43,28 @@ from chatstack.values.responses import Usage
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user"}
 _CUSTOM_CALL = "custom_tool_call"
-_CALLS = ("function_call", _CUSTOM_CALL)
 _RESULTS = ("function_call_output", "custom_tool_call_output")
+_CALL_FIELDS: Mapping[str, str] = {"function_call": "call_id", _CUSTOM_CALL: "call_id"}
+_RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in _RESULTS}
 
 
 def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     """Return the input items of the messages."""
     items: list[WireObject] = []
     customs: set[str] = set()
-    ids = _call_ids()
+    ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS)
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
         if message.role == "assistant":
             customs.update(call.id for call in message.calls if _is_custom(call, where))
-            ids, new = _call_ids(), _assistant_items(message, where)
+            ids.begin()
+            new = _assistant_items(message, where)
         else:
             new = _other_items(message, customs, where)
         for item in new:
             ids.rename(item)
         items.extend(new)
     return items
-
-
-def _call_ids() -> CallIds:
-    return CallIds(dict.fromkeys(_CALLS, "call_id"), dict.fromkeys(_RESULTS, "call_id"))
 
 
 def messages_from_wire(items: Sequence[object]) -> tuple[Message, ...]:
