@@ -33,6 +33,7 @@ from chatstack import (
     Truncate,
     WiringError,
 )
+from chatstack.client.wiring import name_of
 from chatstack.testing import ScriptedClient
 
 STACK = ChatStack(ScriptedClient())
@@ -161,12 +162,34 @@ class NotAsync:
         return ChatStream(Generating().send(request))
 
 
-@pytest.mark.parametrize("client", [Generating(), NotAsync()], ids=["a generator", "not async"])
-def test_a_client_whose_send_is_no_coroutine_function_is_told_how_to_write_it(client: Any) -> None:
-    kind = type(client).__name__
-    told = f"^{kind}: send\\(\\) is no coroutine function: write 'async def send', without 'yield'; ChatStream.primed"
+def test_a_client_whose_send_is_no_coroutine_function_is_told_how_to_write_it() -> None:
+    client: Any = NotAsync()
+    told = r"^NotAsync: send\(\) is no coroutine function: write 'async def send'; ChatStream\.primed"
     with pytest.raises(TypeError, match=told):
         asyncio.run(ChatStack(client).build().get_response("hello"))
+
+
+def test_a_client_whose_send_is_a_generator_is_refused_when_it_is_wrapped() -> None:
+    client: Any = Generating()
+    told = r"of type Generating, whose send\(\) has a 'yield': it must return a ChatStream; ChatStream\.primed\("
+    with pytest.raises(WiringError, match=f"^ChatStack: provider is {told}"):
+        ChatStack(client)
+    with pytest.raises(WiringError, match=f"^ContextWindowGuard: inner is {told}"):
+        ContextWindowGuard(client, max_context_tokens=5)
+    with pytest.raises(WiringError, match=f"^layer 'made': what its factory made is {told}"):
+        STACK.with_layer(lambda inner: client, "made", {}).build()
+
+
+@pytest.mark.parametrize("client", ["gpt-5", ScriptedClient, None, ChatStack(ScriptedClient())], ids=repr)
+@pytest.mark.parametrize("layer", [ProgressReporter, FunctionInvoker, ModelTracer], ids=lambda layer: layer.__name__)
+def test_a_layer_around_what_is_no_client_is_refused_when_it_is_made(
+    layer: Callable[[Any], object], client: object
+) -> None:
+    with pytest.raises(
+        WiringError, match=f"^{name_of(layer)}: inner is .*(; (write|pass) |: it has no send)"
+    ) as caught:
+        layer(client)
+    assert (caught.value.layer, caught.value.parameter) == (name_of(layer), "inner")
 
 
 async def fetched() -> str:

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Never, Self, TypeVar, overload
 
+from chatstack.client.checks import check_client, stream_from
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.portal import Hold, Portal
-from chatstack.client.protocol import ChatClient, is_client
+from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.errors import StreamBusyError, StreamClosedError, WiringError
+from chatstack.errors import StreamBusyError, StreamClosedError
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatOptions, ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate, ParsedResponse
@@ -38,9 +39,7 @@ class SyncClient:
     __slots__ = ("__weakref__", "_fronts", "_hold", "inner")
 
     def __init__(self, inner: ChatClient) -> None:
-        if not is_client(inner):
-            kind = type(inner).__name__
-            raise WiringError(f"SyncClient: a {kind} has no send(); pass a chat client", parameter="inner")
+        check_client(inner, "SyncClient", "inner")
         self.inner = inner
         self._fronts: ChatFronts = inner if isinstance(inner, ChatFronts) else _Fronts(inner)
         self._hold = Hold()
@@ -244,4 +243,4 @@ class _Fronts(ChatFronts):
         self.inner = inner
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        return await self.inner.send(request)
+        return stream_from(self.inner, await self.inner.send(request))

@@ -8,17 +8,16 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, cast
 
+from chatstack.client.checks import why_no_client
 from chatstack.client.hints import hints_of, kinds
-from chatstack.client.protocol import ChatClient, is_client
+from chatstack.client.protocol import ChatClient
 from chatstack.errors import WiringError
 
 Resolver: TypeAlias = Callable[[type[Any]], object]
 """A function from a type to an instance: the whole interface to a container. For a missing type it returns None, or
 raises a ``LookupError`` whose argument is the type itself, as ``{...}.__getitem__`` does; other errors surface."""
-
-T = TypeVar("T")
 
 Layer: TypeAlias = Callable[..., ChatClient]
 """The type of layers: a callable ``(inner, **services) -> ChatClient``. Most are classes."""
@@ -87,27 +86,6 @@ def _is_missing(default: object) -> bool:
     return default is inspect.Parameter.empty or default is FROM_CONTAINER
 
 
-def wraps_a_client(kind: type[T]) -> type[T]:
-    """Class decorator of a layer: a call without a client, as in ``.use(Guard(limit=5))``, raises an error with the
-    remedy."""
-    made = cast("Any", kind).__init__
-
-    @functools.wraps(made)
-    def checked(self: object, *args: object, **options: object) -> None:
-        if not args and "inner" not in options:
-            named = "".join(f", {name}=..." for name in options)
-            raise WiringError(
-                f"{kind.__name__}: there is no client that it wraps; in a recipe pass the class and its options: "
-                f".use({kind.__name__}{named})",
-                layer=kind.__name__,
-                parameter="inner",
-            )
-        made(self, *args, **options)
-
-    cast("Any", kind).__init__ = checked
-    return kind
-
-
 def wire(
     factory: Layer,
     inner: ChatClient,
@@ -142,12 +120,10 @@ def wire(
         raise WiringError(f"layer {name!r}: {error}", layer=name) from error
     if inspect.iscoroutine(made):  # of an async factory; it has a send() of its own
         made.close()
-    if not is_client(made):
-        raise WiringError(
-            f"layer {name!r}: its factory gave a {type(made).__name__}, which is no client; return the layer itself",
-            layer=name,
-        )
-    return made
+    told = why_no_client(made)
+    if told:
+        raise WiringError(f"layer {name!r}: what its factory made is {told}", layer=name)
+    return cast("ChatClient", made)
 
 
 def _check_instance(name: str, parameter: str, given: object, kind: type | None) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 from opentelemetry import context as otel
 
+from chatstack.client.checks import stream_from
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking
@@ -198,7 +199,7 @@ class Passage:
         came, request = self.came.request, arrived.request
         is_edited = request.messages is not came.messages
         mark = compacted(came.messages, request.messages, arrived.fewer) if is_edited else None
-        stream: ChatStream = yield Send(self.inner, request, mark)
+        stream = stream_from(self.inner, (yield Send(self.inner, request, mark)))
         sent = SentRequest(tuple(self.steps), stream.sent)
         if arrived.whole is not None and stream.sent is not None and stream.sent.messages is request.messages:
             sent = SentRequest(sent.steps, stream.sent.but(messages=arrived.whole.messages), arrived.share)

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveInt
 from chatstack.client.protocol import ChatClient, CountsTokens, chain
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client
 from chatstack.context.asking import Asking, AskWindow, ask
 from chatstack.context.clearing import ClearToolResults
 from chatstack.context.clearing_options import ClearingOptions

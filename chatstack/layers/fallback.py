@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, cast
 
+from chatstack.client.checks import stream_from, why_no_client, wraps_a_client
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.protocol import ChatClient, LayerKind, chain, is_client
+from chatstack.client.protocol import ChatClient, LayerKind, chain
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client, wrong
+from chatstack.client.wiring import wrong
 from chatstack.context.services import ContextServices
-from chatstack.errors import ChatStackError, FallbackError, InputError, ProviderError
+from chatstack.errors import ChatStackError, FallbackError, InputError, ProviderError, WiringError
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.telemetry.tracer import traced
 from chatstack.tokens.counter import TokenCounter
@@ -45,8 +46,12 @@ class Fallback(ChatFronts):
     def __post_init__(self) -> None:
         given: object = self.clients
         clients = cast("Sequence[object]", given) if isinstance(given, list | tuple) else ()
-        if not clients or not all(map(is_client, clients)):
+        if not clients:
             raise wrong("Fallback", "clients", given, "a list of chat clients, at least one")
+        for position, client in enumerate(clients):
+            told = why_no_client(client)
+            if told:
+                raise WiringError(f"Fallback: clients[{position}] is {told}", layer="Fallback", parameter="clients")
         object.__setattr__(self, "_others", tuple(self._fitted(client) for client in self.clients))
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
@@ -65,7 +70,7 @@ class Fallback(ChatFronts):
         """The answer or the refusal. Caught in here: a refusal holds on to the frames that it went through, and must
         not keep a later answer alive with them that the caller has dropped."""
         try:
-            return await client.send(request if client is self.inner else _for_another(request))
+            return stream_from(client, await client.send(request if client is self.inner else _for_another(request)))
         except ProviderError as error:
             return error
         except InputError as error:  # what another provider cannot be sent is no reason to hide the first refusal

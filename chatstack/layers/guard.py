@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from chatstack import semconv
+from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveInt, Share, check_options
 from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client
 from chatstack.context.asking import Asking, AskWindow, LoadTables, aside, ask
 from chatstack.context.context import Context
 from chatstack.context.editing import ContextEditing

@@ -9,11 +9,12 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 from chatstack import semconv
+from chatstack.client.checks import stream_from, wraps_a_client
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client, wrong
+from chatstack.client.wiring import wrong
 from chatstack.errors import WiringError
 from chatstack.telemetry.content import as_attributes, content_of, shown_input, shown_output
 from chatstack.telemetry.delivery import ProgressDelivery
@@ -63,14 +64,14 @@ class ProgressReporter(ChatFronts):
     async def send(self, request: ChatRequest, /) -> ChatStream:
         is_followed = self.feed.is_followed(request.conversation_id)
         if self._delivery is None and not is_followed and self.telemetry.is_silent:
-            return await self.inner.send(request)
+            return stream_from(self.inner, await self.inner.send(request))
         run = _TurnRun(self, request, is_heard=is_followed or self._delivery is not None)
         turn = run.turn
         context = inside(turn)
         turn.tell("turn_started", self.agent_name, numbers={"messages": len(request.messages)})
         try:
             with attached(context):
-                stream = await self.inner.send(request)
+                stream = stream_from(self.inner, await self.inner.send(request))
             return ChatStream.watched(stream, SpanWatch(context, run.ended))
         except BaseException as error:
             run.ended(None, error)

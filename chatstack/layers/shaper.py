@@ -10,10 +10,10 @@ from typing import Annotated, ClassVar, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveInt, check_options
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client
 from chatstack.context.applied_shapes import apply_shapes
 from chatstack.context.asking import Asking
 from chatstack.context.clearing_options import ToolNames

@@ -8,10 +8,10 @@ from typing import ClassVar
 from opentelemetry.trace import Span
 
 from chatstack.client.background import Owner
+from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client
 from chatstack.context.agreement import Agreement
 from chatstack.context.ahead import AheadOfNeed
 from chatstack.context.aligned import ALIGNED_RULES

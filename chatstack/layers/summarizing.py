@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, cast
 
+from chatstack.client.checks import check_client
 from chatstack.client.options import check_options
-from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
+from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.wiring import wrong
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import traced
@@ -41,11 +42,9 @@ def check_summarizing(given: Summarizing) -> None:
     if most is not None and limit is not None and most >= limit:
         less = f"less than max_tokens={limit}: a summary is to be smaller than that"
         raise wrong(owner, "max_summary_tokens", most, less)
-    client: object = given.summary_client
-    if client is not None and not is_client(client):
-        kind = client.__name__ if isinstance(client, type) else type(client).__name__
-        raise wrong(owner, "summary_client", kind, "a chat client, which has send()")
-    if client is not None and given.cache_aligned:
+    if given.summary_client is not None:
+        check_client(given.summary_client, owner, "summary_client")
+    if given.summary_client is not None and given.cache_aligned:
         one = "left out where summary_client is given: only the model that answers has the conversation in its cache"
         raise wrong(owner, "cache_aligned", True, one)
 

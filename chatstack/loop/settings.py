@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
+from chatstack.client.checks import check_client
 from chatstack.client.options import PositiveFloat, PositiveInt, Share, check_options
-from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
+from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.wiring import Resolver, wrong
 from chatstack.errors import InputError
 from chatstack.layers.spending import Allowance
@@ -94,8 +95,7 @@ class LoopSettings:
             service: object = getattr(self, name)
             if not isinstance(service, kind) and not (service is None and name == "journal"):
                 raise wrong("IterativeLoop", name, service, f"a {kind.__name__}")
-        if not is_client(self.client):
-            raise wrong("IterativeLoop", "client", self.client, "a chat client; a ChatStack is built first")
+        check_client(self.client, "IterativeLoop", "client")
         object.__setattr__(self, "traced_client", traced(self.client, self.telemetry))
         tools = checked_tools(self, own_services=_ITSELF)
         declared = [each.name for each in self.options.tools if isinstance(each, ToolDeclaration)]

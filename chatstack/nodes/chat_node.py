@@ -7,7 +7,8 @@ from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, cast
 
-from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind
+from chatstack.client.checks import check_client
+from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
 from chatstack.errors import InputError, WiringError
@@ -97,8 +98,7 @@ def check_node(owner: str, client: object, manager: object, trim_context: object
     """Refuse what a node cannot call or trim with. Raises ``WiringError`` that names the node's class, ``owner``."""
     for layer in chain(client):
         _check_filled_in(owner, "client", layer)
-    if not is_client(client):
-        raise _wrong(owner, "client", client, "a chat client, which has send()")
+    check_client(client, owner, "client")
     _check_filled_in(owner, "context_manager", manager)
     if manager is not None and not isinstance(manager, BaseContextManager | Strategy):
         wanted = "an instance of chatstack's BaseContextManager, or a Strategy"

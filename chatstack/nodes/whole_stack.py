@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextvars import ContextVar, Token
 from typing import Generic, TypeVar, cast
 
-from chatstack.client.protocol import ChatClient, chain, is_client, layer_kind, provider_info
+from chatstack.client.checks import check_client, stream_from
+from chatstack.client.protocol import ChatClient, chain, layer_kind, provider_info
 from chatstack.client.stream import ChatStream
-from chatstack.errors import WiringError
 from chatstack.telemetry.agent_turns import count_round
 from chatstack.values.requests import ChatRequest, ToolDeclaration
 
@@ -40,9 +40,7 @@ class WholeStack:
     """
 
     def __init__(self, client: ChatClient, *, owner: str) -> None:
-        if not is_client(client):
-            told = f"client is a {type(client).__name__}, which has no send(); pass a chat client, e.g. stack.build()"
-            raise WiringError(f"{owner}: {told}", layer=owner, parameter="client")
+        check_client(client, owner, "client")
         self.client = client
         self.info = provider_info(client)
 
@@ -55,10 +53,10 @@ class WholeStack:
         """Ask the stack, as a round of the agent's turn; what stands below sees a variable meanwhile."""
         count_round(self.client, request)
         if within is None:
-            return await self.client.send(request)
+            return stream_from(self.client, await self.client.send(request))
         token = within.enter()
         try:
-            stream: ChatStream = await self.client.send(request)
+            stream = stream_from(self.client, await self.client.send(request))
         finally:
             within.leave(token)
         return ChatStream.watched(stream, within)

@@ -10,10 +10,11 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, overload
 
+from chatstack.client.checks import check_client, stream_from
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import short_repr
-from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, is_client, layer_kind
+from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.client.sync import SyncClient
 from chatstack.client.wiring import Resolver, name_of, nearest, wire
@@ -85,8 +86,7 @@ class ChatStack:
     services: SharedServices = field(default_factory=SharedServices)
 
     def __post_init__(self) -> None:
-        if not is_client(self.provider):
-            raise _no_provider(self.provider)
+        check_client(self.provider, "ChatStack", "provider")
         if self.memory is not None:
             if isinstance(self.memory, type) or not getattr(self.memory, "shared_by_stack", False):
                 is_class = "the class " if isinstance(self.memory, type) else "a "
@@ -235,7 +235,7 @@ class BuiltClient(Closing, ChatFronts):
     kind: ClassVar[LayerKind] = "stack"
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        return await self.inner.send(request)
+        return stream_from(self.inner, await self.inner.send(request))
 
     async def aclose(self) -> None:
         """End the background work of the layers."""
@@ -262,30 +262,6 @@ AT_MOST_ONE: Mapping[str, str] = MappingProxyType(
     {"tool_loop": "tool loops", "reporter": "progress reporters", "tracer": "model tracers"}
 )
 """The kinds of layers of which a stack has one at most, with their plurals for errors."""
-
-
-_SDKS: Mapping[str, str] = MappingProxyType(
-    {
-        "openai": "OpenAIChatClient(model, client=...)",
-        "anthropic": "AnthropicChatClient(model, client=...)",
-    }
-)
-"""The chat clients of this package over the clients of two SDKs."""
-
-
-def _no_provider(given: object) -> WiringError:
-    """Return the error for a provider that is no chat client, with what to write instead."""
-    kind = name_of(given)
-    package = type(given).__module__.partition(".")[0]
-    if isinstance(given, type):
-        told = f"provider is the class {kind} itself; pass an instance"
-    elif isinstance(given, str):
-        told = f"a name is no chat client; write OpenAIChatClient({given!r})"
-    elif package in _SDKS:
-        told = f"{kind} is no chat client; write {_SDKS[package]}, or keep your client with wrap(client, stack)"
-    else:
-        told = f"{kind} is no chat client: it has no send()"
-    return WiringError(f"ChatStack: {told}", parameter="provider")
 
 
 _ADAPTERS: Mapping[str, str] = MappingProxyType(

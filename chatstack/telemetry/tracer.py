@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from types import CoroutineType
-from typing import ClassVar, Literal, TypeAlias, cast
+from typing import ClassVar, Literal, TypeAlias
 
 from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, set_span_in_context
 
 from chatstack import semconv
+from chatstack.client.checks import coming_from, stream_from, wraps_a_client
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, chain, layer_kind, provider_info
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import wraps_a_client
 from chatstack.telemetry.cache_misses import attributes_of, compare_with_last
 from chatstack.telemetry.content import as_attributes, content_of
 from chatstack.telemetry.emission import Telemetry
@@ -33,9 +32,6 @@ Nested: TypeAlias = Literal["suppress", "keep", "defer"]
 
 _UNKNOWN = ProviderInfo(name="unknown")
 _WITHOUT_ANOTHER = frozenset({"tracer", "stack", "tool_loop", "fallback"})
-
-
-_MADE = "ChatStream.primed(updates) makes one"
 
 
 @wraps_a_client
@@ -83,14 +79,14 @@ class ModelTracer(ChatFronts):
             if turn is not None and turn.root.is_recording():
                 self.telemetry.shortened(turn, left_out_of(request.messages, asked_of(turn)))
             sent_at = self.telemetry.caches.clock()
-            stream = self._checked(await _coming(self.inner.send(request), self.inner), request)
+            stream = self._checked(await coming_from(self.inner, self.inner.send(request)), request)
             stream.when_answered(partial(compare_with_last, self.telemetry, request, self._info, sent_at))
             return stream
         call = _ModelCall(self.telemetry, request, self._info, turn)
         context = call.begin(self.nested)
         try:
             with attached(context):
-                stream = self._checked(await _coming(self.inner.send(request), self.inner), request)
+                stream = self._checked(await coming_from(self.inner, self.inner.send(request)), request)
         except BaseException as error:
             call.ended(None, error)
             raise
@@ -98,11 +94,9 @@ class ModelTracer(ChatFronts):
         stream.when_answered(call.compare)
         return ChatStream.watched(stream, SpanWatch(context, call.ended, call.saw if call.times_chunks else None))
 
-    def _checked(self, stream: object, request: ChatRequest) -> ChatStream:
+    def _checked(self, given: object, request: ChatRequest) -> ChatStream:
         """Return the provider's stream, with the request set as ``sent`` and with a check of its usage."""
-        if not isinstance(stream, ChatStream):
-            given, kind = type(stream).__name__, type(self.inner).__name__
-            raise TypeError(f"{kind}: send() gave a {given}, not a ChatStream: {_MADE}")
+        stream = stream_from(self.inner, given)
         stream.sent = request
         stream.usage_check = partial(check_usage, self.telemetry, request, self.inner)
         return stream
@@ -120,14 +114,6 @@ def traced(client: ChatClient, telemetry: Telemetry) -> ChatClient:
     """Return the client, with a tracer around it if it needs one: for layers that take a client which may be a bare
     provider."""
     return ModelTracer(client, telemetry=telemetry) if needs_tracer(client) else client
-
-
-def _coming(coming: object, inner: ChatClient) -> Awaitable[object]:
-    """Refuse a value that cannot be awaited here, where the error can name the client it comes from."""
-    if type(coming) is not CoroutineType and not isinstance(coming, Awaitable):
-        told = "send() is no coroutine function: write 'async def send', without 'yield'"
-        raise TypeError(f"{type(inner).__name__}: {told}; {_MADE}")
-    return cast("Awaitable[object]", coming)
 
 
 class _ModelCall:

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from chatstack import semconv
+from chatstack.client.checks import wraps_a_client
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, LayerKind, provider_info
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Resolver, wraps_a_client
+from chatstack.client.wiring import Resolver
 from chatstack.errors import ToolLoopError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn

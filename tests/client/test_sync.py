@@ -100,7 +100,7 @@ def test_a_client_that_has_only_send_gets_the_front() -> None:
 
 
 def test_what_is_no_client_is_refused() -> None:
-    with pytest.raises(WiringError, match="SyncClient: a str has no send"):
+    with pytest.raises(WiringError, match="SyncClient: inner is a name, and no chat client"):
         SyncClient("gpt")  # type: ignore[arg-type]
 
 

@@ -252,7 +252,8 @@ def test_a_factory_that_gives_no_client_fails_at_build() -> None:
         return inner
 
     for factory, kind in ((lambda inner: None, "NoneType"), (forgets, "coroutine")):
-        with pytest.raises(WiringError, match=f"layer 'made': its factory gave a {kind}, which is no client"):
+        told = f"^layer 'made': what its factory made is of type {kind}, and no chat client"
+        with pytest.raises(WiringError, match=told):
             ChatStack(ScriptedClient()).use(named("made", factory)).build()  # type: ignore[arg-type,call-overload]
 
 

@@ -18,6 +18,7 @@ import chatstack
 from chatstack import (
     Budget,
     ChatClient,
+    ChatFronts,
     ChatRequest,
     ChatStack,
     ChatStream,
@@ -25,6 +26,7 @@ from chatstack import (
     ContextWindowGuard,
     Fallback,
     FunctionInvoker,
+    Message,
     ModelTracer,
     OldestFirst,
     ProgressEvent,
@@ -36,6 +38,7 @@ from chatstack import (
     ToolResultClearer,
     ToolResultShaper,
 )
+from chatstack.client.checks import stream_from
 from chatstack.context.services import ContextServices
 from chatstack.context.strategy import StrategyApplier
 from chatstack.layers.shaper import _DuplicateReferrer
@@ -135,7 +138,8 @@ class EditingProvider:
         return True
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        stream = await self.inner.send(request.but(options=request.options.but(native_edits=())))
+        sent = request.but(options=request.options.but(native_edits=()))
+        stream = stream_from(self.inner, await self.inner.send(sent))
         stream.sent = request
         return stream
 
@@ -332,10 +336,34 @@ def modules_of_ours() -> list[object]:
     return found
 
 
+def suites() -> list[type[LayerContract]]:
+    """The contracts in this module."""
+    found = [each for each in globals().values() if isinstance(each, type) and issubclass(each, LayerContract)]
+    return [each for each in found if each is not LayerContract]
+
+
 def enrolled() -> set[type]:
     """The layers that some contract in this module covers."""
-    suites = [each for each in globals().values() if isinstance(each, type) and issubclass(each, LayerContract)]
-    return {layer for suite in suites for layer in getattr(suite, "covers", ())}
+    return {layer for suite in suites() for layer in getattr(suite, "covers", ())}
+
+
+class ForgetsToReturn(ChatFronts):
+    """A layer of somebody else's, with the mistake that is made most often."""
+
+    def __init__(self, inner: ChatClient) -> None:
+        self.inner = inner
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:  # type: ignore[return]
+        await self.inner.send(request)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("suite", suites(), ids=lambda suite: suite.__name__)
+def test_a_layer_inside_that_gives_no_stream_is_named(suite: type[LayerContract], stream: bool) -> None:
+    client = suite().make(ForgetsToReturn(ScriptedClient(["hello"])), Telemetry())
+    told = r"^ForgetsToReturn: send\(\) gave a NoneType, not a ChatStream: write 'return await self\.inner"
+    with pytest.raises(TypeError, match=told):
+        asyncio.run(client.send(ChatRequest((Message.user("hello"),), stream=stream)))
 
 
 def not_enrolled(layers: set[type]) -> list[str]:

@@ -233,9 +233,9 @@ def test_an_unwired_handler_gets_a_marker_for_a_client_and_whoever_takes_it_says
     def stack(client: Any = Provide[App.chat]) -> ChatStack:
         return ChatStack(client)
 
-    with pytest.raises(WiringError, match=r"client is a dependency_injector.wiring.Provide; pass a chat client"):
+    with pytest.raises(WiringError, match=r"client is of type Provide, and no chat client: it has no send"):
         node()
-    with pytest.raises(WiringError, match="Provide is no chat client: it has no send"):
+    with pytest.raises(WiringError, match="provider is of type Provide, and no chat client: it has no send"):
         stack()
 
 
@@ -252,10 +252,10 @@ def test_a_missing_configuration_key_is_none_and_the_layer_says_so() -> None:
 
 
 def test_a_provider_in_the_place_of_what_it_provides_is_said() -> None:
-    with pytest.raises(WiringError, match="Factory is no chat client: it has no send"):
+    with pytest.raises(WiringError, match="provider is of type Factory, and no chat client: it has no send"):
         ChatStack(providers.Factory(Provider))  # type: ignore[arg-type]
     stack = ChatStack(Provider()).use(Summarizer, max_tokens=100, summary_client=providers.Factory(Provider))  # type: ignore[call-overload]
-    with pytest.raises(WiringError, match="summary_client='Factory' must be a chat client"):
+    with pytest.raises(WiringError, match="summary_client is of type Factory, and no chat client"):
         chat_client(providers.Object(stack))()
 
 

@@ -296,8 +296,19 @@ def test_a_stream_that_is_dropped_is_not_kept_alive_by_what_refused_before_it() 
     assert refusal.__traceback__ is not None
 
 
-@pytest.mark.parametrize("clients", [[], None, "two", [None], [ScriptedClient], ScriptedClient()], ids=repr)
-def test_what_is_no_list_of_clients_fails_at_build(clients: Any) -> None:
-    with pytest.raises(WiringError, match="must be a list of chat clients, at least one") as caught:
+@pytest.mark.parametrize(
+    ("clients", "told"),
+    [
+        ([], "must be a list of chat clients, at least one"),
+        (None, "must be a list of chat clients, at least one"),
+        ("two", "must be a list of chat clients, at least one"),
+        (ScriptedClient(), "must be a list of chat clients, at least one"),
+        ([None], r"clients\[0\] is of type NoneType, and no chat client"),
+        ([ScriptedClient(), ScriptedClient], r"clients\[1\] is the class ScriptedClient itself; pass an instance"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_list_of_clients_fails_at_build(clients: Any, told: str) -> None:
+    with pytest.raises(WiringError, match=told) as caught:
         ChatStack(model(name="one")).use(Fallback, clients=clients).build()
     assert (caught.value.layer, caught.value.parameter) == ("Fallback", "clients")

@@ -123,16 +123,18 @@ _BAD_VALUES: list[tuple[tuple[str, ...], tuple[Any, ...], str]] = [
     ),
     (("summary_prompt",), ("", "  \n", 5, None), "text: what is asked of the model that summarizes"),
 ]
-_NO_CLIENTS = ((5, "int"), ("gpt-5-mini", "str"), (ScriptedClient, "ScriptedClient"), (object(), "object"))
+_NO_CLIENTS = (
+    (5, "of type int, and no chat client: it has no send()"),
+    ("gpt-5-mini", "a name, and no chat client; write OpenAIChatClient('gpt-5-mini')"),
+    (ScriptedClient, "the class ScriptedClient itself; pass an instance"),
+    (object(), "of type object, and no chat client: it has no send()"),
+)
 BAD_OPTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({name: bad}, name, f"{name}={bad!r} must be {wanted}")
     for names, values, wanted in _BAD_VALUES
     for name in names
     for bad in values
-] + [
-    ({"summary_client": bad}, "summary_client", f"summary_client={kind!r} must be a chat client, which has send()")
-    for bad, kind in _NO_CLIENTS
-]
+] + [({"summary_client": bad}, "summary_client", f"summary_client is {kind}") for bad, kind in _NO_CLIENTS]
 
 
 @pytest.mark.parametrize(("options", "parameter", "said"), BAD_OPTIONS)

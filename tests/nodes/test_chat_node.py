@@ -261,7 +261,7 @@ class ForeignContextManager:
 @pytest.mark.parametrize(
     ("options", "parameter", "told"),
     [
-        ({"client": "gpt"}, "client", r"client is a builtins.str; pass a chat client"),
+        ({"client": "gpt"}, "client", r"client is a name, and no chat client"),
         ({"client": ScriptedClient}, "client", "client is the class ScriptedClient itself"),
         (
             {"context_manager": ForeignContextManager()},

@@ -63,7 +63,7 @@ def test_a_call_is_a_round_of_the_agents_turn() -> None:
 
 
 def test_what_is_no_client_is_refused_in_the_name_of_the_owner() -> None:
-    with pytest.raises(WiringError, match=r"TheirModel: client is a str"):
+    with pytest.raises(WiringError, match=r"TheirModel: client is a name, and no chat client"):
         WholeStack("model", owner="TheirModel")  # type: ignore[arg-type]
 
 

@@ -187,18 +187,18 @@ def test_two_layers_of_one_name_are_refused_with_the_remedy() -> None:
 @pytest.mark.parametrize(
     ("provider", "said"),
     [
-        (None, "NoneType is no chat client: it has no send()"),
-        (object(), "object is no chat client: it has no send()"),
-        ("gpt-5-mini", "a name is no chat client; write OpenAIChatClient('gpt-5-mini')"),
+        (None, "of type NoneType, and no chat client: it has no send()"),
+        (object(), "of type object, and no chat client: it has no send()"),
+        ("gpt-5-mini", "a name, and no chat client; write OpenAIChatClient('gpt-5-mini')"),
         (
             openai.AsyncOpenAI(api_key="k"),
-            "AsyncOpenAI is no chat client; write OpenAIChatClient(model, client=...), or keep your client with "
-            "wrap(client, stack)",
+            "of type AsyncOpenAI, and no chat client; write OpenAIChatClient(model, client=...), "
+            "or keep your client with wrap(client, stack)",
         ),
         (
             anthropic.AsyncAnthropic(api_key="k"),
-            "AsyncAnthropic is no chat client; write AnthropicChatClient(model, client=...), or keep your client with "
-            "wrap(client, stack)",
+            "of type AsyncAnthropic, and no chat client; write AnthropicChatClient(model, client=...), "
+            "or keep your client with wrap(client, stack)",
         ),
     ],
     ids=lambda given: type(given).__name__,
@@ -206,7 +206,7 @@ def test_two_layers_of_one_name_are_refused_with_the_remedy() -> None:
 def test_a_provider_without_send_is_refused_with_what_to_write(provider: Any, said: str) -> None:
     with pytest.raises(WiringError) as caught:
         ChatStack(provider)
-    assert str(caught.value) == f"ChatStack: {said}"
+    assert str(caught.value) == f"ChatStack: provider is {said}"
     assert caught.value.parameter == "provider"
 
 

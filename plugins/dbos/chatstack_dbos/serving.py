@@ -22,8 +22,8 @@ from chatstack import (
     Usage,
     WiringError,
 )
+from chatstack.client.checks import wraps_a_client
 from chatstack.client.fronts import ChatFronts
-from chatstack.client.wiring import wraps_a_client
 from chatstack.loop.calling import called
 from chatstack_dbos.execution import Execution, said
 from chatstack_dbos.records import RunEnded

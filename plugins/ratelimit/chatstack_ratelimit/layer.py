@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStream, ContextMemory, LayerOrderWarning, TokenCounter
+from chatstack.client.checks import wraps_a_client
 from chatstack.client.protocol import LayerKind, chain, layer_kind, provider_info
-from chatstack.client.wiring import wraps_a_client
 from chatstack.errors import RateLimitError, WiringError
 from chatstack.tokens.default import default_counter
 from chatstack.values.responses import ChatResponse

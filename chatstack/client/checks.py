@@ -1,0 +1,91 @@
+"""Checks of clients: what is none, or breaks the protocol, is named in the error, with what to write instead."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Mapping
+from types import CoroutineType, MappingProxyType
+from typing import Any, TypeVar, cast
+
+from chatstack.client.protocol import is_client
+from chatstack.client.stream import ChatStream
+from chatstack.errors import WiringError
+
+T = TypeVar("T")
+
+_SDKS: Mapping[str, str] = MappingProxyType(
+    {
+        "openai": "OpenAIChatClient(model, client=...)",
+        "anthropic": "AnthropicChatClient(model, client=...)",
+    }
+)
+"""The chat clients of this package over the clients of two SDKs."""
+_MADE = "ChatStream.primed(updates) makes one"
+
+
+def why_no_client(given: object) -> str:
+    """Return what a value is in place of a chat client, with the remedy, to be read after "is"; "" if it is one."""
+    kind = type(given).__name__
+    package = type(given).__module__.partition(".")[0]
+    if isinstance(given, type):
+        return f"the class {given.__name__} itself; pass an instance"
+    if isinstance(given, str):
+        return f"a name, and no chat client; write OpenAIChatClient({given!r})"
+    if kind == "ChatStack":
+        return "a recipe, and no chat client; pass what its build() returns"
+    if not is_client(given):
+        remedy = f"; write {_SDKS[package]}, or keep your client with wrap(client, stack)" if package in _SDKS else ""
+        return f"of type {kind}, and no chat client{remedy or ': it has no send()'}"
+    if inspect.isasyncgenfunction(given.send):
+        return f"of type {kind}, whose send() has a 'yield': it must return a ChatStream; {_MADE}"
+    return ""
+
+
+def check_client(given: object, owner: str, parameter: str) -> None:
+    """Raise ``WiringError`` for what is no chat client, with the names of the layer and its parameter."""
+    told = why_no_client(given)
+    if told:
+        raise WiringError(f"{owner}: {parameter} is {told}", layer=owner, parameter=parameter)
+
+
+def wraps_a_client(kind: type[T]) -> type[T]:
+    """Class decorator of a layer: no client, as in ``.use(Guard(limit=5))``, or a value that is none in its place,
+    raises an error with the remedy."""
+    made = cast("Any", kind).__init__
+
+    @functools.wraps(made)
+    def checked(self: object, *args: object, **options: object) -> None:
+        if not args and "inner" not in options:
+            named = "".join(f", {name}=..." for name in options)
+            raise WiringError(
+                f"{kind.__name__}: there is no client that it wraps; in a recipe pass the class and its options: "
+                f".use({kind.__name__}{named})",
+                layer=kind.__name__,
+                parameter="inner",
+            )
+        check_client(args[0] if args else options["inner"], kind.__name__, "inner")
+        made(self, *args, **options)
+
+    cast("Any", kind).__init__ = checked
+    return kind
+
+
+def coming_from(client: object, coming: object) -> Awaitable[object]:
+    """Return what a client's ``send`` gave, if it can be awaited. Raises ``TypeError`` that names the client."""
+    if type(coming) is not CoroutineType and not isinstance(coming, Awaitable):
+        raise TypeError(f"{type(client).__name__}: send() is no coroutine function: write 'async def send'; {_MADE}")
+    return cast("Awaitable[object]", coming)
+
+
+def stream_from(client: object, stream: object) -> ChatStream:
+    """Return what a client's ``send`` answered, if it is a stream. Raises ``TypeError`` that names the client.
+
+    Every layer asks it of the client inside, whether it reads the stream or hands it on: further out, nobody could tell
+    which of them has made the mistake.
+    """
+    if isinstance(stream, ChatStream):
+        return stream
+    name, given = type(client).__name__, type(stream).__name__
+    remedy = "write 'return await self.inner.send(request)'" if hasattr(client, "inner") else _MADE
+    raise TypeError(f"{name}: send() gave a {given}, not a ChatStream: {remedy}")
