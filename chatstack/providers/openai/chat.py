@@ -7,10 +7,12 @@ from contextlib import aclosing
 
 from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.errors import BrokenStreamError, ServerError
+from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_answers import ChatAnswer
 from chatstack.providers.openai.chat_options import MaxTokensField
 from chatstack.providers.openai.chat_parts import PROVIDER
+from chatstack.providers.openai.chat_results import takes_text_alone, with_text_results
 from chatstack.providers.openai.chat_wire import request_to_wire
 from chatstack.providers.openai.prompt_cache import ChatCache, with_cache_told
 from chatstack.providers.openai.sdk import Create, OpenAICloud, OpenAIProvider
@@ -35,6 +37,9 @@ class OpenAIChatClient(OpenAIProvider):
     as they may refuse what they do not know. ``"key"`` sends it to any server (Azure knows it, too), ``"24h"`` also
     asks, for models that support it, that prefixes are kept for a day (``prompt_cache_retention``), ``"off"`` sends
     neither.
+
+    Pictures and files that tools return go to OpenAI itself, and to Azure, in a message of the user's behind the
+    results, as their API takes only text in a result; to other servers they go within it.
 
     Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the matching ``ProviderError``
     from ``send``. A stream that ends without a finish reason is a ``BrokenStreamError``, never a short answer.
@@ -84,10 +89,13 @@ class OpenAIChatClient(OpenAIProvider):
         """Always None: chat completions have no endpoint that counts."""
         return None
 
+    def _written(self, request: ChatRequest) -> WireObject:
+        if takes_text_alone(self.info.server_address):
+            request = request.but(messages=with_text_results(request.messages))
+        return request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
+
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        body = sendable(
-            request, lambda: request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
-        )
+        body = sendable(request, lambda: self._written(request))
         answer = ChatAnswer(request)
         raw: object = None
         async with aclosing(self._exchange(body, request)) as events:
