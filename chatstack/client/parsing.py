@@ -56,7 +56,9 @@ class OutputShape:
         try:
             value = self._value_of(answer.text)
         except Exception as error:
-            raise self._wrong(f"{_WHY.get(reason, '')}does not fit{_misfit(str(error))}", answer) from error
+            is_json = _is_json(unfenced(answer.text) or answer.text)
+            why = f"does not fit{_misfit(str(error))}" if is_json else "is not JSON"
+            raise self._wrong(f"{_WHY.get(reason, '')}{why}", answer) from error
         fields: dict[str, Any] = {**msgspec.structs.asdict(answer), "parsed": value}
         return ParsedResponse(**fields)
 
@@ -209,9 +211,11 @@ def _is_json(text: str) -> bool:
 
 def _unwrapping(read: Callable[[str], T]) -> Callable[[str], T]:
     def unwrapped(text: str) -> T:
-        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        if fields.keys() != {_ROOT}:
-            raise ValueError(f"expected an object with the one field {_ROOT!r}")
-        return read(bytes(fields[_ROOT]).decode())
+        try:
+            fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        except msgspec.ValidationError:
+            fields = {}
+        # Models that are not held to the schema leave the wrapping out.
+        return read(bytes(fields[_ROOT]).decode() if fields.keys() == {_ROOT} else text)
 
     return unwrapped

@@ -31,9 +31,8 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
         )
         _add_definitions(components, models)
     except (TypeError, ValueError) as error:
-        told = str(error).split(" - ")[0].split("\n")[0].rstrip(".")
         raise WiringError(
-            f"tool {called!r}: a parameter cannot be described as JSON ({told}); "
+            f"tool {called!r}: {_indescribable(arguments, error)} cannot be described as JSON; "
             "use plain types, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
         ) from error
     own = components.pop(top["$ref"].rsplit("/", 1)[-1])
@@ -41,6 +40,17 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
     if components:
         own["$defs"] = components
     return msgspec.json.encode(own).decode()
+
+
+def _indescribable(arguments: type[msgspec.Struct], error: Exception) -> str:
+    """Return the parameter whose type has no schema by itself, with its type; what the error says where none is."""
+    for field in msgspec.structs.fields(arguments):
+        try:
+            msgspec.json.schema_components((field.type,), schema_hook=functools.partial(_model_schema, {}))
+        except (TypeError, ValueError):
+            return f"parameter {field.encode_name!r} ({getattr(field.type, '__name__', field.type)})"
+    told = str(error).split(" - ")[0].split("\n")[0].rstrip(".")
+    return f"a parameter ({told})"
 
 
 def _model_schema(models: dict[str, Any], kind: Any) -> dict[str, Any]:

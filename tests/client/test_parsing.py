@@ -108,25 +108,21 @@ def test_what_may_be_null_may_be_left_out_in_an_answer() -> None:
     [
         (Place, '{"city":"hunter2","degrees":"hot"}', ": at `$.degrees`: expected float"),
         (Place, '{"city":"hunter2"}', ": missing `degrees`"),
-        (Place, "It is hunter2.", ""),
-        (Place, "", ""),
         (
             Tree,
             '{"value":1,"children":[{"value":"hunter2","children":[]}]}',
             ": at `$.children[0].value`: expected int",
         ),
         (dict[str, int], '{"value":{"hunter2":"x"}}', ": at `$[...]`: expected int"),
-        (list[int], "[1]", ": expected object"),
-        (list[int], '{"values":[1]}', ""),
-        (list[int], '{"value":[1],"more":"hunter2"}', ""),
+        (list[int], '["hunter2"]', ": at `$[0]`: expected int"),
+        (list[int], '{"values":[1]}', ": expected array"),
+        (list[int], '{"value":[1],"more":"hunter2"}', ": expected array"),
         (Mood, '{"value":"hunter2"}', ""),
         (Flight | Train, '{"value":{"type":"hunter2"}}', ": at `$.type`"),
         (Cat, '{"kind":"cat","name":["hunter2"]}', ""),
         (Cat | Dog, '{"value":{"kind":"hunter2"}}', ""),
         (Bounded, '{"count":-1}', ""),
         (Scores, '{"value":["hunter2"]}', ""),
-        (Tree, '{"value":1,"children":[' * 5_000, ""),
-        (str, '{"value":"\\ud800"', ""),
     ],
     ids=itertools.count(),
 )
@@ -139,6 +135,41 @@ def test_what_does_not_fit_is_an_error_that_keeps_the_text_to_itself(
     assert error.response.text == text
     assert error.response.usage.output_tokens > 0
     assert error.__cause__ is not None
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Place, "It is hunter2."),
+        (Place, ""),
+        (Place, "```json\nIt is hunter2.\n```"),
+        (list[int], "[1, 2"),
+        (Tree, '{"value":1,"children":[' * 5_000),
+        (str, '{"value":"\\ud800"'),
+    ],
+    ids=itertools.count(),
+)
+def test_what_is_not_json_says_so_and_keeps_the_text_to_itself(kind: Any, text: str, stream: bool) -> None:
+    error = unfit(text, kind, stream=stream)
+    assert str(error) == f"output_type={shape_of(kind).schema.name}: the answer is not JSON"
+    assert error.text == text
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (list[int], "[1, 2]", [1, 2]),
+        (int | None, "null", None),
+        (dict[str, int], '{"a": 1}', {"a": 1}),
+        (dict[str, dict[str, int]], '{"value": {"value": {"a": 1}}}', {"value": {"a": 1}}),
+        (Flight | Train, f'{{"type": "Train", "line": 1, "at": {PLACE}}}', Train(1, Place("Dubai", 41.5))),
+    ],
+    ids=itertools.count(),
+)
+def test_a_value_without_the_object_around_it_is_read(kind: Any, text: str, value: object, stream: bool) -> None:
+    assert ask(client_of(text), kind, stream=stream).parsed == value
 
 
 @BOTH

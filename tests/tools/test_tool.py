@@ -324,7 +324,7 @@ def test_what_cannot_be_a_tool_is_refused_by_name_and_reason(function: Any, said
 
 
 def test_a_parameter_that_json_cannot_describe_is_refused() -> None:
-    with pytest.raises(WiringError, match="tool 'not_json': a parameter cannot be described as JSON"):
+    with pytest.raises(WiringError, match=r"tool 'not_json': parameter '\w+' \(\w+\) cannot be described as JSON"):
         tool(not_json)
 
 
