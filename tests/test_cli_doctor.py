@@ -101,5 +101,11 @@ def test_a_models_window_and_prices_are_those_of_the_tables(capsys: pytest.Captu
     assert "prices       not known: Budget(max_cost=...) needs price=..." in unknown
 
 
+@pytest.mark.parametrize("name", ["", "  "])
+def test_an_empty_name_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert main(["doctor", "--model", name]) == 2
+    assert "argument --model: expected the name of a model, got an empty text" in capsys.readouterr().err
+
+
 def test_a_hostile_name_moves_nothing_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert CONTROLS.search(told(capsys, "--model", HOSTILE)) is None

@@ -227,6 +227,14 @@ def test_a_stream_that_is_taken_for_an_answer_says_how_to_read_it() -> None:
     assert not hasattr(stream, "anything_else")
 
 
+def test_a_stream_that_is_awaited_says_how_to_open_it() -> None:
+    async def asked() -> None:
+        await ChatStack(ScriptedClient()).build().get_streaming_response("hello")  # type: ignore[misc]
+
+    with pytest.raises(TypeError, match=r"not awaited: write 'async with client\.get_streaming_response\(\.\.\.\) as"):
+        asyncio.run(asked())
+
+
 def test_an_answer_that_is_not_awaited_is_named_by_python_itself() -> None:
     """What get_response gives stays a plain coroutine: much inspects whether it is one."""
     client = ChatStack(ScriptedClient()).build()

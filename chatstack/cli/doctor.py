@@ -72,10 +72,17 @@ def register(subparsers: Subparsers) -> None:
         "--model",
         action="append",
         default=[],
+        type=_name,
         metavar="NAME",
         help="a model whose window and prices to look up; may be given again",
     )
     parser.set_defaults(run=run)
+
+
+def _name(given: str) -> str:
+    if not given.strip():
+        raise argparse.ArgumentTypeError("expected the name of a model, got an empty text")
+    return given.strip()
 
 
 def run(args: argparse.Namespace) -> int:

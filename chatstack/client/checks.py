@@ -73,7 +73,7 @@ def wraps_a_client(kind: type[T]) -> type[T]:
 
 def coming_from(client: object, coming: object) -> Awaitable[object]:
     """Return what a client's ``send`` gave, if it can be awaited. Raises ``TypeError`` that names the client."""
-    if type(coming) is not CoroutineType and not isinstance(coming, Awaitable):
+    if type(coming) is not CoroutineType and (not isinstance(coming, Awaitable) or isinstance(coming, ChatStream)):
         raise TypeError(f"{type(client).__name__}: send() is no coroutine function: write 'async def send'; {_MADE}")
     return cast("Awaitable[object]", coming)
 

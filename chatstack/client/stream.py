@@ -91,6 +91,11 @@ class ChatStream:
         usage = _ReadItFirst("usage")
         parsed = _ReadItFirst("parsed")
 
+        def __await__(self) -> Never:
+            raise TypeError(
+                "a ChatStream is not awaited: write 'async with client.get_streaming_response(...) as stream'"
+            )
+
     @classmethod
     async def primed(cls, source: UpdateSource) -> ChatStream:
         """For providers: read until the model has begun to answer; errors before that are raised here.

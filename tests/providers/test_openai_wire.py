@@ -101,6 +101,12 @@ def test_messages_go_out_as_they_came(wire: list[dict[str, Any]]) -> None:
     assert messages_to_wire(messages_from_wire(wire)) == wire
 
 
+def test_an_empty_list_of_calls_which_openai_refuses_is_left_out() -> None:
+    (message,) = messages_from_wire([{"role": "assistant", "content": "x", "tool_calls": []}])
+    assert message == Message.assistant("x")
+    assert messages_to_wire([message]) == [{"role": "assistant", "content": "x"}]
+
+
 def test_plain_messages_are_plain_values() -> None:
     wire = [
         {"role": "system", "content": "be brief"},

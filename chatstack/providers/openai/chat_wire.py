@@ -2,8 +2,8 @@
 
 What is read comes out again as it was, ``messages_to_wire(messages_from_wire(wire)) == wire``, up to these spellings,
 which mean the same to the server: a list of one plain text part is written as a string; an assistant message without
-text has ``content: null``, whether it was null or absent; one without text, calls or anything else has ``""``; a file's
-and picture's data is written as a data URL.
+text has ``content: null``, whether it was null or absent; one without text, calls or anything else has ``""``;
+``tool_calls: []``, which OpenAI refuses, is left out; a file's and picture's data is written as a data URL.
 
 Where our values have no place for something, it rides along: unknown fields under ``openai-chat`` in the ``extra_json``
 of the part or message (``refusal``, ``annotations``, ``audio``, ``name``, ``prompt_cache_breakpoint``, the role
@@ -240,11 +240,10 @@ def _assistant_from_wire(fields: Mapping[str, object], where: str) -> Message:
         taken.add(LEGACY_CALL)
         call = as_object(legacy, f"{where}.{LEGACY_CALL}")
         parts.append(legacy_call(call, f"{where}.{LEGACY_CALL}"))
-    calls = fields.get("tool_calls")
-    if calls:
+    for position, each in enumerate(as_list(fields.get("tool_calls") or [], f"{where}.tool_calls")):
+        parts.append(call_from_wire(each, f"{where}.tool_calls[{position}]"))
+    if fields.get("tool_calls") is not None:
         taken.add("tool_calls")
-        for position, each in enumerate(as_list(calls, f"{where}.tool_calls")):
-            parts.append(call_from_wire(each, f"{where}.tool_calls[{position}]"))
     extra = {name: value for name, value in fields.items() if name not in taken}
     return Message("assistant", tuple(parts), extra_json=encoded_extra(extra, WIRE))
 
