@@ -132,6 +132,7 @@ run.write()
 """
 
 
+@pytest.mark.slow
 def test_two_checkouts_are_run_in_turn_by_the_same_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts, out, order = tmp_path / "scripts", tmp_path / "out", tmp_path / "order"
     scripts.mkdir()

@@ -119,6 +119,7 @@ def test_an_error_with_standard_error_closed_is_told_by_the_exit_code(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device here that is always full")
 def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "talks.jsonl", ONE)

@@ -45,6 +45,7 @@ def test_line_breaks_stay_where_they_are_wanted() -> None:
     assert printable("a\r\nb\x85c\u2028d\re", lines=True) == "a\nb\nc\nd\ne"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opening", ["\x1b]", "\x9d", "\x9d\x90\x98x", "\x9b", "\x9b1 ", "\x1b ", "\x90\x9b1;"])
 def test_stripping_takes_time_in_proportion_to_the_text(opening: str) -> None:
     """Looked at from each opening to the end, it would take hours."""

@@ -68,6 +68,7 @@ def traced() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "is_fresh", "most"),
     [(nothing_to_edit, False, 0.1), (nothing_to_edit, True, 0.08), (edits, False, 0.28), (edits, True, 0.28)],

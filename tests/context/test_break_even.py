@@ -130,6 +130,7 @@ def test_before_anything_was_read_often_no_edit_is_drafted() -> None:
     assert 0.1 * (fewest + 1) == pytest.approx(TIMES * FORGETTING)
 
 
+@pytest.mark.slow
 @SOME
 @given(st.data())
 def test_the_bound_denies_no_edit_that_would_be_made(data: st.DataObject) -> None:
@@ -147,6 +148,7 @@ def test_the_bound_denies_no_edit_that_would_be_made(data: st.DataObject) -> Non
         assert Cached(strategy).replay(messages) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mentions", [0.0, 0.1])
 def test_the_bound_denies_no_edit_where_it_is_close(mentions: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many small results, and what cannot go behind them: all that the bound goes by is nearly what an edit takes."""
@@ -159,6 +161,7 @@ def test_the_bound_denies_no_edit_where_it_is_close(mentions: float, monkeypatch
     assert 5 < pay.index(True) < 90
 
 
+@pytest.mark.slow
 def test_the_bound_spares_many_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     drafted: list[int] = []
 
@@ -246,6 +249,7 @@ def conversation(turns: Sequence[tuple[str, int, int]], task: int) -> list[Messa
     return [*messages, Message.assistant("done")]
 
 
+@pytest.mark.slow
 @SOME
 @given(TURNS, SIZES, st.integers(1, 4))
 def test_edits_that_nothing_forces_never_add_more_than_half(
@@ -275,6 +279,7 @@ def test_clearing_that_waits_until_it_pays_never_adds_more_than_half(
             assert cached.cost.cost <= (1 + 1 / TIMES) * cached.everything.cost
 
 
+@pytest.mark.slow
 @SOME
 @given(TURNS, SIZES)
 def test_a_process_that_remembers_nothing_sends_the_same(turns: list[tuple[str, int, int]], task: int) -> None:
@@ -295,6 +300,7 @@ def test_a_long_conversation_without_a_limit_is_edited_and_costs_less() -> None:
     assert set(cached.reasons) == {"pays"}
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_far_off_changes_nothing() -> None:
     messages = [TASK, *rounds(60), Message.assistant("done")]
     assert Cached(ClearThenDrop(10_000_000)).replay(messages) == Cached(ClearThenDrop()).replay(messages)
@@ -349,6 +355,7 @@ class Counted(ClearThenDrop):
         return super().plan(context)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [False, True], ids=["rounds of one turn", "turns"])
 def test_planning_follows_what_is_new(turns: bool) -> None:
     """Where no edit pays, a plan is asked for once the conversation has grown by a 32nd: work that stays linear."""

@@ -456,6 +456,7 @@ def test_the_plan_is_the_same_for_the_same_context() -> None:
     assert isinstance(context, Context)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy_for", [lambda _: at_once(), lambda many: ClearThenDrop(20 * many)], ids=["clearing", "condensing"]
 )

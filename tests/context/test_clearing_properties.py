@@ -284,6 +284,7 @@ def test_condensed_it_fits_or_nothing_more_may_go(messages: list[Message], limit
             assert unit.is_open or any(id(sent[at]) in must_stay or is_new(sent, at) for at in unit.positions)
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(tidy_histories(min_size=5), LIMITS)
 def test_condensed_on_every_call_it_always_fits_or_the_guard_says_so(messages: list[Message], limit: int) -> None:

@@ -523,6 +523,7 @@ def test_every_plan_is_good_and_enough_or_nothing_more_may_go(
             assert strategy.plan(after) is None
 
 
+@pytest.mark.slow
 @given(
     tidy_histories(min_size=3),
     st.sampled_from([250, 600, 1_500]),

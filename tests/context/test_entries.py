@@ -30,7 +30,7 @@ def traced() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-@pytest.mark.parametrize("megabytes", [0.25, 1])
+@pytest.mark.parametrize("megabytes", [0.25, pytest.param(1, marks=pytest.mark.slow)])
 def test_one_prompt_of_thousands_of_conversations_stays_within_the_bound(megabytes: float) -> None:
     """All of them share one history, which is the most recently used one."""
     memory, record = ContextMemory(max_megabytes=megabytes), Record(drop=(0,))

@@ -505,6 +505,7 @@ def test_whatever_is_reported_a_size_is_never_negative_nor_below_what_is_reserve
         assert told >= reserved + length * 100 / 4.01
 
 
+@pytest.mark.slow
 def test_what_is_learnt_is_bounded_however_many_terms_and_conversations_there_are() -> None:
     memory, calibration = ContextMemory(max_messages=100), Calibration()
     weighed = Weighed(times(1.5), services={ContextMemory: memory, Calibration: calibration})

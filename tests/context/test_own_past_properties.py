@@ -83,6 +83,7 @@ def test_a_form_of_an_equal_history_stays_when_another_conversation_comes_with_o
     asyncio.run(check())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reports", [0.5, 1.7])
 @every_recipe
 @MODEST

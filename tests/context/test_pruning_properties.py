@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -206,6 +207,7 @@ def _removable(sent: Sequence[Message]) -> list[Message]:
     ]
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(tidy_histories(min_size=5), LIMITS)
 def test_fresh_but_equal_messages_are_edited_the_same_way_as_the_same_objects(
@@ -218,6 +220,7 @@ def test_fresh_but_equal_messages_are_edited_the_same_way_as_the_same_objects(
     assert fresh.capture.warnings == same.capture.warnings
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(tidy_histories(min_size=5), LIMITS, st.booleans())
 def test_the_counter_is_asked_once_for_each_distinct_message(messages: list[Message], limit: int, fresh: bool) -> None:
@@ -229,6 +232,7 @@ def test_the_counter_is_asked_once_for_each_distinct_message(messages: list[Mess
     assert len(asked) == len(set(asked))
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(tidy_histories(min_size=5), LIMITS)
 def test_two_conversations_that_share_a_beginning_share_its_decisions(messages: list[Message], limit: int) -> None:

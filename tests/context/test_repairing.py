@@ -267,6 +267,7 @@ def test_a_system_message_between_a_call_and_its_result_is_repaired_on_every_cal
     assert [request.messages for request in model.requests] == [good, (*good, Message.user("so?"))]
 
 
+@pytest.mark.slow
 def test_a_repair_takes_as_many_steps_as_there_are_messages() -> None:
     def repair(many: int) -> None:
         ids = [Name(number) for number in range(many)]

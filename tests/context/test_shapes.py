@@ -246,6 +246,7 @@ def test_one_long_line_is_cut_between_code_points() -> None:
     assert set(MARKS.sub("", shaped)) == {"日", "本", "\n"}
 
 
+@pytest.mark.slow
 def test_work_is_linear_in_the_length() -> None:
     text = '"' + "a,b,c\n" * 200_000  # a quote that never ends
     assert size(shape(text, 4_000)) <= 4_000

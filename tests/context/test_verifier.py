@@ -182,6 +182,7 @@ def test_one_of_two_orphans_with_the_same_id_may_not_become_two() -> None:
     assert problems(plan, context_of(messages)) == ("result without call: a",)
 
 
+@pytest.mark.slow
 def test_what_a_plan_inserts_is_looked_at_once_each() -> None:
     noted = Message("assistant", (Text("noted"),), mark="summary")
 

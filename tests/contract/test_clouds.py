@@ -21,6 +21,8 @@ from tests.contract.test_providers import no_certificates
 
 __all__ = ["no_certificates"]
 
+pytestmark = pytest.mark.slow
+
 
 def timing(given: ProviderSettings) -> dict[str, Any]:
     return {"max_retries": 0} | ({} if given.timeout_seconds is None else {"timeout": given.timeout_seconds})

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import pytest
+
 from chatstack import (
     ChatClient,
     ChatRequest,
@@ -129,6 +131,7 @@ class TestAToolLoop(SyncContract):
         return FunctionInvoker(inner, tools=TOOLS, telemetry=telemetry)
 
 
+@pytest.mark.slow
 class TestAFullStack(SyncContract):
     edits = True
 

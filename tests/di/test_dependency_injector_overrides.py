@@ -291,6 +291,7 @@ def test_as_long_as_nothing_changes_each_provider_is_looked_at_once_for_a_client
     assert sorted(made) == ["counter", "provider", "stack"]
 
 
+@pytest.mark.slow
 def test_threads_that_ask_while_something_is_overridden_and_restored_leave_no_fake_behind() -> None:
     app, fake = App(), ScriptedClient()
     real = app.provider()

@@ -60,12 +60,14 @@ def test_the_spans_are_a_tree_in_which_each_iteration_is_a_branch() -> None:
     assert len(re.findall(r"^    [│ ]   [├└]── (chat rules|execute_tool \w+)", said, re.MULTILINE)) == 11 + 9
 
 
+@pytest.mark.slow
 def test_with_more_tokens_all_of_the_plan_is_in_the_report() -> None:
     said = run("--max-tokens", "20000")
     assert report_in(said) == list(example("report_writer").FACTS.values())
     assert iterations_shown(said) == list(range(8))
 
 
+@pytest.mark.slow
 def test_what_was_written_stays_in_the_folder_and_a_run_that_has_ended_is_not_made_again(tmp_path: Path) -> None:
     first = run("--folder", str(tmp_path))
     files = sorted(str(each.relative_to(tmp_path / "files")) for each in (tmp_path / "files").rglob("*.md"))

@@ -112,10 +112,12 @@ def test_what_is_left_behind_is_noticed() -> None:
         assert each in told
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_outcomes_is_as_written_down() -> None:
     assert wrong_outcomes(sample(SAMPLE)) == []
 
 
+@pytest.mark.slow
 def test_a_sample_is_cancelled_at_every_step() -> None:
     assert wrong_when_cancelled(cancellable(MORE)) == []
 

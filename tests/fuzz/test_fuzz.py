@@ -50,7 +50,9 @@ def test_nothing_comes_out_but_what_is_documented(name: str, record_property: Ca
     assert tried >= settings().max_examples
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow) if each == "recordings" else each for each in TARGETS]
+)
 def test_what_is_nested_deeply_is_read_or_refused(name: str) -> None:
     target = TARGETS[name]
     for seed in target.seeds:

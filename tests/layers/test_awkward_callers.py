@@ -149,6 +149,7 @@ def test_it_is_said_for_a_conversation_that_has_an_id_too() -> None:
     assert caller.alarms == 1
 
 
+@pytest.mark.slow
 def test_the_layers_further_in_do_not_take_an_edit_for_a_changing_beginning() -> None:
     caller = Caller(everything)
     history = [Message.user("task")]

@@ -345,6 +345,7 @@ def test_a_report_of_hardly_anything_cached_makes_it_free(cached: int | None, is
     assert (texts(cleared.send(history)) == ["-"]) is is_cleared
 
 
+@pytest.mark.slow
 def test_waiting_it_never_costs_more_than_twice_sending_everything() -> None:
     """Promise 5, at warm-cache prices: what is read costs 0.1, what is new 1.25."""
     for output, talk, most in (("x" * 8_000, "y" * 400, 1), ("x" * 400, "y" * 4_000, 2), ("x" * 4_000, "y" * 40, 1)):
@@ -555,6 +556,7 @@ class Loop:
             history += call(number, output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fresh", [False, True], ids=["the same objects", "fresh equal objects"])
 def test_over_two_hundred_growing_calls_edits_are_few_and_nothing_else_breaks_the_prefix(fresh: bool) -> None:
     cleared = Cleared(trigger={"tokens": 8_000}, keep={"messages": 3})
@@ -564,6 +566,7 @@ def test_over_two_hundred_growing_calls_edits_are_few_and_nothing_else_breaks_th
     assert loop.largest < 8_000 + 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trigger", "most"),
     [({"messages": 100}, 16), ({"messages": 10}, 70), ({"tokens": 4_000}, 40), ({"tokens": 500}, 70)],

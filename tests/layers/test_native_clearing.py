@@ -506,6 +506,7 @@ def test_a_built_stack_reports_it_to_its_root() -> None:
     assert asyncio.run(run()).applied_edits[0].cleared_results == 3
 
 
+@pytest.mark.slow
 def test_a_thousand_conversations_at_once_get_their_own_edits_reported() -> None:
     capture, inner = TelemetryCapture(), EditsHere()
     layer = ProgressReporter(clearing(inner, capture.telemetry, native="auto"), telemetry=capture.telemetry)

@@ -364,6 +364,7 @@ def test_conversations_at_once_are_sent_as_each_alone(many: int) -> None:
     assert sent.issuperset(Sent(lambda stack: clearer(shaper(stack))).of(each) for each in histories[::25])
 
 
+@pytest.mark.slow
 def test_what_it_keeps_is_bounded_with_the_memory() -> None:
     running = Sent(shaper, max_megabytes=1)
     for who in range(60):

@@ -284,6 +284,7 @@ def test_where_the_provider_holds_the_history_it_stands_aside_and_says_so_once()
 # What stays whatever happens
 
 
+@pytest.mark.slow
 def test_after_twenty_summaries_what_is_protected_is_word_for_word_there_and_was_in_none_of_them() -> None:
     summarized = Summarized(max_tokens=1_500)
     head = Message.system("head: be brief")

@@ -245,6 +245,7 @@ def test_of_a_summary_the_user_sees_what_it_cost_once_and_nothing_else(in_a_loop
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "least"), [(0, 3), (12, 40)], ids=["at once", "in a loop"])
 def test_a_consumer_may_break_off_anywhere_where_something_is_folded(rounds: int, least: int) -> None:
     history = [Message.user("look around")] if rounds else conversation()

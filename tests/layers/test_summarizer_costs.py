@@ -285,6 +285,7 @@ def test_the_calls_after_a_fold_of_five_thousand_messages_count_what_is_new_and_
     assert all(sum(message.mark == "summary" for message in request.messages) == 1 for request in provider.requests)
 
 
+@pytest.mark.slow
 def test_while_it_rests_after_a_failure_a_call_costs_no_more_for_a_longer_history() -> None:
     """Counted in looks at messages: how often the size of one is asked for."""
     looks: list[int] = []

@@ -378,6 +378,7 @@ def attempts_by_the_second(summarized: Summarized, writer: ScriptedClient, secon
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["", ServerError("down")], ids=["no summary", "no answer"])
 def test_it_is_tried_again_ever_more_rarely_down_to_once_in_ten_minutes(answer: Answer) -> None:
     writer = ScriptedClient([answer])

@@ -112,6 +112,7 @@ def reading(name: str) -> Reading:
 every_reading = pytest.mark.parametrize("name", READINGS)
 
 
+@pytest.mark.slow
 @every_reading
 def test_the_turn_gets_to_its_end(name: str) -> None:
     read = reading(name)

@@ -62,6 +62,7 @@ def tour(name: str) -> Trip:
 every_tour = pytest.mark.parametrize("name", TOURS)
 
 
+@pytest.mark.slow
 @every_tour
 def test_every_answer_is_right(name: str) -> None:
     assert [response.text for response in tour(name).responses] == [fact_of(city) for city in CITIES]

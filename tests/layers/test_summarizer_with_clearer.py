@@ -145,6 +145,7 @@ def looked(sizes: str, processes: str) -> Looked:
 every_one = pytest.mark.parametrize(("sizes", "processes"), list(itertools.product(SIZES, PROCESSES)))
 
 
+@pytest.mark.slow
 @every_one
 def test_the_text_of_cleared_results_is_what_is_summarized(sizes: str, processes: str) -> None:
     run = looked(sizes, processes)

@@ -294,6 +294,7 @@ def test_whose_head_it_was_is_not_guessed() -> None:
     assert miss.reason == ""
 
 
+@pytest.mark.slow
 def test_a_conversation_that_moves_to_another_provider_and_back_is_told_of_its_pause_at_most() -> None:
     server, second = anthropic()
     first = ScriptedClient([ServerError("down", provider="openai"), "fine"])

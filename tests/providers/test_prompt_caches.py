@@ -106,6 +106,7 @@ def test_without_marks_nothing_is_read(stream: bool) -> None:
     assert [call.read + call.written for call in server.calls] == [0] * len(server.calls)
 
 
+@pytest.mark.slow
 @BOTH_WAYS
 def test_after_an_edit_tools_and_system_are_read_and_then_all_again(stream: bool) -> None:
     server = AnthropicCache(librarian)

@@ -103,6 +103,7 @@ def _of_openai(wire: str) -> Any:
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("prepare_at", [None, 0.8], ids=["when due", "ahead"])
 @pytest.mark.parametrize("wire", WIRES)

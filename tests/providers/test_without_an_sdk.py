@@ -54,6 +54,7 @@ class ParleyProvider(SdkProvider[Any], ParleyClient):
                 yield event
 
 
+@pytest.mark.slow
 def test_a_provider_with_a_small_client_of_its_own_keeps_the_contract() -> None:
     assert failing_checks(suite_of(ParleyProvider)) == {}
 

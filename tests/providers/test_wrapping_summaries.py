@@ -17,6 +17,7 @@ from tests.providers.test_wrapping import chunks
 WORDS = "word " * 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("breaks", [False, True])
 def test_a_summary_in_the_background_leaves_no_connection_open(breaks: bool) -> None:
     """Written in the form of the call, which streams; that call is over before. The next one needs the connection."""

@@ -171,6 +171,7 @@ def test_what_was_forgotten_is_in_no_file_any_more(path: Path) -> None:
     assert done(work, path) == [True, False]
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_it_where_sqlite_has_moved_rows_between_pages(path: Path) -> None:
     """Copies of rows stay in such pages, which ``secure_delete`` does not overwrite."""
     chance, talks = random.Random(2), range(400)

@@ -98,6 +98,7 @@ def test_stacks_of_one_meter_provider_are_added_up_in_one_series() -> None:
     assert point.value == pytest.approx(2 * float(cost_of("gpt-5-mini")))
 
 
+@pytest.mark.slow
 def test_no_price_is_looked_up_on_the_loop_of_the_calls() -> None:
     program = (
         "import asyncio, sys\n"

@@ -100,6 +100,7 @@ def test_a_follower_hears_what_the_listener_hears_in_the_same_order(streaming: b
     assert {each.kind for each in followed} >= {*KINDS, "context_weighed", "tool_started", "tool_ended", "warning"}
 
 
+@pytest.mark.slow
 def test_hundreds_of_conversations_at_once_each_see_their_own_in_order() -> None:
     async def run() -> tuple[list[list[ProgressEvent]], list[ProgressEvent]]:
         client = built(*[LOOK] * 300, "done", feed=(feed := ProgressFeed()))

@@ -25,6 +25,7 @@ class TellsTheLimitAlone(ParleyClient):
         return super().refusal(status, {**said, "tokens": None}, headers)
 
 
+@pytest.mark.slow
 def test_a_stream_of_json_lines_keeps_the_contract() -> None:
     class Lines(suite_of(SpeaksInLines)):  # type: ignore[misc]
         def answer(self, said: ModelAnswer, *, stream: bool) -> ServerReply:
@@ -62,6 +63,7 @@ def test_replies_are_utf_8_and_escape_nothing_but_half_characters() -> None:
     assert json.loads(wire) == said
 
 
+@pytest.mark.slow
 def test_an_api_without_parallel_calls_and_late_system_messages_says_so() -> None:
     class OneCall(ParleyClient):
         def turn(self, message: Message) -> dict[str, Any]:

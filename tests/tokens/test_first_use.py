@@ -28,10 +28,13 @@ def ran(use: str) -> dict[str, object]:
     return dict(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("use", EXPECTED)
+@pytest.mark.parametrize(
+    "use", [each if each == "guard" else pytest.param(each, marks=pytest.mark.slow) for each in EXPECTED]
+)
 def test_tables_are_loaded_by_a_thread_of_their_own(use: str) -> None:
     assert ran(use) == {"said": EXPECTED[use], "on_the_loop": False, "by": 1}
 
 
+@pytest.mark.slow
 def test_what_is_synchronous_answers_on_a_loop_too() -> None:
     assert ran("by_hand")["said"] == [True, True]

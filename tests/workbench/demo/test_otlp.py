@@ -66,6 +66,7 @@ def test_all_spans_arrive_with_their_warnings_and_the_name_of_the_project(capsys
     assert f"Sent {len(spans)} spans to http://127.0.0.1:{server.server_port}: project chatstack-demo" in shown
 
 
+@pytest.mark.slow
 def test_a_dashboard_that_does_not_take_them_is_said_without_what_may_be_a_key(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -199,6 +199,7 @@ def test_a_conversation_that_was_evicted_and_comes_back_is_counted_once() -> Non
     assert shown.rows[-1].startswith("and 596 more conversations, ")
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_evicted_conversations_is_bounded() -> None:
     gone = Conversations()
     for number in range(REMEMBERED + COUNTED):

@@ -140,6 +140,7 @@ def test_standard_input_is_asked_for_once(capsys: pytest.CaptureFixture[str], mo
     assert error_of(capsys, "replay", "-", "-", *FEW).endswith("stdin: can be read only once")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_of_several_files_is_told_and_the_exit_code_is_one(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_the_choice_does_not_depend_on_how_many_processes_there_are_nor_on_the_o
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_half_that_does_not_keep_what_is_wanted_is_said_to_with_exit_code_0(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -183,6 +184,7 @@ def test_a_half_that_does_not_keep_what_is_wanted_is_said_to_with_exit_code_0(
     assert told.split(",")[0] in mine.read_text().replace("\n#  ", "")
 
 
+@pytest.mark.slow
 def test_where_nothing_keeps_what_is_wanted_the_nearest_is_told_and_nothing_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -202,6 +204,7 @@ def test_where_nothing_keeps_what_is_wanted_the_nearest_is_told_and_nothing_writ
     assert "Nothing is written." in told
 
 
+@pytest.mark.slow
 def test_the_file_says_what_it_was_tuned_on_without_where_that_was(tmp_path: Path) -> None:
     path, mine, target = talks(tmp_path / "talks\x1b[31m.jsonl"), tmp_path / "mine.yaml", tmp_path / "out.json"
 
@@ -217,6 +220,7 @@ def test_the_file_says_what_it_was_tuned_on_without_where_that_was(tmp_path: Pat
     assert f"{other['tuned']['cost_usd'] / other['nothing']['cost_usd']:.2f} of what sending" in head  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_broken_lines_are_told_and_the_file_is_written_all_the_same(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -232,6 +236,7 @@ def test_broken_lines_are_told_and_the_file_is_written_all_the_same(
     assert mine.exists()
 
 
+@pytest.mark.slow
 def test_it_fits_80_columns_and_hostile_text_reaches_no_terminal(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -357,6 +362,7 @@ def test_the_figures_of_recorded_conversations_are_those_of_a_replay_of_the_file
     assert tuned["tuned"]["cost_usd"] <= tuned["recommended"]["cost_usd"]  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_a_log_of_requests_is_tuned_on_as_the_conversations_that_it_is_of(tmp_path: Path) -> None:
     whole = [json.loads(line) for line in talks(tmp_path / "talks.jsonl").read_text().splitlines()]
     log = [{**each, "messages": each["messages"][:at]} for each in whole for at in range(2, len(each["messages"]) + 1)]

@@ -90,6 +90,7 @@ def figures_of(outcome: Outcome) -> list[object]:
     return [dataclasses.replace(each, cpu_seconds=0.0) for each in everything] + [outcome.broken, outcome.stories]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_figures_do_not_depend_on_who_works_nor_on_how_many(count: int, tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
@@ -112,6 +113,7 @@ def report_at(path: Path) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 def test_the_command_finds_an_engine_by_its_name(threads: Shop, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "talks.jsonl", *(talk(5, about=f"Be {number}.") for number in range(20)), "{")
     command = ["replay", str(path), "--window", "600", "--json"]
@@ -125,6 +127,7 @@ def test_the_command_finds_an_engine_by_its_name(threads: Shop, tmp_path: Path) 
     assert acme_threads.asked == [("somewhere:80", 2), "closed"]
 
 
+@pytest.mark.slow
 def test_tune_opens_it_once_and_finds_the_same(threads: Shop, tmp_path: Path) -> None:
     def calls(name: str) -> list[str]:
         return [f"{name}-a"] * 9

@@ -43,6 +43,7 @@ def some_of(name: str) -> list[Talk]:
     return talks[:: math.ceil(len(talks) / MOST[name])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_id", [True, False])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("name", WINDOW)

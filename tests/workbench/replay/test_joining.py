@@ -62,6 +62,7 @@ def reported(target: Path, *arguments: str | Path) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "3"])
 def test_requests_logged_in_any_order_over_several_files_are_replayed_as_whole_conversations(
     tmp_path: Path, jobs: str, capsys: pytest.CaptureFixture[str]

@@ -44,6 +44,7 @@ def told(setup: Setup, outcome: Outcome) -> str:
     return page_of(with_stories(report_of(outcome, setup), outcome))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WINDOWS)
 def test_twice_as_many_messages_take_about_twice_as_many_steps_and_bytes_of_the_page(name: str) -> None:
     setup = setup_of(*policies_for([], [name]), window=WINDOWS[name], stories=1)

@@ -102,6 +102,7 @@ def test_calls_of_a_context_that_was_copied_are_not_replayed_again(tmp_path: Pat
     assert report["calls_at"] == [3, 1]
 
 
+@pytest.mark.slow
 def test_recorded_figures_do_not_depend_on_processes(tmp_path: Path) -> None:
     paths = [write(tmp_path / "1.jsonl", session().rows)]
     for number in range(2, 9):

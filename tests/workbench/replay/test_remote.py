@@ -225,6 +225,7 @@ def bomb() -> bytes:
     return zipped * 30
 
 
+@pytest.mark.slow
 def test_a_bomb_is_read_no_further_than_one_on_disk(web: Web, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(bomb())
     here = reasons(str(tmp_path / "a.jsonl.gz"))

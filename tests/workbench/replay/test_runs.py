@@ -98,6 +98,7 @@ def setup(tmp_path: Path, request: pytest.FixtureRequest) -> Setup:
     return Setup(policies, window=1_000, counter=WireCounter.best(), own_counter=request.param)
 
 
+@pytest.mark.slow
 def test_figures_depend_neither_on_the_order_of_the_input_nor_on_the_number_of_processes(setup: Setup) -> None:
     items = recordings()
     expected = by_policy(setup, items)

@@ -57,6 +57,7 @@ def broken_files(draw: st.DrawFn) -> list[Any]:
     return rows
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(broken_files())
 def test_anything_in_any_place_is_read_or_named(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:

@@ -321,6 +321,7 @@ STACKS: dict[str, Callable[[ChatStack], ChatStack]] = {
 }
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(histories(), st.sampled_from(sorted(STACKS)))
 def test_the_states_of_a_call_are_one_for_each_message_before_it(history: list[Message], which: str) -> None:
