@@ -176,7 +176,7 @@ def test_a_client_whose_send_is_a_generator_is_refused_when_it_is_wrapped() -> N
         ChatStack(client)
     with pytest.raises(WiringError, match=f"^ContextWindowGuard: inner is {told}"):
         ContextWindowGuard(client, max_context_tokens=5)
-    with pytest.raises(WiringError, match=f"^layer 'made': what its factory made is {told}"):
+    with pytest.raises(WiringError, match=f"^layer 'made': what its factory returned is {told}"):
         STACK.with_layer(lambda inner: client, "made", {}).build()
 
 

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Mapping
 from types import CoroutineType, MappingProxyType
 from typing import Any, TypeVar, cast
 
-from chatstack.client.protocol import is_client
+from chatstack.client.protocol import ChatClient, is_client
 from chatstack.client.stream import ChatStream
 from chatstack.errors import WiringError
+from chatstack.values.requests import ChatRequest
 
 T = TypeVar("T")
 
@@ -32,9 +33,11 @@ def why_no_client(given: object) -> str:
         return f"the class {given.__name__} itself; pass an instance"
     if isinstance(given, str):
         return f"a name, and no chat client; write OpenAIChatClient({given!r})"
-    if kind == "ChatStack":
-        return "a recipe, and no chat client; pass what its build() returns"
+    if inspect.iscoroutine(given):
+        return "a coroutine, and no chat client; await it first"
     if not is_client(given):
+        if callable(getattr(given, "build", None)):
+            return "a recipe, and no chat client; pass what its build() returns"
         remedy = f"; write {_SDKS[package]}, or keep your client with wrap(client, stack)" if package in _SDKS else ""
         return f"of type {kind}, and no chat client{remedy or ': it has no send()'}"
     if inspect.isasyncgenfunction(given.send):
@@ -71,19 +74,16 @@ def wraps_a_client(kind: type[T]) -> type[T]:
     return kind
 
 
-def coming_from(client: object, coming: object) -> Awaitable[object]:
-    """Return what a client's ``send`` gave, if it can be awaited. Raises ``TypeError`` that names the client."""
+async def send_to(client: ChatClient, request: ChatRequest) -> ChatStream:
+    """Send the request. Raises ``TypeError`` that names the client if its ``send`` breaks the protocol.
+
+    Every layer asks the client inside by this, whether it reads the stream or hands it on: further out, nobody could
+    tell which of them has made the mistake.
+    """
+    coming: object = client.send(request)
     if type(coming) is not CoroutineType and (not isinstance(coming, Awaitable) or isinstance(coming, ChatStream)):
         raise TypeError(f"{type(client).__name__}: send() is no coroutine function: write 'async def send'; {_MADE}")
-    return cast("Awaitable[object]", coming)
-
-
-def stream_from(client: object, stream: object) -> ChatStream:
-    """Return what a client's ``send`` answered, if it is a stream. Raises ``TypeError`` that names the client.
-
-    Every layer asks it of the client inside, whether it reads the stream or hands it on: further out, nobody could tell
-    which of them has made the mistake.
-    """
+    stream = await cast("Awaitable[object]", coming)
     if isinstance(stream, ChatStream):
         return stream
     name, given = type(client).__name__, type(stream).__name__

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from operator import countOf
 from typing import Never, TypeGuard, TypeVar, cast, overload
 
-from chatstack.client.checks import stream_from
+from chatstack.client.checks import send_to
 from chatstack.client.parsing import OutputShape, shape_of
 from chatstack.client.stream import ChatStream
 from chatstack.errors import InputError
@@ -93,7 +93,7 @@ class ChatFronts:
         if timeout_seconds is not None:
             async with self._opening(request, timeout_seconds, shape) as stream:
                 return await stream.response()
-        stream = await self._asked(request)
+        stream = await send_to(self, request)
         try:
             answer = await stream.response()  # which closes it
         except BaseException:
@@ -123,13 +123,10 @@ class ChatFronts:
         refuse_blank(request.messages)
         return self._opening(request, timeout_seconds, shape)
 
-    async def _asked(self, request: ChatRequest) -> ChatStream:
-        return stream_from(self, await self.send(request))
-
     def _opening(self, request: ChatRequest, timeout_seconds: float | None, shape: OutputShape | None) -> ChatStream:
         _check_timeout(timeout_seconds)
         return ChatStream.opening(
-            lambda: self._asked(request),
+            lambda: send_to(self, request),
             timeout_seconds=timeout_seconds,
             read=None if shape is None else shape.parsed,
         )

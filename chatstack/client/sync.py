@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Never, Self, TypeVar, overload
 
-from chatstack.client.checks import check_client, stream_from
+from chatstack.client.checks import check_client, send_to
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.portal import Hold, Portal
 from chatstack.client.protocol import ChatClient
@@ -243,4 +243,4 @@ class _Fronts(ChatFronts):
         self.inner = inner
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        return stream_from(self.inner, await self.inner.send(request))
+        return await send_to(self.inner, request)

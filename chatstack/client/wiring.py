@@ -122,7 +122,7 @@ def wire(
         made.close()
     told = why_no_client(made)
     if told:
-        raise WiringError(f"layer {name!r}: what its factory made is {told}", layer=name)
+        raise WiringError(f"layer {name!r}: what its factory returned is {told}", layer=name)
     return cast("ChatClient", made)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 from opentelemetry import context as otel
 
-from chatstack.client.checks import stream_from
+from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.context.asking import Asking
@@ -52,11 +52,11 @@ class Send(msgspec.Struct, frozen=True):
     mark: otel.Context | None
 
     def answer(self) -> Awaitable[ChatStream]:
-        return self.inner.send(self.request) if self.mark is None else self._marked(self.mark)
+        return send_to(self.inner, self.request) if self.mark is None else self._marked(self.mark)
 
     async def _marked(self, mark: otel.Context) -> ChatStream:
         with attached(mark):
-            return await self.inner.send(self.request)
+            return await send_to(self.inner, self.request)
 
 
 class Arrived(msgspec.Struct, frozen=True):
@@ -199,7 +199,7 @@ class Passage:
         came, request = self.came.request, arrived.request
         is_edited = request.messages is not came.messages
         mark = compacted(came.messages, request.messages, arrived.fewer) if is_edited else None
-        stream = stream_from(self.inner, (yield Send(self.inner, request, mark)))
+        stream: ChatStream = yield Send(self.inner, request, mark)
         sent = SentRequest(tuple(self.steps), stream.sent)
         if arrived.whole is not None and stream.sent is not None and stream.sent.messages is request.messages:
             sent = SentRequest(sent.steps, stream.sent.but(messages=arrived.whole.messages), arrived.share)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chatstack.client.checks import stream_from
+from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient
 from chatstack.client.time_limits import expire_in
 from chatstack.context.aligned import Aligned
@@ -180,7 +180,7 @@ class Writing:
             raise NotWrittenError(f"the call failed with {kind}", kind, self.usage, is_outage=is_outage) from error
 
     async def _answer(self, request: ChatRequest) -> ChatResponse:
-        stream = stream_from(self._writer.client, await self._writer.client.send(request))
+        stream = await send_to(self._writer.client, request)
         try:
             return await stream.response()
         finally:

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
 from typing import ClassVar, Literal, TypeAlias
 
-from chatstack.client.checks import stream_from, wraps_a_client
+from chatstack.client.checks import send_to, wraps_a_client
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, LayerKind, chain, layer_kind
@@ -65,7 +65,7 @@ class Budget(ChatFronts):
         price = self._allowance.price_of(self.inner, request.options.model)
         account = self._account(request)
         _check(self._allowance, self.per, account)
-        stream = stream_from(self.inner, await self.inner.send(request))
+        stream = await send_to(self.inner, request)
         return ChatStream(
             _Metered(stream, self._allowance, self.per, account, price, self._is_around_tools), owns=stream
         )

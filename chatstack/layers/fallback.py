@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import ClassVar, cast
 
-from chatstack.client.checks import stream_from, why_no_client, wraps_a_client
+from chatstack.client.checks import send_to, why_no_client, wraps_a_client
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind, chain
 from chatstack.client.stream import ChatStream
@@ -70,7 +70,7 @@ class Fallback(ChatFronts):
         """The answer or the refusal. Caught in here: a refusal holds on to the frames that it went through, and must
         not keep a later answer alive with them that the caller has dropped."""
         try:
-            return stream_from(client, await client.send(request if client is self.inner else _for_another(request)))
+            return await send_to(client, request if client is self.inner else _for_another(request))
         except ProviderError as error:
             return error
         except InputError as error:  # what another provider cannot be sent is no reason to hide the first refusal

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 from chatstack import semconv
-from chatstack.client.checks import stream_from, wraps_a_client
+from chatstack.client.checks import send_to, wraps_a_client
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind
@@ -64,14 +64,14 @@ class ProgressReporter(ChatFronts):
     async def send(self, request: ChatRequest, /) -> ChatStream:
         is_followed = self.feed.is_followed(request.conversation_id)
         if self._delivery is None and not is_followed and self.telemetry.is_silent:
-            return stream_from(self.inner, await self.inner.send(request))
+            return await send_to(self.inner, request)
         run = _TurnRun(self, request, is_heard=is_followed or self._delivery is not None)
         turn = run.turn
         context = inside(turn)
         turn.tell("turn_started", self.agent_name, numbers={"messages": len(request.messages)})
         try:
             with attached(context):
-                stream = stream_from(self.inner, await self.inner.send(request))
+                stream = await send_to(self.inner, request)
             return ChatStream.watched(stream, SpanWatch(context, run.ended))
         except BaseException as error:
             run.ended(None, error)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from chatstack.client.checks import stream_from
+from chatstack.client.checks import send_to
 from chatstack.client.protocol import chain
 from chatstack.errors import BudgetExceeded, InputError
 from chatstack.layers.budget import Budget
@@ -157,7 +157,7 @@ class Iteration:
         return ModelAnswered(answer.messages, answer.usage, answer.overhead_usage, answer.finish_reason, answer.model)
 
     async def _whole_answer(self, request: ChatRequest) -> ChatResponse:
-        stream = stream_from(self._loop.traced_client, await self._loop.traced_client.send(request))
+        stream = await send_to(self._loop.traced_client, request)
         try:
             return await stream.response()
         finally:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, cast
 
-from chatstack.client.checks import stream_from
+from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
@@ -52,7 +52,7 @@ class Applied:
         return await self._applied(self._client, messages)
 
     async def _applied(self, client: ChatClient, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        stream = stream_from(client, await client.send(ChatRequest(messages, self._options)))
+        stream = await send_to(client, ChatRequest(messages, self._options))
         if stream.sent is None:
             raise WiringError(
                 f"{self._name}: its layer gives a stream of its own, which does not say what was sent; use a stack",

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import ClassVar, Final, TypeAlias
 
+from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, layer_kind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
@@ -75,7 +76,7 @@ class InPlace:
         count_round(self, request)
         token = _call_now.set(ask)
         try:
-            return await self._client.send(request)
+            return await send_to(self._client, request)
         except ChatStackError as error:
             surfacing = raised_by_call(error)
         finally:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from chatstack.client.checks import stream_from
+from chatstack.client.checks import send_to
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
@@ -39,10 +39,10 @@ class Overheard(ChatFronts):
     async def send(self, request: ChatRequest, /) -> ChatStream:
         listener = listener_now.get()
         if listener is None:
-            return stream_from(self.inner, await self.inner.send(request))
+            return await send_to(self.inner, request)
         request = request.but(stream=True)
         await listener.asked(request)
-        stream = stream_from(self.inner, await self.inner.send(request))
+        stream = await send_to(self.inner, request)
         told = ChatStream(_telling(stream, listener), owns=stream)
         told.sent = stream.sent
         return told

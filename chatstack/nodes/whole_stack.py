@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar, Token
 from typing import Generic, TypeVar, cast
 
-from chatstack.client.checks import check_client, stream_from
+from chatstack.client.checks import check_client, send_to
 from chatstack.client.protocol import ChatClient, chain, layer_kind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.telemetry.agent_turns import count_round
@@ -53,10 +53,10 @@ class WholeStack:
         """Ask the stack, as a round of the agent's turn; what stands below sees a variable meanwhile."""
         count_round(self.client, request)
         if within is None:
-            return stream_from(self.client, await self.client.send(request))
+            return await send_to(self.client, request)
         token = within.enter()
         try:
-            stream = stream_from(self.client, await self.client.send(request))
+            stream = await send_to(self.client, request)
         finally:
             within.leave(token)
         return ChatStream.watched(stream, within)

@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, overload
 
-from chatstack.client.checks import check_client, stream_from
+from chatstack.client.checks import check_client, send_to
 from chatstack.client.closing import Closing
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import short_repr
@@ -235,7 +235,7 @@ class BuiltClient(Closing, ChatFronts):
     kind: ClassVar[LayerKind] = "stack"
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
-        return stream_from(self.inner, await self.inner.send(request))
+        return await send_to(self.inner, request)
 
     async def aclose(self) -> None:
         """End the background work of the layers."""

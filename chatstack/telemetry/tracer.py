@@ -12,7 +12,7 @@ from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, set_span_in_context
 
 from chatstack import semconv
-from chatstack.client.checks import coming_from, stream_from, wraps_a_client
+from chatstack.client.checks import send_to, wraps_a_client
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import check_options
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo, chain, layer_kind, provider_info
@@ -79,14 +79,14 @@ class ModelTracer(ChatFronts):
             if turn is not None and turn.root.is_recording():
                 self.telemetry.shortened(turn, left_out_of(request.messages, asked_of(turn)))
             sent_at = self.telemetry.caches.clock()
-            stream = self._checked(await coming_from(self.inner, self.inner.send(request)), request)
+            stream = self._checked(await send_to(self.inner, request), request)
             stream.when_answered(partial(compare_with_last, self.telemetry, request, self._info, sent_at))
             return stream
         call = _ModelCall(self.telemetry, request, self._info, turn)
         context = call.begin(self.nested)
         try:
             with attached(context):
-                stream = self._checked(await coming_from(self.inner, self.inner.send(request)), request)
+                stream = self._checked(await send_to(self.inner, request), request)
         except BaseException as error:
             call.ended(None, error)
             raise
@@ -94,9 +94,8 @@ class ModelTracer(ChatFronts):
         stream.when_answered(call.compare)
         return ChatStream.watched(stream, SpanWatch(context, call.ended, call.saw if call.times_chunks else None))
 
-    def _checked(self, given: object, request: ChatRequest) -> ChatStream:
+    def _checked(self, stream: ChatStream, request: ChatRequest) -> ChatStream:
         """Return the provider's stream, with the request set as ``sent`` and with a check of its usage."""
-        stream = stream_from(self.inner, given)
         stream.sent = request
         stream.usage_check = partial(check_usage, self.telemetry, request, self.inner)
         return stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Protocol
 
-from chatstack.client.checks import stream_from
+from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.tools.execution import Outcome, ToolRunner
@@ -37,9 +37,7 @@ what it asks and runs: a tool may ask a client with a tool loop of its own, whos
 async def answered(client: ChatClient, request: ChatRequest) -> ChatStream:
     """Send the request, through the recorder if there is one."""
     recorder = turn_recorder.get()
-    if recorder is not None:
-        return await recorder.answer(client, request)
-    return stream_from(client, await client.send(request))
+    return await (send_to(client, request) if recorder is None else recorder.answer(client, request))
 
 
 async def carried_out(runner: ToolRunner, position: int, call: ToolCall, context: ToolContext) -> Outcome:

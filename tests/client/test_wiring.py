@@ -251,8 +251,8 @@ def test_a_factory_that_gives_no_client_fails_at_build() -> None:
     async def forgets(inner: ChatClient) -> ChatClient:
         return inner
 
-    for factory, kind in ((lambda inner: None, "NoneType"), (forgets, "coroutine")):
-        told = f"^layer 'made': what its factory made is of type {kind}, and no chat client"
+    for factory, kind in ((lambda inner: None, "of type NoneType"), (forgets, "a coroutine")):
+        told = f"^layer 'made': what its factory returned is {kind}, and no chat client"
         with pytest.raises(WiringError, match=told):
             ChatStack(ScriptedClient()).use(named("made", factory)).build()  # type: ignore[arg-type,call-overload]
 

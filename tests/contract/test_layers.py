@@ -38,7 +38,7 @@ from chatstack import (
     ToolResultClearer,
     ToolResultShaper,
 )
-from chatstack.client.checks import stream_from
+from chatstack.client.checks import send_to
 from chatstack.context.services import ContextServices
 from chatstack.context.strategy import StrategyApplier
 from chatstack.layers.shaper import _DuplicateReferrer
@@ -139,7 +139,7 @@ class EditingProvider:
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         sent = request.but(options=request.options.but(native_edits=()))
-        stream = stream_from(self.inner, await self.inner.send(sent))
+        stream = await send_to(self.inner, sent)
         stream.sent = request
         return stream
 
@@ -355,6 +355,21 @@ class ForgetsToReturn(ChatFronts):
 
     async def send(self, request: ChatRequest, /) -> ChatStream:  # type: ignore[return]
         await self.inner.send(request)
+
+
+class IsNotAsync(ForgetsToReturn):
+    """Gives the stream itself."""
+
+    def send(self, request: ChatRequest, /) -> ChatStream:  # type: ignore[override]
+        return ChatStream.opening(lambda: self.inner.send(request))
+
+
+@pytest.mark.parametrize("suite", suites(), ids=lambda suite: suite.__name__)
+def test_a_layer_inside_that_is_not_async_is_named(suite: type[LayerContract]) -> None:
+    inner: typing.Any = IsNotAsync(ScriptedClient(["hello"]))
+    client = suite().make(inner, Telemetry())
+    with pytest.raises(TypeError, match=r"^IsNotAsync: send\(\) is no coroutine function: write 'async def send'"):
+        asyncio.run(client.send(ChatRequest((Message.user("hello"),))))
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from typing import cast
 
+from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.errors import ChatStackError, WiringError
@@ -39,7 +40,7 @@ class Answering:
         """Return the answer to a call of the SDK's. Raises what the SDK would, or the stack's error."""
         try:
             with turn.entered():
-                stream = await self.client.send(turn.asked)
+                stream = await send_to(self.client, turn.asked)
                 if not turn.asked.stream:
                     try:
                         answer = await stream.response()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
-from chatstack.client.checks import stream_from
+from chatstack.client.checks import send_to
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind
 from chatstack.client.stream import ChatStream
@@ -101,7 +101,7 @@ class RequestScale(ChatFronts):
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         self.weigh(request)
-        return stream_from(self.inner, await self.inner.send(request))
+        return await send_to(self.inner, request)
 
 
 def _questions(request: ChatRequest) -> int:

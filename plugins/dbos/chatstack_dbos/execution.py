@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from sqlalchemy.exc import SQLAlchemyError
 
 from chatstack import ChatClient, ChatRequest, ChatStream, ProgressFeed
+from chatstack.client.checks import send_to
 from chatstack_dbos.database import Database
 from chatstack_dbos.journal import DBOSJournal, outside_workflow
 from chatstack_dbos.progress import ProgressWriter, TextWriter
@@ -100,8 +101,8 @@ class Execution:
         """Ask a model, if the run is still ours; its text is told while it comes, if that is wanted."""
         await self.confirm()
         if self._text is None:
-            return await client.send(request)
-        return self._text.told(await client.send(request.but(stream=True)), self.journal.answers)
+            return await send_to(client, request)
+        return self._text.told(await send_to(client, request.but(stream=True)), self.journal.answers)
 
     async def run(self, served: Served) -> RunEnded:
         """Return the outcome. Raises what DBOS ends an execution with if the run is not ours any more."""

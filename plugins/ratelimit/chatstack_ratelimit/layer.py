@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 from chatstack import ChatClient, ChatFronts, ChatRequest, ChatStream, ContextMemory, LayerOrderWarning, TokenCounter
-from chatstack.client.checks import wraps_a_client
+from chatstack.client.checks import send_to, wraps_a_client
 from chatstack.client.protocol import LayerKind, chain, layer_kind, provider_info
 from chatstack.errors import RateLimitError, WiringError
 from chatstack.tokens.default import default_counter
@@ -79,7 +79,7 @@ class RateLimiter(ChatFronts):
         tokens = self._size_of(request) if self.tokens_per_minute is not None else 0
         await self._budget.enter(tokens)
         try:
-            stream = await self.inner.send(request)
+            stream = await send_to(self.inner, request)
         except RateLimitError as error:
             self._budget.pause(error.retry_after_seconds)
             raise
