@@ -130,7 +130,15 @@ def chain(client: object) -> Iterator[object]:
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         yield current
-        current = getattr(current, "inner", None)
+        current = _inside(current)
+
+
+def _inside(client: object) -> object | None:
+    """Return what a client wraps, or None. A mock has no client inside, though it would make one up for any name."""
+    inner: object = getattr(client, "inner", None)
+    if inner is None or hasattr(type(client), "inner") or "inner" in getattr(client, "__dict__", ()):
+        return inner
+    return None if hasattr(client, "a_name_that_nothing_has") else inner
 
 
 def find(client: object, kind: type[T]) -> T | None:

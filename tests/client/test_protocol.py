@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
@@ -13,6 +15,7 @@ from chatstack import (
     ChatStack,
     ChatStream,
     ContextWindowGuard,
+    Fallback,
     ModelTracer,
     ProviderInfo,
     WiringError,
@@ -21,6 +24,28 @@ from chatstack import (
 )
 from chatstack.client.protocol import chain, provider_info
 from chatstack.testing import ScriptedClient
+
+
+@pytest.mark.parametrize("kind", [AsyncMock, MagicMock])
+def test_a_mock_is_a_client_with_no_other_inside(kind: type[Any]) -> None:
+    mock = kind()
+    mock.send = AsyncMock(side_effect=ScriptedClient(["fine"]).send)
+    assert list(chain(mock)) == [mock]
+    stack = ChatStack(mock).use(ContextWindowGuard, max_context_tokens=1_000).use(Fallback, clients=[mock])
+    assert asyncio.run(stack.build().get_response("hello")).text == "fine"
+
+
+def test_a_client_behind_a_proxy_is_found() -> None:
+    class Proxy:
+        def __init__(self, of: object) -> None:
+            self.__of = of
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.__of, name)
+
+    provider = ScriptedClient()
+    proxy = Proxy(ContextWindowGuard(provider, max_context_tokens=5))
+    assert list(chain(proxy)) == [proxy, provider]
 
 
 class Stranger:
