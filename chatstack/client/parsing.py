@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 _ROOT = "value"
 """Name of the field that wraps a value which is no object (a union, a list, a number): providers want an object."""
+_UNWRAPPED = f"expected an object with the one field `{_ROOT}`"
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _PLACE = re.compile(r"at `([^`]+)`")
 _EXPECTED = re.compile(r"^Expected `([a-z0-9 |-]+)`")
@@ -56,7 +57,7 @@ class OutputShape:
         try:
             value = self._value_of(answer.text)
         except Exception as error:
-            is_json = _is_json(unfenced(answer.text) or answer.text)
+            is_json = _is_json(unfenced(answer.text) or "") or _is_json(answer.text)
             why = f"does not fit{_misfit(str(error))}" if is_json else "is not JSON"
             raise self._wrong(f"{_WHY.get(reason, '')}{why}", answer) from error
         fields: dict[str, Any] = {**msgspec.structs.asdict(answer), "parsed": value}
@@ -78,6 +79,8 @@ class OutputShape:
 
 def _misfit(told: str) -> str:
     """Return the path and the fault that a ``msgspec`` error names, never the answer's own text; "" for others."""
+    if told == _UNWRAPPED:
+        return f": {told}"
     place, expected, missing = _PLACE.search(told), _EXPECTED.search(told), _MISSING.search(told)
     path = f"at `{place[1]}`" if place else ""
     fault = f"expected {expected[1]}" if expected else f"missing `{missing[1]}`" if missing else ""
@@ -213,9 +216,10 @@ def _unwrapping(read: Callable[[str], T]) -> Callable[[str], T]:
     def unwrapped(text: str) -> T:
         try:
             fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        except msgspec.ValidationError:
-            fields = {}
-        # Models that are not held to the schema leave the wrapping out.
-        return read(bytes(fields[_ROOT]).decode() if fields.keys() == {_ROOT} else text)
+        except msgspec.ValidationError:  # no object: models that are not held to the schema leave it out
+            return read(text)
+        if fields.keys() != {_ROOT}:
+            raise ValueError(_UNWRAPPED)
+        return read(bytes(fields[_ROOT]).decode())
 
     return unwrapped
