@@ -6,51 +6,83 @@ import asyncio
 import json
 from typing import Any
 
+import openai
 import pytest
 
-from chatstack import ChatRequest, ChatStack, File, FunctionInvoker, Image, Message, Text, ToolCall, ToolResult, tool
+from chatstack import ChatStack, File, FunctionInvoker, Image, Message, Text, ToolCall, ToolResult, tool
 from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.openai.chat_results import takes_text_alone, with_text_results
+from chatstack.providers.openai.chat_wire import messages_to_wire
 from tests.servers import http_library
 
 PNG = Image.from_bytes(b"png", "image/png")
 PDF = File(data="cGRm", media_type="application/pdf", name="report.pdf")
-NOTE = Text("[Pictures and files of this result follow in the next user message.]")
+SEEN = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
+READ = {"type": "file", "file": {"file_data": "data:application/pdf;base64,cGRm", "filename": "report.pdf"}}
 CALLS = Message.assistant(ToolCall("c1", "screenshot", "{}"), ToolCall("c2", "report", "{}"))
 
 
-def result(call_id: str, name: str, *output: Text | Image | File) -> Message:
-    return Message("tool", (ToolResult(call_id, name, output),))
+def text(said: str) -> dict[str, object]:
+    return {"type": "text", "text": said}
+
+
+NOTE = text("[Pictures and files of this result follow in the next user message.]")
+
+
+def result(call_id: str, *content: object) -> dict[str, object]:
+    return {"role": "tool", "tool_call_id": call_id, "content": list(content)}
+
+
+def returned(call_id: str, *output: Text | Image | File) -> Message:
+    return Message("tool", (ToolResult(call_id, output=output),))
+
+
+def written(*messages: Message) -> list[dict[str, object]]:
+    return with_text_results(messages_to_wire(messages))
 
 
 def test_pictures_follow_the_last_result_of_their_round() -> None:
-    history = [
+    _, _, *rest = written(
         Message.user("look"),
         CALLS,
-        result("c1", "screenshot", Text("done"), PNG),
-        result("c2", "report", PDF),
+        returned("c1", Text("done"), PNG),
+        returned("c2", PDF),
         Message.user("and now?"),
-    ]
-    assert with_text_results(history) == (
-        history[0],
-        CALLS,
-        result("c1", "screenshot", Text("done"), NOTE),
-        result("c2", "report", NOTE),
-        Message.user(Text("Result of screenshot (c1):"), PNG, Text("Result of report (c2):"), PDF),
-        history[4],
     )
+    assert rest == [
+        result("c1", text("done"), NOTE),
+        result("c2", NOTE),
+        {"role": "user", "content": [text("Result of screenshot (c1):"), SEEN, text("Result of report (c2):"), READ]},
+        {"role": "user", "content": "and now?"},
+    ]
+
+
+def test_results_of_one_message_stand_before_what_the_user_says_in_it() -> None:
+    results = ToolResult("c1", output=(PNG,)), ToolResult("c2", output="fine")
+    _, _, *rest = written(Message.user("look"), CALLS, Message("user", (*results, Text("and now?"))))
+    assert rest == [
+        result("c1", NOTE),
+        {"role": "tool", "tool_call_id": "c2", "content": "fine"},
+        {"role": "user", "content": [text("Result of screenshot (c1):"), SEEN]},
+        {"role": "user", "content": "and now?"},
+    ]
+
+
+def test_a_result_without_its_call_has_no_name() -> None:
+    assert written(returned("c9", PNG))[1] == {"role": "user", "content": [text("Result of a tool (c9):"), SEEN]}
 
 
 def test_what_comes_later_leaves_the_beginning_as_it_was() -> None:
-    history = [Message.user("look"), CALLS, result("c1", "screenshot", PNG), Message.tool("c2", "fine")]
-    sent = with_text_results(history)
-    later = with_text_results([*history, Message.assistant("seen"), Message.user("thanks")])
+    history = [Message.user("look"), CALLS, returned("c1", PNG), Message.tool("c2", "fine")]
+    sent = written(*history)
+    later = written(*history, Message.assistant("seen"), Message.user("thanks"))
     assert later[: len(sent)] == sent
 
 
-def test_a_history_without_pictures_in_results_stays_the_same_objects() -> None:
-    history = [Message.user(PNG), CALLS, result("c1", "screenshot", Text("done")), Message.tool("c2", "fine")]
-    assert all(a is b for a, b in zip(with_text_results(history), history, strict=True))
+def test_messages_without_pictures_in_results_stay_the_same_objects() -> None:
+    history = [Message.user(PNG), CALLS, returned("c1", Text("done"), Text("well")), Message.tool("c2", "fine")]
+    wire = messages_to_wire(history)
+    assert all(a is b for a, b in zip(with_text_results(wire), wire, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -59,12 +91,20 @@ def test_a_history_without_pictures_in_results_stays_the_same_objects() -> None:
         ("api.openai.com", True),
         ("eu.api.openai.com", True),
         ("mine.openai.azure.com", True),
+        ("mine.services.ai.azure.com", True),
         ("127.0.0.1", False),
-        ("notopenai.azure.com", False),
+        ("azure.com.example.org", False),
     ],
 )
 def test_servers_of_openai_take_text_alone(host: str, is_strict: bool) -> None:
-    assert takes_text_alone(host) is is_strict
+    assert takes_text_alone(object(), host) is is_strict
+
+
+def test_azure_is_known_by_its_client_behind_any_address() -> None:
+    url = "http://127.0.0.1:1/openai"
+    azure = openai.AsyncAzureOpenAI(api_key="k", base_url=url, api_version="2024-10-21")
+    assert takes_text_alone(azure, "127.0.0.1")
+    assert not takes_text_alone(openai.AsyncOpenAI(api_key="k", base_url=url), "127.0.0.1")
 
 
 @tool
@@ -91,20 +131,8 @@ def test_a_tool_that_returns_a_picture_is_sent_as_the_server_takes_it(base_url: 
             return (await client.get_response("what do you see?")).text
 
     assert asyncio.run(asked()) == "a cat"
-    shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}}
     _, _, *rest = bodies[1]["messages"]
     if base_url.startswith("http:"):
-        assert rest == [{"role": "tool", "tool_call_id": "c1", "content": [shown]}]
+        assert rest == [result("c1", SEEN)]
     else:
-        named = {"type": "text", "text": "Result of screenshot (c1):"}
-        assert rest == [
-            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": NOTE.text}]},
-            {"role": "user", "content": [named, shown]},
-        ]
-
-
-def test_a_request_is_not_changed_by_being_sent() -> None:
-    request = ChatRequest((Message.user("look"), CALLS, result("c1", "screenshot", PNG)))
-    before = request.messages
-    with_text_results(request.messages)
-    assert request.messages == before
+        assert rest == [result("c1", NOTE), {"role": "user", "content": [text("Result of screenshot (c1):"), SEEN]}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import cast
 
 from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
 from chatstack.errors import BrokenStreamError, ServerError
@@ -90,9 +91,10 @@ class OpenAIChatClient(OpenAIProvider):
         return None
 
     def _written(self, request: ChatRequest) -> WireObject:
-        if takes_text_alone(self.info.server_address):
-            request = request.but(messages=with_text_results(request.messages))
-        return request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
+        body = request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
+        if takes_text_alone(self._client, self.info.server_address):
+            body["messages"] = with_text_results(cast("list[WireObject]", body["messages"]))
+        return body
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         body = sendable(request, lambda: self._written(request))

@@ -6,53 +6,47 @@ Pure functions. Source: ``ChatCompletionToolMessageParam`` of the openai SDK, wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
-import msgspec
-
+from chatstack.providers.extras import WireObject
 from chatstack.providers.openai.prompt_cache import is_openai
-from chatstack.values.messages import Message
-from chatstack.values.parts import File, Image, Text, ToolResult
 
-_AZURE = ".openai.azure.com"
+_AZURE = (".azure.com", ".azure.us", ".azure.cn")
+_AZURE_CLIENT = "AsyncAzureOpenAI"
 _NOTE = "[Pictures and files of this result follow in the next user message.]"
 
 
-def takes_text_alone(host: str) -> bool:
-    """Return True for a server that refuses pictures and files in the results of tools."""
-    return is_openai(host) or host.endswith(_AZURE)
+def takes_text_alone(client: object, host: str) -> bool:
+    """Return True for a server that refuses pictures and files in the results of tools: OpenAI's own, and Azure's, at
+    its own address or behind another one."""
+    is_azure = host.endswith(_AZURE) or any(kind.__name__ == _AZURE_CLIENT for kind in type(client).__mro__)
+    return is_azure or is_openai(host)
 
 
-def with_text_results(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the messages with the pictures and files of results in a message of the user's behind the last result of
-    their round, each under the name of its tool; the same objects where there are none."""
-    return tuple(_moved(messages))
+def with_text_results(messages: Sequence[WireObject]) -> list[WireObject]:
+    """Return the messages of a request with the pictures and files of results in a user message behind the last result
+    of their round, each under the name of its tool."""
+    return list(_moved(messages))
 
 
-def _moved(messages: Sequence[Message]) -> Iterator[Message]:
-    waiting: list[Text | Image | File] = []
+def _moved(messages: Sequence[WireObject]) -> Iterator[WireObject]:
+    names: dict[object, object] = {}
+    waiting: list[WireObject] = []
     for message in messages:
-        if waiting and not message.results:
-            yield Message.user(*waiting)
+        for call in cast("list[WireObject]", message.get("tool_calls") or ()):
+            names[call["id"]] = cast("WireObject", call.get("function") or call.get("custom") or {}).get("name")
+        if waiting and message["role"] != "tool":
+            yield {"role": "user", "content": waiting}
             waiting = []
-        moved = [found for part in message.parts for found in _beside_text(part)]
-        if moved:
-            waiting += moved
-            message = msgspec.structs.replace(message, parts=tuple(map(_in_text, message.parts)))
+        content = message["content"]
+        if message["role"] == "tool" and isinstance(content, list):
+            parts = cast("list[WireObject]", content)
+            texts = [part for part in parts if part.get("type") == "text"]
+            if len(texts) < len(parts):
+                called = message["tool_call_id"]
+                named: WireObject = {"type": "text", "text": f"Result of {names.get(called, 'a tool')} ({called}):"}
+                waiting += [named, *(part for part in parts if part.get("type") != "text")]
+                message = {**message, "content": [*texts, {"type": "text", "text": _NOTE}]}
         yield message
     if waiting:
-        yield Message.user(*waiting)
-
-
-def _beside_text(part: object) -> list[Text | Image | File]:
-    """Return the pictures and files of a result, behind a line that names it; nothing for any other part."""
-    if not isinstance(part, ToolResult) or isinstance(part.output, str):
-        return []
-    found = [each for each in part.output if isinstance(each, Image | File)]
-    return [Text(f"Result of {part.name or 'the tool'} ({part.call_id}):"), *found] if found else []
-
-
-def _in_text(part: object) -> object:
-    if not isinstance(part, ToolResult) or not _beside_text(part):
-        return part
-    kept = [each for each in part.output if not isinstance(each, str | Image | File)]
-    return msgspec.structs.replace(part, output=(*kept, Text(_NOTE)))
+        yield {"role": "user", "content": waiting}

@@ -240,10 +240,11 @@ def _assistant_from_wire(fields: Mapping[str, object], where: str) -> Message:
         taken.add(LEGACY_CALL)
         call = as_object(legacy, f"{where}.{LEGACY_CALL}")
         parts.append(legacy_call(call, f"{where}.{LEGACY_CALL}"))
-    for position, each in enumerate(as_list(fields.get("tool_calls") or [], f"{where}.tool_calls")):
-        parts.append(call_from_wire(each, f"{where}.tool_calls[{position}]"))
-    if fields.get("tool_calls") is not None:
+    calls = fields.get("tool_calls")
+    if calls is not None:
         taken.add("tool_calls")
+        for position, each in enumerate(as_list(calls, f"{where}.tool_calls")):
+            parts.append(call_from_wire(each, f"{where}.tool_calls[{position}]"))
     extra = {name: value for name, value in fields.items() if name not in taken}
     return Message("assistant", tuple(parts), extra_json=encoded_extra(extra, WIRE))
 
