@@ -87,6 +87,7 @@ class Quiet(WSGIRequestHandler):
         """Say nothing."""
 
 
+@pytest.mark.slow
 def test_views_of_a_threaded_server_share_a_client_made_with_the_module() -> None:
     client = ChatStack(Echo()).use(ContextWindowGuard, max_context_tokens=1_000).build_sync()
 

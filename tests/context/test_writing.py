@@ -385,6 +385,7 @@ def test_the_time_is_for_the_whole_answer() -> None:
     assert client.open_streams == 0
 
 
+@pytest.mark.slow
 def test_each_piece_has_its_time_and_what_was_spent_before_is_told() -> None:
     client = client_of(["short"], window=1_500, delay=0.08)
     assert write(writer_of(client, seconds=0.5), [Entry("user", numbered(6_000))]).text == "short"

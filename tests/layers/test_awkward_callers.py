@@ -340,6 +340,7 @@ def test_a_thousand_interleaved_conversations_keep_their_prefixes() -> None:
     assert caller.alarms == 0
 
 
+@pytest.mark.slow
 def test_threads_that_send_the_same_conversation_get_the_same_prefix() -> None:
     caller = Caller(everything, provider=WarmClient)
     history = [Message.user("task"), *rounds(60)]

@@ -550,6 +550,7 @@ def test_what_is_kept_for_it_is_given_back_with_the_conversation() -> None:
     assert held[1] == held[3]
 
 
+@pytest.mark.slow
 def test_every_process_sends_the_same() -> None:
     """Texts are found by a hash that differs in each process."""
     program = (

@@ -122,6 +122,7 @@ def test_the_turn_gets_to_its_end(name: str) -> None:
     assert pages == [page(number) for number in range(ROUNDS)]  # what is given back is whole
 
 
+@pytest.mark.slow
 @every_reading
 def test_the_task_comes_first_and_word_for_word_in_every_request(name: str) -> None:
     for request in reading(name).model.requests:

@@ -68,6 +68,7 @@ def test_every_answer_is_right(name: str) -> None:
     assert [response.text for response in tour(name).responses] == [fact_of(city) for city in CITIES]
 
 
+@pytest.mark.slow
 @every_tour
 def test_at_the_end_the_facts_of_every_earlier_city_are_still_sent(name: str) -> None:
     request = tour(name).model.requests[-1]
@@ -176,6 +177,7 @@ def test_the_limit_in_tokens_alone_leaves_as_many_items_as_fit() -> None:
     assert len(tour("long results").folds) <= 5
 
 
+@pytest.mark.slow
 def test_asked_for_any_city_the_assistant_still_knows_it() -> None:
     """Forty branches of one conversation: the summary of what they share is there already."""
 

@@ -157,6 +157,7 @@ def test_the_text_of_cleared_results_is_what_is_summarized(sizes: str, processes
     assert summary.text.splitlines()[-1] == f"seen {' '.join(map(str, range(len(seen))))}"
 
 
+@pytest.mark.slow
 @every_one
 def test_what_the_clearer_does_later_has_no_summary_written_again(sizes: str, processes: str) -> None:
     run = looked(sizes, processes)

@@ -71,6 +71,7 @@ def test_a_file_that_was_new_when_it_was_read_is_read_again(
     assert "a" in read
 
 
+@pytest.mark.slow
 def test_threads_that_read_write_list_and_digest_at_once_agree_in_the_end(workspace: FolderWorkspace) -> None:
     works = [lambda n=n: workspace.write(f"{n}/{random.randrange(5)}", str(random.randrange(9))) for n in range(4)]
     gone: list[str] = []

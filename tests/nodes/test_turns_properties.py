@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ def test_what_was_trimmed_needs_no_further_trimming(
         assert trimmed(once, most, remove, rounds) == once
 
 
+@pytest.mark.slow
 @PROPERTY
 @given(tidy_histories(min_size=5), MOST, st.booleans(), ROUNDS, st.booleans())
 def test_what_a_manager_has_decided_before_makes_no_difference(

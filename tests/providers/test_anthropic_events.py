@@ -322,12 +322,14 @@ def dripping(*pieces: str | float) -> tuple[Wire, Drip]:
 PING_WITHIN: tuple[float | str, str] = (0.2, 'event: ping\ndata: {"type": "ping"}\n\n')
 
 
+@pytest.mark.slow
 def test_keep_alives_are_no_silence() -> None:
     ending = sse([*hello(), because("end_turn"), STOP])
     wire, _ = dripping(sse([START]), *PING_WITHIN * 8, ending)
     assert wire.ask(stall_seconds=1.0).text == "hello"
 
 
+@pytest.mark.slow
 def test_silence_after_keep_alives_is_a_stall() -> None:
     wire, body = dripping(sse([START]), *PING_WITHIN * 3, 30.0)
     with pytest.raises(BrokenStreamError, match="stalled"):

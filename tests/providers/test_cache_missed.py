@@ -251,6 +251,7 @@ def test_a_branch_reads_what_both_share_and_is_not_warned_of() -> None:
     assert talk.capture.warnings == ()
 
 
+@pytest.mark.slow
 @BOTH_WAYS
 def test_an_edit_of_ours_is_no_warning(stream: bool) -> None:
     server = AnthropicCache(librarian)

@@ -298,6 +298,7 @@ def test_an_error_with_status_200_is_an_error() -> None:
         whole({"error": {"code": 429, "message": "slow down"}})
 
 
+@pytest.mark.slow
 def test_keep_alives_that_the_sdk_hides_are_no_stall() -> None:
     async def slowly() -> AsyncIterator[bytes]:
         for _ in range(8):

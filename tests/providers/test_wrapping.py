@@ -616,6 +616,7 @@ def test_other_calls_and_malformed_ones_go_as_they_are() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_many_calls_at_once_do_not_mix() -> None:
     async def run() -> None:
         def echo(request: ReceivedRequest) -> Delivery:

@@ -84,6 +84,7 @@ def test_what_the_program_writes_to_a_file_meanwhile_gets_there(capsys: pytest.C
     assert "an answer" not in shown.text
 
 
+@pytest.mark.slow
 def test_what_the_program_writes_to_the_terminal_meanwhile_scrolls_with_the_log() -> None:
     program = (
         "import time; from tests.workbench.live.events import *\n"
@@ -110,6 +111,7 @@ def test_a_note_of_the_programs_own_stands_in_the_log() -> None:
     assert "31" not in screen.colours
 
 
+@pytest.mark.slow
 def test_many_threads_may_tell_it_at_once_while_it_is_drawn() -> None:
     shown = Shown(terminal=True)
 

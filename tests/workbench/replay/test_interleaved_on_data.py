@@ -79,6 +79,7 @@ def _batch(window: int, model: ChatClient) -> ChatStack:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, Kind("batch", 1.0, False, _batch)], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("name", WINDOW)
 def test_a_memory_that_is_lost_every_few_calls_changes_no_request(
