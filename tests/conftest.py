@@ -28,7 +28,7 @@ FULL_ONLY = ("server", "slow")
 
 # No verdict of a property depends on how fast the machine is: neither a deadline nor the check for slow generation.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fast", PATIENT, max_examples=25)
+settings.register_profile("fast", PATIENT, max_examples=15)
 settings.register_profile("full", PATIENT, max_examples=200)
 
 
@@ -41,6 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     asked: str | None = config.getoption("--hypothesis-profile")
     settings.load_profile(asked or ("full" if config.getoption("full") else "fast"))
+
+    # Plain HTTP needs no certificates, and loading them is nearly all of the time that a client is made in.
+    os.environ.pop("SSL_CERT_FILE", None)
+    os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

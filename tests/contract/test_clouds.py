@@ -17,9 +17,6 @@ from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 from chatstack.testing.provider_contract import ModelAnswer, ProviderSettings, ServerReply
 from tests.contract import test_providers as at_home
-from tests.contract.test_providers import no_certificates
-
-__all__ = ["no_certificates"]
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -18,13 +17,6 @@ from chatstack.testing import ProviderContract
 from chatstack.testing.provider_contract import ModelAnswer, ProviderSettings, ServerRefusal, ServerReply, event_bytes
 
 Fields = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def no_certificates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Plain HTTP needs none, and loading them is nearly all of the time that a client is made in."""
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
 
 
 def halves(text: str) -> tuple[str, ...]:
