@@ -80,7 +80,7 @@ async def send_to(client: ChatClient, request: ChatRequest) -> ChatStream:
     Every layer asks the client inside by this, whether it reads the stream or hands it on: further out, nobody could
     tell which of them has made the mistake.
     """
-    coming: object = client.send(request)
+    coming = cast("object", client.send(request))
     if type(coming) is not CoroutineType and (not isinstance(coming, Awaitable) or isinstance(coming, ChatStream)):
         raise TypeError(f"{type(client).__name__}: send() is no coroutine function: write 'async def send'; {_MADE}")
     stream = await cast("Awaitable[object]", coming)

@@ -38,15 +38,13 @@ from chatstack.workbench.replay.reading.recordings import Recording
 from chatstack.workbench.replay.recorder import EditLog, Recorder
 from tests.workbench.replay.conversations import data_file, recordings_in
 
-_ASKED = os.environ.get("CHATSTACK_ALL_DATA", "")
-EVERYTHING = _ASKED == "full"
-ALL_DATA = EVERYTHING or _ASKED == "1"
+ALL_DATA = os.environ.get("CHATSTACK_ALL_DATA") == "1"
 WINDOWS = (2_000, 4_000, 8_000, 16_000)
 TRIGGERS = (2_000, 8_000)
 """Where nothing forces an edit, so that no window matters."""
 LARGE = 10_000_000
 TAU, TAU2, SWE = "tau_airline_gpt4o", "tau2_activegraph", "swe_gemini3_mini"
-STEPS = {TAU: 1, TAU2: 1, SWE: 1 if EVERYTHING else 3 if ALL_DATA else 15}
+STEPS = {TAU: 1, TAU2: 1, SWE: 1 if ALL_DATA else 15}
 """Every how many of a set's conversations are looked at: the large set takes 23 minutes."""
 KEPT_RESULTS = 3
 PLACEHOLDER = "[cleared]"

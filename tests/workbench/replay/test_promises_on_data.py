@@ -1,7 +1,7 @@
 """What is promised, on real conversations: at windows of 2,000 to 16,000 tokens, by several stacks.
 
-By default every fifteenth coding run is looked at, and all others; with CHATSTACK_ALL_DATA=1 every third, with
-CHATSTACK_ALL_DATA=full all of them, which takes 15 minutes more.
+By default every fifteenth coding run is looked at, and all others; with CHATSTACK_ALL_DATA=1 all of them, which takes
+25 minutes more.
 """
 
 from __future__ import annotations
