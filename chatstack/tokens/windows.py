@@ -33,7 +33,8 @@ class Windows:
     (``ProviderInfo.window_tokens``), then the API's answer, then the published table (``window_of``). The API is asked
     once for each provider and model, if a client down the chain is a ``TellsWindow``: single flight for concurrent
     callers of one event loop. Missing answers and failures are cached too, for five minutes, and never raised: a call
-    is worth more than its limit. Refused and accepted sizes (``bound``) lower any known window, for an hour.
+    is worth more than its limit. Refused and accepted sizes (``bound``) lower any known window, for an hour; a refused
+    size below a quarter of that window does not, as it was estimated wrongly.
 
     Providers are told apart by their ``info`` (name, address, port), those without by their class. Bounded; may be used
     from several threads and event loops. ``ask_seconds`` is the time limit for an API.
