@@ -83,7 +83,11 @@ async def send_to(client: ChatClient, request: ChatRequest) -> ChatStream:
     coming = cast("object", client.send(request))
     if type(coming) is not CoroutineType and (not isinstance(coming, Awaitable) or isinstance(coming, ChatStream)):
         raise TypeError(f"{type(client).__name__}: send() is no coroutine function: write 'async def send'; {_MADE}")
-    stream = await cast("Awaitable[object]", coming)
+    # In no variable: a refusal that somebody keeps also keeps this frame, and must not keep a later answer with it.
+    return _stream_of(client, await cast("Awaitable[object]", coming))
+
+
+def _stream_of(client: ChatClient, stream: object) -> ChatStream:
     if isinstance(stream, ChatStream):
         return stream
     name, given = type(client).__name__, type(stream).__name__
