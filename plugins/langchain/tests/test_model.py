@@ -216,7 +216,7 @@ def test_a_stream_that_is_dropped_closes_the_stack() -> None:
 
 
 def test_what_is_no_client_is_refused() -> None:
-    with pytest.raises(WiringError, match="pass a chat client"):
+    with pytest.raises(WiringError, match="client is of type int, and no chat client"):
         ChatStackModel(client=5)
 
 

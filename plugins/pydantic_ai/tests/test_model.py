@@ -126,7 +126,7 @@ def test_pictures_and_settings_reach_the_provider() -> None:
 def test_a_stack_with_tools_of_its_own_and_what_is_no_client_are_refused() -> None:
     with pytest.raises(WiringError, match="give them to the agent"):
         ChatStackModel(ChatStack(ScriptedClient()).use(FunctionInvoker, tools=[look]).build())
-    with pytest.raises(WiringError, match="pass a chat client"):
+    with pytest.raises(WiringError, match="client is of type int, and no chat client"):
         ChatStackModel(5)  # type: ignore[arg-type]
 
 
