@@ -167,16 +167,19 @@ def test_with_tools_in_between_each_round_asks_for_the_shape(server: MockServer,
 @BOTH
 @ON_EVERY_WIRE
 @pytest.mark.parametrize(
-    ("text", "place"),
-    [("It is warm there.", ""), ('{"city": "Dubai", "degrees": "warm"}', ": at `$.degrees`: expected float")],
+    ("text", "told"),
+    [
+        ("It is warm there.", "is not JSON"),
+        ('{"city": "Dubai", "degrees": "warm"}', "does not fit: at `$.degrees`: expected float"),
+    ],
 )
 def test_an_answer_that_does_not_fit_is_an_error_with_its_text(
-    server: MockServer, make: Maker, text: str, place: str, stream: bool
+    server: MockServer, make: Maker, text: str, told: str, stream: bool
 ) -> None:
     server.script({"type": "reply", "text": text})
     with pytest.raises(OutputError) as caught:
         ask(make(server.url), Place, stream=stream)
-    assert str(caught.value) == f"output_type=Place: the answer does not fit{place}"
+    assert str(caught.value) == f"output_type=Place: the answer {told}"
     assert caught.value.text == text
     assert caught.value.response.usage.output_tokens > 0
 
