@@ -237,7 +237,7 @@ def in_thread(function: Callable[[], object]) -> tuple[threading.Thread, list[ob
     return thread, ended
 
 
-def test_closing_a_send_to_another_thread_stops_its_reader() -> None:
+def test_closing_a_stream_from_another_thread_stops_its_reader() -> None:
     inner = Hanging()
     with SyncClient(inner) as client:
         stream = client.get_streaming_response("hello")
