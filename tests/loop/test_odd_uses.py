@@ -182,20 +182,20 @@ def test_no_text_of_a_tool_passes_for_a_word_of_the_loop() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"tool_timeout_seconds": -1}, "tool_timeout_seconds"),
-        ({"approve": True}, "approve"),
-        ({"propagate": ["x"]}, "propagate"),
-        ({"journal": "runs.db"}, "journal"),
-        ({"feed": None}, "feed"),
-        ({"options": None}, "options"),
-        ({"tools": None}, "tools"),
-        ({"client": "x"}, "client"),
-        ({"client": ChatStack(ScriptedClient())}, "client"),
+        ({"tool_timeout_seconds": -1}, "tool_timeout_seconds="),
+        ({"approve": True}, "approve="),
+        ({"propagate": ["x"]}, "propagate="),
+        ({"journal": "runs.db"}, "journal="),
+        ({"feed": None}, "feed="),
+        ({"options": None}, "options="),
+        ({"tools": None}, "tools="),
+        ({"client": "x"}, "client is a name, and no chat client"),
+        ({"client": ChatStack(ScriptedClient())}, "client is a recipe, and no chat client"),
     ],
 )
 def test_what_cannot_work_is_refused_when_the_loop_is_made(options: dict[str, Any], named: str) -> None:
     given: dict[str, Any] = {"client": ScriptedClient(), "instructions": "", "prompt": numbered, "tools": [], **options}
-    with pytest.raises(WiringError, match=f"IterativeLoop: {named}(=| is )"):
+    with pytest.raises(WiringError, match=f"IterativeLoop: {named}"):
         IterativeLoop(**given)
 
 
