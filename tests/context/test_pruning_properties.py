@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import pytest
 from hypothesis import assume, given
@@ -119,10 +120,11 @@ def test_a_request_with_a_user_message_leaves_with_one(messages: list[Message], 
 
 
 def was_new_before_others(messages: Sequence[Message], end: int) -> bool:
-    """Whether results at the end of a unit were, or are, not yet seen by the model when others had come behind them:
-    then those may have gone first, and what was decided stays."""
-    behind = messages[end + 1] if end + 1 < len(messages) else None
-    return bool(messages[end].results) and (behind is None or behind.role != "assistant" or bool(behind.mark))
+    """Whether results at the end of a unit are new, or were in an earlier request that had two user messages behind
+    them: the first of these may have gone, as the results might not, and what was decided stays."""
+    behind = list(takewhile(lambda each: each.role != "assistant" or bool(each.mark), messages[end + 1 :]))
+    users = sum(each.role == "user" for each in behind)
+    return is_new(messages, end) or (bool(messages[end].results) and users > 1)
 
 
 @PROPERTY
