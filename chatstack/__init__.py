@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from chatstack.client.wiring import Resolver as Resolver
     from chatstack.config.names import Allowed as Allowed
     from chatstack.config.recipes import from_config as from_config
-    from chatstack.context.attempts import SummaryAttempts as SummaryAttempts
-    from chatstack.context.condensing import ClearThenDrop as ClearThenDrop
-    from chatstack.context.context import Context as Context
-    from chatstack.context.memory import ContextMemory as ContextMemory
-    from chatstack.context.plans import Plan as Plan
-    from chatstack.context.pruning import OldestFirst as OldestFirst
-    from chatstack.context.services import ContextServices as ContextServices
-    from chatstack.context.sharing import DecisionStore as DecisionStore
+    from chatstack.context.edits.context import Context as Context
+    from chatstack.context.edits.plans import Plan as Plan
+    from chatstack.context.memory.memory import ContextMemory as ContextMemory
+    from chatstack.context.memory.sharing import DecisionStore as DecisionStore
+    from chatstack.context.requests.attempts import SummaryAttempts as SummaryAttempts
+    from chatstack.context.requests.services import ContextServices as ContextServices
+    from chatstack.context.strategies.condensing import ClearThenDrop as ClearThenDrop
+    from chatstack.context.strategies.pruning import OldestFirst as OldestFirst
+    from chatstack.context.strategies.truncating import Truncate as Truncate
     from chatstack.context.strategy import Strategy as Strategy
-    from chatstack.context.truncating import Truncate as Truncate
     from chatstack.errors import AuthenticationError as AuthenticationError
     from chatstack.errors import BrokenStreamError as BrokenStreamError
     from chatstack.errors import BudgetExceeded as BudgetExceeded
@@ -157,19 +157,19 @@ _HOMES = {
         "TokenCounter",
         "TokenizerCounter",
     ),
-    "chatstack.context.pruning": ("OldestFirst",),
+    "chatstack.context.strategies.pruning": ("OldestFirst",),
     "chatstack.context.strategy": ("Strategy",),
-    "chatstack.context.plans": ("Plan",),
-    "chatstack.context.context": ("Context",),
-    "chatstack.context.memory": ("ContextMemory",),
-    "chatstack.context.services": ("ContextServices",),
+    "chatstack.context.edits.plans": ("Plan",),
+    "chatstack.context.edits.context": ("Context",),
+    "chatstack.context.memory.memory": ("ContextMemory",),
+    "chatstack.context.requests.services": ("ContextServices",),
     "chatstack.layers.clearer": ("ToolResultClearer",),
     "chatstack.layers.shaper": ("ToolResultShaper",),
     "chatstack.tokens.calibration": ("Calibration",),
     "chatstack.tokens.windows": ("Windows",),
-    "chatstack.context.condensing": ("ClearThenDrop",),
+    "chatstack.context.strategies.condensing": ("ClearThenDrop",),
     "chatstack.tokens.estimating": ("EstimatingCounter",),
-    "chatstack.context.sharing": ("DecisionStore",),
+    "chatstack.context.memory.sharing": ("DecisionStore",),
     "chatstack.tools.recall": ("recall_tool",),
     "chatstack.nodes.state": ("AgentState",),
     "chatstack.nodes.managers": (
@@ -195,8 +195,8 @@ _HOMES = {
     "chatstack.loop.results": ("IterationRecord", "IterativeResult", "ToolCallResult"),
     "chatstack.loop.workspace": ("MemoryWorkspace", "Workspace"),
     "chatstack.loop.workspace_tools": ("workspace_tools",),
-    "chatstack.context.attempts": ("SummaryAttempts",),
-    "chatstack.context.truncating": ("Truncate",),
+    "chatstack.context.requests.attempts": ("SummaryAttempts",),
+    "chatstack.context.strategies.truncating": ("Truncate",),
     "chatstack.tools.tool": (
         "Injected",
         "Tool",

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from chatstack import ChatRequest, Message, ToolCall, ToolResult
-from chatstack.context.name_lists import Names, list_text
+from chatstack.context.strategies.name_lists import Names, list_text
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.policies import policies_for
 from tests.workbench.replay.conversations import outcome_of, recording, setup_of, talk

@@ -14,7 +14,7 @@ from chatstack import Truncate
 from chatstack.cli import main
 from chatstack.config.schema import summary
 from chatstack.config.spellings import TYPES
-from chatstack.context.summaries import SUMMARY_PROMPT
+from chatstack.context.edits.summaries import SUMMARY_PROMPT
 from tests.command_line import CONTROLS, HOSTILE, error_of
 from tests.plugin_fixtures import BROKEN, LAYER, PROVIDER, STORE, STRATEGY, Shop
 from tests.plugin_fixtures import shop as shop  # a fixture

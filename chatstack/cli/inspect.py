@@ -153,7 +153,7 @@ def _spelt(value: object) -> str:
 def _memory(content: Mapping[str, object]) -> Iterator[str]:
     """Yield the memory section of the file; of a store, only its name: an address may hold a password."""
     from chatstack.config.options import service_options
-    from chatstack.context.memory import ContextMemory
+    from chatstack.context.memory.memory import ContextMemory
 
     section = content.get("memory")
     if not isinstance(section, Mapping):

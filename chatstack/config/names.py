@@ -16,7 +16,7 @@ from chatstack.config.imported import with_tools_imported
 from chatstack.config.making import arguments, by, check_made, hidden_texts, made_of, taken, told_at
 from chatstack.config.options import PROVIDER_OPTIONS, Option, provider_options, takes_tools
 from chatstack.config.values import Config, check_keys, kind_of, nearest_to, shown, table
-from chatstack.context.memory import ContextMemory
+from chatstack.context.memory.memory import ContextMemory
 from chatstack.errors import WiringError
 from chatstack.providers.settings import check_base_url, check_settings
 from chatstack.tokens.counter import TokenCounter

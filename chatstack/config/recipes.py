@@ -60,18 +60,18 @@ from chatstack.stack.services import SharedServices, SupportsLayer
 
 LAYERS: Mapping[str, str] = {
     "Budget": "chatstack.layers.budget",
-    "ClearThenDrop": "chatstack.context.condensing",
+    "ClearThenDrop": "chatstack.context.strategies.condensing",
     "ContextWindow": "chatstack.layers.window",
     "ContextWindowGuard": "chatstack.layers.guard",
     "Fallback": "chatstack.layers.fallback",
     "FunctionInvoker": "chatstack.tools.invoker",
     "ModelTracer": "chatstack.telemetry.tracer",
-    "OldestFirst": "chatstack.context.pruning",
+    "OldestFirst": "chatstack.context.strategies.pruning",
     "ProgressReporter": "chatstack.layers.progress",
     "Summarizer": "chatstack.layers.summarizer",
     "ToolResultClearer": "chatstack.layers.clearer",
     "ToolResultShaper": "chatstack.layers.shaper",
-    "Truncate": "chatstack.context.truncating",
+    "Truncate": "chatstack.context.strategies.truncating",
 }
 """The layers that a config can name, and the modules that they are imported from when it does."""
 

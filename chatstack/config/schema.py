@@ -25,7 +25,7 @@ from chatstack.config.options import REQUIRED, Option, options_of, provider_opti
 from chatstack.config.recipes import COUNTERS, LAYERS, PROVIDERS, STORES
 from chatstack.config.spellings import OPTIONS, TYPES
 from chatstack.config.values import LARGEST, struct_in
-from chatstack.context.memory import ContextMemory
+from chatstack.context.memory.memory import ContextMemory
 from chatstack.stack.recipe import AT_MOST_ONE
 
 Schema: TypeAlias = dict[str, object]

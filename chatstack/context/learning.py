@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from chatstack.context.choices import Bound
-from chatstack.context.context import Context
-from chatstack.context.conversations import Conversation
-from chatstack.context.editing import ContextEditing
-from chatstack.context.memory import ContextMemory
-from chatstack.context.opened import Opened
-from chatstack.context.reports import keep_answer
+from chatstack.context.decisions.editing import ContextEditing
+from chatstack.context.edits.context import Context
+from chatstack.context.histories.choices import Bound
+from chatstack.context.histories.conversations import Conversation
+from chatstack.context.memory.memory import ContextMemory
+from chatstack.context.requests.opened import Opened
+from chatstack.context.requests.reports import keep_answer
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.native import compaction_in
 from chatstack.values.requests import ChatRequest

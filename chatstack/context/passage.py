@@ -13,17 +13,17 @@ from opentelemetry import context as otel
 from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import Asking
-from chatstack.context.choices import Bound
-from chatstack.context.context import Context
-from chatstack.context.conversations import Conversation, LastAnswer
-from chatstack.context.editing import ContextEditing
-from chatstack.context.history import Form, History, Recognised
+from chatstack.context.decisions.editing import ContextEditing
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.records import Record
+from chatstack.context.histories.choices import Bound
+from chatstack.context.histories.conversations import Conversation, LastAnswer
+from chatstack.context.histories.history import Form, History, Recognised
 from chatstack.context.learning import SentRequest, Step
-from chatstack.context.memory import ContextMemory
-from chatstack.context.opened import Opened, after_edits
-from chatstack.context.opening import Came, Opening, Weighing
-from chatstack.context.records import Record
+from chatstack.context.memory.memory import ContextMemory
+from chatstack.context.requests.asking import Asking
+from chatstack.context.requests.opened import Opened, after_edits
+from chatstack.context.requests.opening import Came, Opening, Weighing
 from chatstack.telemetry.shortening import compacted
 from chatstack.telemetry.turns import attached
 from chatstack.tokens.counter import TokenCounter

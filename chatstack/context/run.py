@@ -12,15 +12,15 @@ from typing import ClassVar
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind, editor_in, reader_of_compactions
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import Asking, answered
-from chatstack.context.binding import ThenShared
-from chatstack.context.editing import ContextEditing
-from chatstack.context.memory import ContextMemory
-from chatstack.context.opening import Opening
+from chatstack.context.decisions.binding import ThenShared
+from chatstack.context.decisions.editing import ContextEditing
+from chatstack.context.edits.records import Record
+from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.passage import Arrived, Passage
-from chatstack.context.records import Record
-from chatstack.context.saying import say_not_last
-from chatstack.context.services import ContextServices, in_common, memories_given
+from chatstack.context.requests.asking import Asking, answered
+from chatstack.context.requests.opening import Opening
+from chatstack.context.requests.saying import say_not_last
+from chatstack.context.requests.services import ContextServices, in_common, memories_given
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.windows import Windows

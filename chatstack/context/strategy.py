@@ -12,15 +12,15 @@ import msgspec
 from chatstack.client.options import short_repr
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import MANY, Asking, AskWindow, ask
-from chatstack.context.context import Context
-from chatstack.context.editing import ContextEditing
+from chatstack.context.decisions.editing import ContextEditing
+from chatstack.context.decisions.policy import Policy
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.plans import Plan
 from chatstack.context.passage import Arrived
-from chatstack.context.plans import Plan
-from chatstack.context.policy import Policy
+from chatstack.context.requests.asking import MANY, Asking, AskWindow, ask
+from chatstack.context.requests.saying import say_window_unknown
+from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
-from chatstack.context.saying import say_window_unknown
-from chatstack.context.services import ContextServices
 from chatstack.errors import WiringError
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter

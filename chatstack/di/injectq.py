@@ -28,7 +28,7 @@ with needs_extra("chatstack.di.injectq", "injectq", "injectq"):
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.wiring import Resolver, ask, is_bound, name_of
-from chatstack.context.memory import ContextMemory
+from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.strategy import Strategy
 from chatstack.errors import WiringError
 from chatstack.layers.summarizing import SummaryClient

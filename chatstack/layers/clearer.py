@@ -12,19 +12,19 @@ from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveInt
 from chatstack.client.protocol import ChatClient, CountsTokens, chain
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import Asking, AskWindow, ask
-from chatstack.context.clearing import ClearToolResults
-from chatstack.context.clearing_options import ClearingOptions
-from chatstack.context.context import Context
-from chatstack.context.editing import ContextEditing
-from chatstack.context.handles import PLACEHOLDER
-from chatstack.context.left_out import without_left_out
-from chatstack.context.opened import Opened
+from chatstack.context.decisions.editing import ContextEditing
+from chatstack.context.decisions.policy import Policy
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.handles import PLACEHOLDER
 from chatstack.context.passage import Arrived
-from chatstack.context.policy import Policy
+from chatstack.context.requests.asking import Asking, AskWindow, ask
+from chatstack.context.requests.left_out import without_left_out
+from chatstack.context.requests.opened import Opened
+from chatstack.context.requests.saying import say_estimated, say_provider_cleared, say_window_unknown
+from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
-from chatstack.context.saying import say_estimated, say_provider_cleared, say_window_unknown
-from chatstack.context.services import ContextServices
+from chatstack.context.strategies.clearing import ClearToolResults
+from chatstack.context.strategies.clearing_options import ClearingOptions
 from chatstack.layers.native import LeftToProvider, Native, NotNative
 from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter

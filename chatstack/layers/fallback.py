@@ -11,7 +11,7 @@ from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient, LayerKind, chain
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wrong
-from chatstack.context.services import ContextServices
+from chatstack.context.requests.services import ContextServices
 from chatstack.errors import ChatStackError, FallbackError, InputError, ProviderError, WiringError
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.telemetry.tracer import traced

@@ -13,17 +13,17 @@ from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveInt, Share, check_options
 from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import Asking, AskWindow, LoadTables, aside, ask
-from chatstack.context.context import Context
-from chatstack.context.editing import ContextEditing
-from chatstack.context.levels import Level, held_level, largest, level_of
-from chatstack.context.opened import Opened
+from chatstack.context.decisions.editing import ContextEditing
+from chatstack.context.decisions.policy import Policy
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.levels import Level, held_level, largest, level_of
 from chatstack.context.passage import Arrived
-from chatstack.context.policy import Policy
-from chatstack.context.pruning import OldestFirst
+from chatstack.context.requests.asking import Asking, AskWindow, LoadTables, aside, ask
+from chatstack.context.requests.opened import Opened
+from chatstack.context.requests.saying import fits_at, say_window_unknown, share_of
+from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
-from chatstack.context.saying import fits_at, say_window_unknown, share_of
-from chatstack.context.services import ContextServices
+from chatstack.context.strategies.pruning import OldestFirst
 from chatstack.errors import ContextOverflowError, FallbackError
 from chatstack.layers.refusals import input_in, is_size, limit_in, overflow_in, taken_before, tells_nothing
 from chatstack.stack.order import ContextStage

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple, TypeAlias
 from chatstack.client.protocol import ChatClient, EditsNatively, native_editor
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import wrong
-from chatstack.context.asking import Asking, ask
-from chatstack.context.editing import ContextEditing
-from chatstack.context.opened import Opened
+from chatstack.context.decisions.editing import ContextEditing
 from chatstack.context.passage import Arrived
+from chatstack.context.requests.asking import Asking, ask
+from chatstack.context.requests.opened import Opened
 from chatstack.values.native import NativeEdit
 
 Native: TypeAlias = Literal["off", "auto", "on"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chatstack.context.context import Context
-from chatstack.context.opened import Opened
+from chatstack.context.edits.context import Context
+from chatstack.context.requests.opened import Opened
 from chatstack.errors import ContextOverflowError, FallbackError
 
 _FURTHEST = 4

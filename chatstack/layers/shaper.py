@@ -14,17 +14,17 @@ from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveInt, check_options
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.context.applied_shapes import apply_shapes
-from chatstack.context.asking import Asking
-from chatstack.context.clearing_options import ToolNames
-from chatstack.context.context import Context
-from chatstack.context.editing import ContextEditing
-from chatstack.context.handles import recall_name
+from chatstack.context.decisions.editing import ContextEditing
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.handles import recall_name
 from chatstack.context.passage import Arrived
-from chatstack.context.references import References
+from chatstack.context.requests.asking import Asking
+from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
-from chatstack.context.services import ContextServices
-from chatstack.context.shaping import Shaper
+from chatstack.context.shapes.references import References
+from chatstack.context.shapes.shaping import Shaper
+from chatstack.context.strategies.applied_shapes import apply_shapes
+from chatstack.context.strategies.clearing_options import ToolNames
 from chatstack.stack.order import ContextStage
 from chatstack.tokens.counter import TokenCounter
 from chatstack.tokens.default import default_counter

@@ -12,28 +12,28 @@ from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.context.agreement import Agreement
-from chatstack.context.ahead import AheadOfNeed
-from chatstack.context.aligned import ALIGNED_RULES
-from chatstack.context.asking import Asking, ask
-from chatstack.context.attempting import SummaryAttempting
-from chatstack.context.attempts import WaitForTurn
-from chatstack.context.context import Context
-from chatstack.context.editing import ContextEditing
-from chatstack.context.folding import OldestIntoSummary
-from chatstack.context.kept_summaries import Due, FindSummary, KeepCut, KeptSummaries, sent_before
-from chatstack.context.limits import Limits
-from chatstack.context.opened import Opened
+from chatstack.context.decisions.agreement import Agreement
+from chatstack.context.decisions.editing import ContextEditing
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.limits import Limits
+from chatstack.context.edits.plans import Plan
+from chatstack.context.edits.records import Record
+from chatstack.context.edits.shortening import never_whole, new_handles
+from chatstack.context.edits.summaries import SUMMARY_PROMPT, SummaryPrompt, version_of
 from chatstack.context.passage import Arrived
-from chatstack.context.plans import Plan
-from chatstack.context.records import Record
+from chatstack.context.requests.asking import Asking, ask
+from chatstack.context.requests.attempts import WaitForTurn
+from chatstack.context.requests.opened import Opened
+from chatstack.context.requests.saying import say_provider_compacted, say_shortened
+from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
-from chatstack.context.saying import say_provider_compacted, say_shortened
-from chatstack.context.services import ContextServices
-from chatstack.context.shortening import never_whole, new_handles
-from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt, version_of
-from chatstack.context.summary_search import SummarySearch
-from chatstack.context.writing import SummaryWriter
+from chatstack.context.summaries.ahead import AheadOfNeed
+from chatstack.context.summaries.aligned import ALIGNED_RULES
+from chatstack.context.summaries.attempting import SummaryAttempting
+from chatstack.context.summaries.folding import OldestIntoSummary
+from chatstack.context.summaries.kept_summaries import Due, FindSummary, KeepCut, KeptSummaries, sent_before
+from chatstack.context.summaries.summary_search import SummarySearch
+from chatstack.context.summaries.writing import SummaryWriter
 from chatstack.layers.native import LeftToProvider, Native, NotNative
 from chatstack.layers.overhead import ToldFirst
 from chatstack.layers.summarizing import SummaryClient, check_summarizing, client_that_writes, summary_tokens

@@ -11,16 +11,16 @@ from chatstack import semconv
 from chatstack.client.options import PositiveFloat, PositiveInt, Share
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import Asking
-from chatstack.context.context import Context
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.plans import Plan
+from chatstack.context.edits.summaries import SUMMARY_PROMPT, SummaryPrompt
+from chatstack.context.edits.units import is_users
 from chatstack.context.passage import Arrived
-from chatstack.context.plans import Plan
+from chatstack.context.requests.asking import Asking
+from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer
-from chatstack.context.services import ContextServices
+from chatstack.context.strategies.truncating import Truncate
 from chatstack.context.strategy import Strategy, StrategyApplier
-from chatstack.context.summaries import SUMMARY_PROMPT, SummaryPrompt
-from chatstack.context.truncating import Truncate
-from chatstack.context.units import is_users
 from chatstack.layers.summarizer import Summarizer
 from chatstack.layers.summarizing import SummaryClient, check_summarizing
 from chatstack.stack.order import ContextStage

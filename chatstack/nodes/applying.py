@@ -10,7 +10,7 @@ from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
-from chatstack.context.asking import on_this_thread
+from chatstack.context.requests.asking import on_this_thread
 from chatstack.errors import WiringError
 from chatstack.stack.recipe import ChatStack
 from chatstack.tokens.counter import TokenizerCounter

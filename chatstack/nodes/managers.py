@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from chatstack.client.options import PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, ProviderInfo, layer_kind, provider_info
 from chatstack.client.wiring import Resolver
-from chatstack.context.memory import ContextMemory
+from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.strategy import Strategy
 from chatstack.errors import WiringError
 from chatstack.nodes.applying import Applied, Outlet

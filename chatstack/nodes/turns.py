@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chatstack.client.options import PositiveInt, check_options
-from chatstack.context.context import Context
-from chatstack.context.plans import Plan
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.plans import Plan
+from chatstack.context.edits.units import Unit
 from chatstack.context.strategy import Strategy
-from chatstack.context.units import Unit
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolResult
 

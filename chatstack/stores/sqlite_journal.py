@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from chatstack.context.memory import ContextMemory
+from chatstack.context.memory.memory import ContextMemory
 from chatstack.errors import StoreError, WiringError
 from chatstack.loop.journal import Entry, histories
 from chatstack.stores.opening import OpenedOnce

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from chatstack.client.protocol import LAYER_KINDS, layer_kind
-from chatstack.context.pairing import pair
+from chatstack.context.edits.pairing import pair
 from chatstack.testing.capture import TelemetryCapture
 from chatstack.testing.conversations import EchoClient, numbered, numbers_in
 from chatstack.testing.exchanges import Fronted, LayerUnderTest, same

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import ClassVar, TypeVar
 
-from chatstack.context.sharing import DecisionStore
-from chatstack.context.stored import MAX_BYTES
+from chatstack.context.memory.sharing import DecisionStore
+from chatstack.context.memory.stored import MAX_BYTES
 from chatstack.errors import StoreError
 from chatstack.testing.exchanges import same
 from chatstack.testing.store_sharing import SharingContract

@@ -6,8 +6,8 @@ import asyncio
 
 import msgspec
 
-from chatstack.context.memory import ContextMemory
-from chatstack.context.sharing import DecisionStore
+from chatstack.context.memory.memory import ContextMemory
+from chatstack.context.memory.sharing import DecisionStore
 from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.summarizer import Summarizer
 from chatstack.stack.recipe import ChatStack

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 
-from chatstack.context.handles import RECALL_DESCRIPTION, handle_of
-from chatstack.context.units import is_users
+from chatstack.context.edits.handles import RECALL_DESCRIPTION, handle_of
+from chatstack.context.edits.units import is_users
 from chatstack.errors import ToolError, WiringError
 from chatstack.tools.tool import Tool, ToolContext, tool
 from chatstack.values.messages import Message

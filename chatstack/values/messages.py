@@ -42,8 +42,8 @@ class _Hidden:
     """Attributes of a message that are no fields: never encoded, compared, hashed or shown, and not copied.
 
     They are slots, as a dict would be the largest part of a short message. ``_size``, ``_soft`` and ``_digest`` are
-    caches of ``context/sizes.py`` and ``context/digests.py``, unset until something is computed. ``_shaped`` is None on
-    a message that ``shaped`` made, that message on those edited from it, and unset on all others.
+    caches of ``sizes.py`` and ``digests.py`` in ``context/histories/``, unset until something is computed. ``_shaped``
+    is None on a message that ``shaped`` made, that message on those edited from it, and unset on all others.
     """
 
     __slots__ = ("_annotation", "_digest", "_original", "_shaped", "_size", "_soft")

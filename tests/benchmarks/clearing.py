@@ -35,7 +35,7 @@ from langchain_core.messages.utils import count_tokens_approximately
 from results import Run  # beside this file
 
 import chatstack
-from chatstack.context.memory import ContextMemory
+from chatstack.context.memory.memory import ContextMemory
 from chatstack.tokens.counter import char_counter
 from chatstack.values.responses import ChatUpdate
 

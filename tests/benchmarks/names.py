@@ -19,8 +19,8 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatstack.context.name_lists import Names, without_lists
-from chatstack.context.pairing import answered_calls
+from chatstack.context.edits.pairing import answered_calls
+from chatstack.context.strategies.name_lists import Names, without_lists
 from chatstack.telemetry.emission import Telemetry
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest

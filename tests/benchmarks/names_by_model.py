@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import msgspec
 
-from chatstack.context.name_lists import Names, list_text, without_list, without_lists
+from chatstack.context.strategies.name_lists import Names, list_text, without_list, without_lists
 from chatstack.telemetry.emission import Telemetry
 from chatstack.values.messages import Message
 from chatstack.values.parts import Text, ToolCall, ToolResult

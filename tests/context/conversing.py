@@ -30,7 +30,7 @@ from chatstack import (
     Usage,
 )
 from chatstack.client.stream import ChatStream
-from chatstack.context.units import is_users
+from chatstack.context.edits.units import is_users
 from chatstack.stack.recipe import BuiltClient
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient

@@ -24,12 +24,12 @@ from chatstack import (
     ToolResultClearer,
     WiringError,
 )
-from chatstack.context.agreement import Agreement
-from chatstack.context.left_out import without_left_out
-from chatstack.context.opened import Opened
-from chatstack.context.records import Insertion, Record
-from chatstack.context.stored import stored
-from chatstack.context.summaries import OPENING
+from chatstack.context.decisions.agreement import Agreement
+from chatstack.context.edits.records import Insertion, Record
+from chatstack.context.edits.summaries import OPENING
+from chatstack.context.memory.stored import stored
+from chatstack.context.requests.left_out import without_left_out
+from chatstack.context.requests.opened import Opened
 from chatstack.stores import table
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.telemetry.emission import Telemetry

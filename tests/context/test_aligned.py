@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from chatstack import CharCounter, ChatOptions, ChatRequest, Message, OutputSchema, ToolCall, ToolDeclaration
-from chatstack.context.aligned import Aligned, aligned_request
-from chatstack.context.context import Context
-from chatstack.context.folding import Cut
-from chatstack.context.summaries import OPENING, SUMMARY_PROMPT
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.summaries import OPENING, SUMMARY_PROMPT
+from chatstack.context.summaries.aligned import Aligned, aligned_request
+from chatstack.context.summaries.folding import Cut
 
 COUNTER = CharCounter()
 LOOK = ToolDeclaration("look")

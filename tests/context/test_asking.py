@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from chatstack import ChatStack, Message, Plan, Strategy
-from chatstack.context.asking import MANY, Asking, answered, aside
-from chatstack.context.context import Context
+from chatstack.context.edits.context import Context
+from chatstack.context.requests.asking import MANY, Asking, answered, aside
 from chatstack.testing import ScriptedClient
 
 LONG = [Message.user("Begin."), *(Message.assistant(f"Step {at}.") for at in range(MANY)), Message.user("Go on.")]

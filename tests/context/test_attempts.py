@@ -11,9 +11,9 @@ import pytest
 
 from chatstack import ChatRequest, Message, SummaryAttempts, Usage
 from chatstack.client.stream import ChatStream
-from chatstack.context.attempts import Leave
-from chatstack.context.memory import ContextMemory
-from chatstack.context.opened import Opened
+from chatstack.context.memory.memory import ContextMemory
+from chatstack.context.requests.attempts import Leave
+from chatstack.context.requests.opened import Opened
 from chatstack.testing import ScriptedClient
 from tests.context.strictness import context_of
 from tests.context.test_outages import Clock

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chatstack import ChatStack, ContextWindowGuard, Message, Plan, Strategy, Text, ToolCall, ToolResult
-from chatstack.context.context import Context
+from chatstack.context.edits.context import Context
 from chatstack.testing import ScriptedClient, TelemetryCapture
 
 HISTORY = (Message.user("task " + "x" * 200), Message.assistant("old " + "y" * 200), Message.user("next"))

@@ -21,8 +21,8 @@ from chatstack import (
     ToolCall,
     ToolResultClearer,
 )
-from chatstack.context.own_past import OwnPast
-from chatstack.context.recognising import Recogniser
+from chatstack.context.histories.own_past import OwnPast
+from chatstack.context.histories.recognising import Recogniser
 from chatstack.testing import ScriptedClient
 
 CONVERSATIONS = 16

@@ -25,10 +25,10 @@ from chatstack import (
     ToolCall,
     ToolResultClearer,
 )
-from chatstack.context import condensing
-from chatstack.context.break_even import FORGETTING, TIMES, may_forget, why_now
-from chatstack.context.context import Context
-from chatstack.context.drafting import Draft
+from chatstack.context.edits.context import Context
+from chatstack.context.strategies import condensing
+from chatstack.context.strategies.break_even import FORGETTING, TIMES, may_forget, why_now
+from chatstack.context.strategies.drafting import Draft
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.workbench.replay.measures.costs import Spending
 from chatstack.workbench.replay.measures.measuring import Gauge, WireCounter

@@ -21,10 +21,10 @@ from chatstack import (
     ToolCall,
     ToolResult,
 )
-from chatstack.context.clearing import ClearToolResults
-from chatstack.context.context import Context
-from chatstack.context.handles import handle_of
-from chatstack.context.verifier import problems
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.handles import handle_of
+from chatstack.context.edits.verifier import problems
+from chatstack.context.strategies.clearing import ClearToolResults
 from chatstack.providers.anthropic import wire as anthropic_wire
 from chatstack.providers.openai import chat_wire, responses_wire
 from tests.context.strictness import context_of

@@ -21,8 +21,8 @@ from chatstack import (
     ToolResult,
     ToolResultClearer,
 )
-from chatstack.context.repairing import repair_plan
-from chatstack.context.units import units_of
+from chatstack.context.edits.repairing import repair_plan
+from chatstack.context.edits.units import units_of
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import is_new, leftovers, refusals, size
 from tests.context.test_pruning_properties import CountingCounter, cuts, finished, protected

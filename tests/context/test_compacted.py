@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import Context, ContextMemory, Message, Plan, ProviderItem, ToolCall
-from chatstack.context.compacted import without_compacted
-from chatstack.context.verifier import problems
+from chatstack.context.edits.verifier import problems
+from chatstack.context.histories.compacted import without_compacted
 from chatstack.values.native import compaction_in
 from tests.context.strictness import context_of, leftovers
 from tests.histories import PROPERTY, histories, tidy_histories

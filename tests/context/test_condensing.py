@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import ClearThenDrop, Image, Message, Plan, Text, ToolCall, ToolResult, WiringError
-from chatstack.context.context import Context
-from chatstack.context.handles import handle_of
-from chatstack.context.name_lists import without_list
-from chatstack.context.verifier import problems
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.handles import handle_of
+from chatstack.context.edits.verifier import problems
+from chatstack.context.strategies.name_lists import without_list
 from tests.context.strictness import context_of, is_subsequence, leftovers, size
 from tests.histories import PROPERTY, tidy_histories
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatstack.context.conversations import Wait
+from chatstack.context.histories.conversations import Wait
 
 
 @pytest.mark.parametrize(

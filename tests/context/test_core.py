@@ -10,13 +10,13 @@ import pytest
 
 from chatstack import AgentState, ChatStack, StackContextManager
 from chatstack.client.stream import ChatStream
-from chatstack.context import asking
-from chatstack.context.asking import Aside, Asking, AskWindow, Question
-from chatstack.context.attempts import WaitForTurn
-from chatstack.context.kept_summaries import FindSummary, KeepSummary
 from chatstack.context.passage import Send
+from chatstack.context.requests import asking
+from chatstack.context.requests.asking import Aside, Asking, AskWindow, Question
+from chatstack.context.requests.attempts import WaitForTurn
 from chatstack.context.run import ContextRun
-from chatstack.context.writing import NotWrittenError, Writing, Written
+from chatstack.context.summaries.kept_summaries import FindSummary, KeepSummary
+from chatstack.context.summaries.writing import NotWrittenError, Writing, Written
 from chatstack.errors import ContextOverflowError
 from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.guard import ContextWindowGuard

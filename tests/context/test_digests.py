@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 
 from chatstack import File, Image, Message, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
-from chatstack.context.digests import digest, head_digest, next_link, next_links, soft_digest, soft_hash, subject_digest
-from chatstack.context.recognising import Recogniser
+from chatstack.context.histories.digests import (
+    digest,
+    head_digest,
+    next_link,
+    next_links,
+    soft_digest,
+    soft_hash,
+    subject_digest,
+)
+from chatstack.context.histories.recognising import Recogniser
 from tests.histories import PROPERTY, decoded_again, histories
 
 HELLO = Message.user("hello")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from chatstack import Message, Text, ToolCall, ToolResult
-from chatstack.context.dropping import least_telling_first, newest, without_words
-from chatstack.context.mentions import words_said
-from chatstack.context.units import Unit, units_of
+from chatstack.context.edits.units import Unit, units_of
+from chatstack.context.strategies.dropping import least_telling_first, newest, without_words
+from chatstack.context.strategies.mentions import words_said
 from tests.context.strictness import context_of
 
 PLAIN = [Message.user("first things"), Message.assistant("many other words at the beginning"), Message.user("yes")]

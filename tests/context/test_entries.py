@@ -10,9 +10,9 @@ import tracemalloc
 import pytest
 
 from chatstack import ContextMemory, Message, Text, ToolResult
-from chatstack.context.agreement import Agreement
-from chatstack.context.kept_summaries import KeptSummaries
-from chatstack.context.records import Edit, Insertion, Record
+from chatstack.context.decisions.agreement import Agreement
+from chatstack.context.edits.records import Edit, Insertion, Record
+from chatstack.context.summaries.kept_summaries import KeptSummaries
 from chatstack.telemetry.emission import Telemetry
 from tests.context.conversing import Process, Talk
 from tests.context.strictness import context_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatstack.context.excerpts import head_and_tail, is_excerpt
+from chatstack.context.edits.excerpts import head_and_tail, is_excerpt
 from tests.histories import PROPERTY
 
 TEXTS = st.text(st.sampled_from("ab \n日é😀[]"), max_size=400)

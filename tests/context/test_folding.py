@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from chatstack import Annotation, Message, OldestFirst, Reasoning, Text, ToolCall, ToolResult
-from chatstack.context.folding import Cut, OldestIntoSummary
-from chatstack.context.limits import Limits
-from chatstack.context.summaries import OPENING, summary_message
-from chatstack.context.verifier import problems
+from chatstack.context.edits.limits import Limits
+from chatstack.context.edits.summaries import OPENING, summary_message
+from chatstack.context.edits.verifier import problems
+from chatstack.context.summaries.folding import Cut, OldestIntoSummary
 from tests.context.strictness import context_of, size
 
 SYSTEM = Message.system("be brief")

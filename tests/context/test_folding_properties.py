@@ -9,12 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chatstack import Annotation, Context, Message, Plan
-from chatstack.context.folding import Cut, OldestIntoSummary
-from chatstack.context.limits import Limits
-from chatstack.context.repairing import repair_plan
-from chatstack.context.summaries import summary_message
-from chatstack.context.units import is_users
-from chatstack.context.verifier import problems
+from chatstack.context.edits.limits import Limits
+from chatstack.context.edits.repairing import repair_plan
+from chatstack.context.edits.summaries import summary_message
+from chatstack.context.edits.units import is_users
+from chatstack.context.edits.verifier import problems
+from chatstack.context.summaries.folding import Cut, OldestIntoSummary
 from tests.context.strictness import context_of, leftovers, size
 from tests.histories import PROPERTY, decoded_again, histories, tidy_histories
 

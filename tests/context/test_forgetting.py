@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from chatstack import ContextMemory, Message
-from chatstack.context.notes import OWNER
+from chatstack.context.memory.notes import OWNER
 from tests.context.conversing import SUMMARIZING, Process, Talk, to_the_end
 from tests.context.test_own_past_properties import MODEST, TALKS, every_recipe
 from tests.context.test_sharing import DictStore

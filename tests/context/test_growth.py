@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import Message
-from chatstack.context.clearable import Results
-from chatstack.context.clearing import ClearToolResults
-from chatstack.context.growth import Growth, pairs_of
-from chatstack.context.memory import ContextMemory
-from chatstack.context.pairing import places_of
-from chatstack.context.past_requests import PastRequests, first_of
-from chatstack.context.units import is_users, units_of
+from chatstack.context.edits.pairing import places_of
+from chatstack.context.edits.units import is_users, units_of
+from chatstack.context.histories.growth import Growth, pairs_of
+from chatstack.context.histories.past_requests import PastRequests, first_of
+from chatstack.context.memory.memory import ContextMemory
+from chatstack.context.strategies.clearable import Results
+from chatstack.context.strategies.clearing import ClearToolResults
 from tests.histories import PROPERTY, histories
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, Image, Message, OutputSchema, Reasoning, ToolCall, ToolDeclaration
-from chatstack.context.context import Context
-from chatstack.context.kinds import KINDS, tokens_by_kind
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.kinds import KINDS, tokens_by_kind
 from chatstack.tokens.counter import CharCounter, TokenCounter
 
 COUNTER = CharCounter(1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chatstack import Message
-from chatstack.context.handles import handle_of
-from chatstack.context.labels import Labels
-from chatstack.context.name_lists import Names
+from chatstack.context.edits.handles import handle_of
+from chatstack.context.strategies.labels import Labels
+from chatstack.context.strategies.name_lists import Names
 from chatstack.values.parts import ToolCall, ToolResult
 
 LOOK = ToolCall("a", "look", '{"path": "src/main.py", "lines": [1, 40]}')

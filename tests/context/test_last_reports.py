@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from chatstack.context.last_reports import NOTHING_REPORTED, LastReport, all_reports, last_reports, with_report
+from chatstack.context.histories.last_reports import (
+    NOTHING_REPORTED,
+    LastReport,
+    all_reports,
+    last_reports,
+    with_report,
+)
 
 
 def test_the_last_two_reports_are_kept_under_what_they_depend_on() -> None:

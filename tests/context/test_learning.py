@@ -39,8 +39,8 @@ from chatstack import (
     Usage,
     named,
 )
-from chatstack.context.last_reports import all_reports
-from chatstack.context.services import ContextServices
+from chatstack.context.histories.last_reports import all_reports
+from chatstack.context.requests.services import ContextServices
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer
 from chatstack.testing import ScriptedClient, TelemetryCapture

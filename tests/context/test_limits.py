@@ -20,8 +20,8 @@ from chatstack import (
     ToolCall,
     ToolResult,
 )
-from chatstack.context.limits import Limits
-from chatstack.context.units import items_in
+from chatstack.context.edits.limits import Limits
+from chatstack.context.edits.units import items_in
 from tests.context.strictness import context_of
 from tests.histories import PROPERTY, histories
 

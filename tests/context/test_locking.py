@@ -18,8 +18,8 @@ from chatstack import (
     Text,
     ToolResultClearer,
 )
-from chatstack.context.history import Recognised
-from chatstack.context.records import Record
+from chatstack.context.edits.records import Record
+from chatstack.context.histories.history import Recognised
 from chatstack.testing import ScriptedClient
 from tests.histories import decoded_again
 

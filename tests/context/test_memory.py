@@ -27,9 +27,9 @@ from chatstack import (
     ToolResult,
     WiringError,
 )
-from chatstack.context.agreement import Agreement
-from chatstack.context.records import Insertion, Record, record_of
-from chatstack.context.summaries import OPENING
+from chatstack.context.decisions.agreement import Agreement
+from chatstack.context.edits.records import Insertion, Record, record_of
+from chatstack.context.edits.summaries import OPENING
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient
 from tests.context.strictness import context_of

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from chatstack import Image, Message, Text, ToolCall, ToolResult
-from chatstack.context.mentions import Gone
+from chatstack.context.strategies.mentions import Gone
 from tests.histories import PROPERTY, histories
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import ClearThenDrop, Message, ToolResult
-from chatstack.context.context import Context
-from chatstack.context.name_lists import Names, list_text, without_list, without_lists
+from chatstack.context.edits.context import Context
+from chatstack.context.strategies.name_lists import Names, list_text, without_list, without_lists
 from chatstack.tokens.counter import CharCounter
 from chatstack.values.parts import Text, ToolCall
 from chatstack.values.requests import ChatRequest

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from chatstack.context.notes import MOST_NOTED, OWNER, add_note, noted, read_notes, written
-from chatstack.context.records import Record
-from chatstack.context.sharing import SharedDecisions
-from chatstack.context.stored import RecordError
+from chatstack.context.edits.records import Record
+from chatstack.context.memory.notes import MOST_NOTED, OWNER, add_note, noted, read_notes, written
+from chatstack.context.memory.sharing import SharedDecisions
+from chatstack.context.memory.stored import RecordError
 from chatstack.errors import StoreError, UnusableRecordError
 from tests.context.test_sharing import HISTORY, LINKS, DictStore
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatstack.context.outages import MAX_REST_SECONDS, Outage
+from chatstack.context.memory.outages import MAX_REST_SECONDS, Outage
 from tests.histories import PROPERTY
 
 

@@ -20,7 +20,7 @@ from chatstack import (
     ToolResultClearer,
     Usage,
 )
-from chatstack.context.conversations import LastAnswer
+from chatstack.context.histories.conversations import LastAnswer
 from chatstack.testing import ScriptedClient, TelemetryCapture
 
 EXAMPLES = [

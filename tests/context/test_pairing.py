@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 
 from chatstack import Message, Text, ToolCall, ToolResult
-from chatstack.context.pairing import pair
+from chatstack.context.edits.pairing import pair
 from tests.context.strictness import leftovers
 from tests.histories import PROPERTY, histories, tidy_histories
 

@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chatstack import CharCounter, ContextMemory, ContextWindowGuard, Message, ToolCall
-from chatstack.context.asking import on_this_thread
-from chatstack.context.repairing import repair_plan
-from chatstack.context.services import ContextServices
-from chatstack.context.units import units_of
+from chatstack.context.edits.repairing import repair_plan
+from chatstack.context.edits.units import units_of
+from chatstack.context.requests.asking import on_this_thread
+from chatstack.context.requests.services import ContextServices
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import is_new, is_subsequence, leftovers, refusals, size
 from tests.histories import PROPERTY, decoded_again, histories, tidy_histories

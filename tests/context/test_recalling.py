@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from chatstack import CharCounter, ChatOptions, ChatRequest, ClearThenDrop, Message, ToolCall, recall_tool
-from chatstack.context.clearing import ClearToolResults
-from chatstack.context.context import Context
-from chatstack.context.recalling import recalled_lately
+from chatstack.context.edits.context import Context
+from chatstack.context.strategies.clearing import ClearToolResults
+from chatstack.context.strategies.recalling import recalled_lately
 from chatstack.context.strategy import Strategy
 
 RECALL = recall_tool().declaration()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 
 from chatstack import Message, ToolCall
-from chatstack.context.history import History, Recognised
-from chatstack.context.recognising import NEW_MESSAGES, Recogniser
-from chatstack.context.repairing import repair_plan
+from chatstack.context.edits.repairing import repair_plan
+from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.recognising import NEW_MESSAGES, Recogniser
 from tests.histories import PROPERTY, decoded_again, histories
 
 CALL, RESULT = Message.assistant("looking", ToolCall("c", "look")), Message.tool("c", "sun")

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import CharCounter, ChatRequest, ContextMemory, Message, Plan, Strategy
-from chatstack.context.asking import answered
-from chatstack.context.clearing import ClearToolResults
-from chatstack.context.condensing import ClearThenDrop
-from chatstack.context.context import Context
-from chatstack.context.growth import Growth
-from chatstack.context.policy import Policy
-from chatstack.context.pruning import OldestFirst
-from chatstack.context.reconstructing import Reconstruction, Step
+from chatstack.context.decisions.policy import Policy
+from chatstack.context.decisions.reconstructing import Reconstruction, Step
+from chatstack.context.edits.context import Context
+from chatstack.context.histories.growth import Growth
+from chatstack.context.requests.asking import answered
+from chatstack.context.strategies.clearing import ClearToolResults
+from chatstack.context.strategies.condensing import ClearThenDrop
+from chatstack.context.strategies.pruning import OldestFirst
 from tests.calls import calls_in
 from tests.context.test_work_counted import rounds
 from tests.histories import PROPERTY, tidy_histories

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import CharCounter, Message, Plan, Text, ToolCall, ToolResult
-from chatstack.context.records import Insertion, Record, edit_of, record_of
+from chatstack.context.edits.records import Insertion, Record, edit_of, record_of
 from tests.histories import PROPERTY, tidy_histories
 
 _COUNTER = CharCounter()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from chatstack import CharCounter, Image, Message, Text, ToolCall, ToolResult
-from chatstack.context.references import References
-from chatstack.context.shaping import NOTHING_SHAPED
+from chatstack.context.shapes.references import References
+from chatstack.context.shapes.shaping import NOTHING_SHAPED
 from chatstack.values.messages import Annotation, relink, shaped, was_edited
 from tests.histories import decoded_again
 

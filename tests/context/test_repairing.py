@@ -19,10 +19,10 @@ from chatstack import (
     ToolCall,
     ToolResult,
 )
-from chatstack.context.repairing import NO_RESULT, repair_plan
-from chatstack.context.services import ContextServices
-from chatstack.context.units import units_of
-from chatstack.context.verifier import problems
+from chatstack.context.edits.repairing import NO_RESULT, repair_plan
+from chatstack.context.edits.units import units_of
+from chatstack.context.edits.verifier import problems
+from chatstack.context.requests.services import ContextServices
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import context_of, is_subsequence, leftovers, refusals
 from tests.histories import PROPERTY, histories, tidy_histories

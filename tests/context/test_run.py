@@ -25,12 +25,12 @@ from chatstack import (
 )
 from chatstack.client.protocol import ChatClient, chain
 from chatstack.client.stream import ChatStream
-from chatstack.context.asking import Asking
-from chatstack.context.history import Form, History
+from chatstack.context.histories.history import Form, History
+from chatstack.context.histories.recognising import Recogniser
 from chatstack.context.passage import Arrived
-from chatstack.context.recognising import Recogniser
+from chatstack.context.requests.asking import Asking
+from chatstack.context.requests.services import ContextServices
 from chatstack.context.run import ContextLayer, ContextRun
-from chatstack.context.services import ContextServices
 from chatstack.stack.recipe import ChatStack
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.testing import ScriptedClient

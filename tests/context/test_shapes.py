@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatstack.context.rows import fewer_rows
-from chatstack.context.shapes import shape
+from chatstack.context.shapes.rows import fewer_rows
+from chatstack.context.shapes.shapes import shape
 from tests.histories import PROPERTY
 
 MARKS = re.compile(

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pytest
 
 from chatstack import File, Image, Message, Part, Text, ToolCall, ToolResult
-from chatstack.context.handles import handle_of
-from chatstack.context.shaping import Shaper, Shapes
+from chatstack.context.edits.handles import handle_of
+from chatstack.context.shapes.shaping import Shaper, Shapes
 from chatstack.values.messages import as_shaped, was_edited
 from chatstack.values.parts import ProviderItem
 
@@ -126,7 +126,7 @@ def test_a_shaped_message_is_what_came_for_all_further_in() -> None:
 SAME = """
 import hashlib, json
 from chatstack import Message, ToolCall
-from chatstack.context.shaping import NOTHING_SHAPED, Shaper
+from chatstack.context.shapes.shaping import NOTHING_SHAPED, Shaper
 texts = ["".join(f"line {n}\\n" for n in range(900)), json.dumps([{"id": n} for n in range(900)]), "日本 " * 900,
          "a,b,c\\n" * 900, "ERROR 1\\nfine 2\\n" * 900]
 messages = [Message.assistant(ToolCall("c", "look")), *[Message.tool("c", text) for text in texts]]

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from chatstack import Message, WiringError
-from chatstack.context.records import Insertion, Record
-from chatstack.context.sharing import DecisionStore, Found, Kept, SharedDecisions
-from chatstack.context.stored import stored
+from chatstack.context.edits.records import Insertion, Record
+from chatstack.context.memory.sharing import DecisionStore, Found, Kept, SharedDecisions
+from chatstack.context.memory.stored import stored
 from chatstack.errors import StoreError, UnusableRecordError
 
 A, B, C, D = (Message.user(each) for each in "abcd")

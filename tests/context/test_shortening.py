@@ -19,10 +19,10 @@ from chatstack import (
     ToolResult,
     Truncate,
 )
-from chatstack.context.handles import handle_of
+from chatstack.context.edits.handles import handle_of
+from chatstack.context.edits.summaries import OPENING
+from chatstack.context.edits.verifier import problems
 from chatstack.context.strategy import Strategy
-from chatstack.context.summaries import OPENING
-from chatstack.context.verifier import problems
 from chatstack.tools.recall import recall_tool
 from tests.context.strictness import context_of, size
 

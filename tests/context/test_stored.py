@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import Message, Text, ToolCall, ToolResult
-from chatstack.context import stored as module
-from chatstack.context.records import MAX_ENTRIES, Edit, Insertion, Record, edit_of, record_of
-from chatstack.context.stored import RecordError, restored, stored
-from chatstack.context.summaries import OPENING
+from chatstack.context.edits.records import MAX_ENTRIES, Edit, Insertion, Record, edit_of, record_of
+from chatstack.context.edits.summaries import OPENING
+from chatstack.context.memory import stored as module
+from chatstack.context.memory.stored import RecordError, restored, stored
 from chatstack.values.messages import Annotation
 from tests.histories import PROPERTY, decoded_again, tidy_histories
 

@@ -34,10 +34,10 @@ from chatstack import (
 from chatstack.client.options import options_key
 from chatstack.client.protocol import layer_kind
 from chatstack.config.recipes import LAYERS
-from chatstack.context.clearing import ClearToolResults
-from chatstack.context.records import Edit, Insertion, Record
-from chatstack.context.stored import restored, stored
-from chatstack.context.summaries import OPENING
+from chatstack.context.edits.records import Edit, Insertion, Record
+from chatstack.context.edits.summaries import OPENING
+from chatstack.context.memory.stored import restored, stored
+from chatstack.context.strategies.clearing import ClearToolResults
 from chatstack.nodes.turns import NewestTurns
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.testing import ScriptedClient
@@ -46,7 +46,8 @@ from tests.context.test_sharing import DictStore
 
 CHANGED = (
     "The form in which decisions are kept has changed: what users' stores hold would not be found any more. If that is "
-    "meant, raise the `version` of the layer or strategy, or VERSION in context/stored.py, and say so in the changelog."
+    "meant, raise the `version` of the layer or strategy, or VERSION in context/memory/stored.py, and say so in the "
+    "changelog."
 )
 CLIENT = ScriptedClient()
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import Annotation, ChatRequest, ChatResponse, Message, Reasoning, Text, ToolCall
-from chatstack.context.summaries import (
+from chatstack.context.edits.summaries import (
     OPENING,
     SUMMARY_PROMPT,
     SummaryError,
@@ -21,7 +21,7 @@ from chatstack.context.summaries import (
     version_of,
     without_opening,
 )
-from chatstack.context.transcripts import Entry
+from chatstack.context.edits.transcripts import Entry
 from tests.histories import PROPERTY
 
 TALK = [Entry("user", "plan a day"), Entry("assistant", "in Dubai?")]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import File, Image, Message, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
-from chatstack.context.transcripts import Entry, entries_of, framed
+from chatstack.context.edits.transcripts import Entry, entries_of, framed
 from tests.histories import PROPERTY, tidy_histories
 
 DELIMITER = "d0a1b2c3"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import ChatStack, Message, ToolResult, Truncate, WiringError
-from chatstack.context.repairing import repair_plan
-from chatstack.context.verifier import problems
+from chatstack.context.edits.repairing import repair_plan
+from chatstack.context.edits.verifier import problems
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import context_of, is_subsequence, leftovers, size
 from tests.context.test_folding import calls, result, rounds, said, summary, turns, user

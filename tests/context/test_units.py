@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 
 from chatstack import Message, ToolCall, ToolResult
-from chatstack.context.pairing import pair
-from chatstack.context.units import Unit, units_of
+from chatstack.context.edits.pairing import pair
+from chatstack.context.edits.units import Unit, units_of
 from tests.histories import PROPERTY, histories
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatstack.context.unkept import Entry, Unkept
+from chatstack.context.memory.unkept import Entry, Unkept
 
 
 def entry(number: int, size: int = 10, under: bytes = b"") -> Entry:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chatstack import Message, Plan, Text, ToolCall, ToolResult
-from chatstack.context.verifier import problems, problems_of_all
+from chatstack.context.edits.verifier import problems, problems_of_all
 from chatstack.values.messages import relink
 from tests.context.strictness import context_of
 from tests.steps import Name, grows_linearly

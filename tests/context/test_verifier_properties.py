@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chatstack import Context, Message, OldestFirst, Plan, Text, ToolCall, ToolResult
-from chatstack.context.repairing import repair_plan
-from chatstack.context.units import units_of
-from chatstack.context.verifier import problems, problems_of_all
+from chatstack.context.edits.repairing import repair_plan
+from chatstack.context.edits.units import units_of
+from chatstack.context.edits.verifier import problems, problems_of_all
 from tests.context.strictness import context_of, leftovers, size
 from tests.histories import PROPERTY, histories, tidy_histories
 

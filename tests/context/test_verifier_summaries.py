@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from chatstack import Annotation, Message, Plan, Text, ToolCall
-from chatstack.context.summaries import OPENING, summary_message
-from chatstack.context.verifier import problems
+from chatstack.context.edits.summaries import OPENING, summary_message
+from chatstack.context.edits.verifier import problems
 from tests.context.strictness import context_of
 
 LONG = "long " * 200

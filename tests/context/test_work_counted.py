@@ -20,12 +20,13 @@ from chatstack import (
     ToolCall,
     ToolResultClearer,
 )
-from chatstack.context import context, digests, growth
-from chatstack.context.clearing import ClearToolResults
-from chatstack.context.context import Context
-from chatstack.context.records import record_in_place
-from chatstack.context.truncating import Truncate
-from chatstack.context.verifier import problems
+from chatstack.context.edits import context
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.records import record_in_place
+from chatstack.context.edits.verifier import problems
+from chatstack.context.histories import digests, growth
+from chatstack.context.strategies.clearing import ClearToolResults
+from chatstack.context.strategies.truncating import Truncate
 from chatstack.testing import ScriptedClient
 from chatstack.values import handles
 from chatstack.values.requests import ChatRequest

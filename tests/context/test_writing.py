@@ -29,9 +29,9 @@ from chatstack import (
     Windows,
 )
 from chatstack.client.stream import ChatStream
-from chatstack.context.summaries import OPENING, SUMMARY_PROMPT
-from chatstack.context.transcripts import Entry
-from chatstack.context.writing import NotWrittenError, SummaryWriter, Written
+from chatstack.context.edits.summaries import OPENING, SUMMARY_PROMPT
+from chatstack.context.edits.transcripts import Entry
+from chatstack.context.summaries.writing import NotWrittenError, SummaryWriter, Written
 from chatstack.testing import Answer, ScriptedClient
 from tests.histories import PROPERTY
 

@@ -39,7 +39,7 @@ from chatstack import (
     ToolResultShaper,
 )
 from chatstack.client.checks import send_to
-from chatstack.context.services import ContextServices
+from chatstack.context.requests.services import ContextServices
 from chatstack.context.strategy import StrategyApplier
 from chatstack.layers.shaper import _DuplicateReferrer
 from chatstack.layers.window import WindowKeeper

@@ -20,7 +20,7 @@ from chatstack import (
     tool,
 )
 from chatstack.client.protocol import ProviderInfo
-from chatstack.context.context import Context
+from chatstack.context.edits.context import Context
 from chatstack.errors import ServerError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import Answer, ScriptedClient

@@ -26,7 +26,7 @@ from chatstack import (
     WiringError,
     find,
 )
-from chatstack.context.services import ContextServices
+from chatstack.context.requests.services import ContextServices
 from chatstack.di.dependency_injector import chat_client, conversation
 from chatstack.testing import ScriptedClient
 from tests.di.app import Journal, Journalled, Provider, Words, recipe

@@ -21,7 +21,7 @@ from chatstack import (
     WiringError,
     find,
 )
-from chatstack.context.services import ContextServices
+from chatstack.context.requests.services import ContextServices
 from chatstack.di.injectq import install, resolver
 from chatstack.testing import ScriptedClient
 from tests.di.app import Journal, Journalled, Letters, Words, recipe

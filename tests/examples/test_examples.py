@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from chatstack import Message, ToolCall
-from chatstack.context.summaries import OPENING
+from chatstack.context.edits.summaries import OPENING
 from chatstack.testing import ScriptedClient
 from chatstack.workbench.demo.stand_in import StandIn
 from tests.servers import mock_server

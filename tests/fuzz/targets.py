@@ -32,9 +32,9 @@ from chatstack import (
     to_json,
 )
 from chatstack.client.loose_json import decoded_as
-from chatstack.context.records import Edit, Insertion, Record
-from chatstack.context.stored import RecordError, restored, stored
-from chatstack.context.summaries import summary_message
+from chatstack.context.edits.records import Edit, Insertion, Record
+from chatstack.context.edits.summaries import summary_message
+from chatstack.context.memory.stored import RecordError, restored, stored
 from chatstack.errors import InputError, ProviderError, StoreError, UnusableRecordError, WiringError
 from chatstack.loop.journal import ToolStarted
 from chatstack.providers.anthropic import AnthropicChatClient

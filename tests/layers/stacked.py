@@ -30,8 +30,8 @@ from chatstack import (
     ToolDeclaration,
     semconv,
 )
-from chatstack.context.services import ContextServices
-from chatstack.context.summaries import SUMMARY_PROMPT
+from chatstack.context.edits.summaries import SUMMARY_PROMPT
+from chatstack.context.requests.services import ContextServices
 from chatstack.stack.recipe import LayerOrderWarning
 from chatstack.telemetry.emission import Telemetry
 from chatstack.testing import ScriptedClient

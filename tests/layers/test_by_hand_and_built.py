@@ -22,7 +22,7 @@ from chatstack import (
     ToolResult,
     ToolResultClearer,
 )
-from chatstack.context.pruning import removable
+from chatstack.context.strategies.pruning import removable
 from tests.context.conversing import LOOK, Talk, Writer, size_of
 from tests.layers.stacked import STATED, Between, Call, Course, Layers, Open, Side, Stranger, by_hand, from_recipe
 

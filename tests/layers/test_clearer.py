@@ -24,8 +24,8 @@ from chatstack import (
     find,
 )
 from chatstack.client.stream import ChatStream
-from chatstack.context import digests
-from chatstack.context import history as history_module
+from chatstack.context.histories import digests
+from chatstack.context.histories import history as history_module
 from chatstack.testing import CapturedSpan, ScriptedClient, TelemetryCapture
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.responses import ChatUpdate

@@ -41,9 +41,9 @@ from chatstack import (
 )
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.stream import ChatStream
-from chatstack.context import references
-from chatstack.context.pairing import in_full
-from chatstack.context.services import ContextServices
+from chatstack.context.edits.pairing import in_full
+from chatstack.context.requests.services import ContextServices
+from chatstack.context.shapes import references
 from chatstack.errors import ContextOverflowError
 from chatstack.nodes.in_place import InPlace
 from chatstack.testing import ScriptedClient, TelemetryCapture

@@ -37,8 +37,8 @@ from chatstack import (
     WiringError,
     tool,
 )
-from chatstack.context.clearing import ClearToolResults
-from chatstack.context.services import ContextServices
+from chatstack.context.requests.services import ContextServices
+from chatstack.context.strategies.clearing import ClearToolResults
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 from chatstack.testing import CapturedSpan, ScriptedClient, TelemetryCapture

@@ -28,7 +28,7 @@ from chatstack import (
     from_json,
     to_json,
 )
-from chatstack.context.services import ContextServices
+from chatstack.context.requests.services import ContextServices
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 from chatstack.testing import ScriptedClient, TelemetryCapture

@@ -27,7 +27,7 @@ from chatstack import (
     Windows,
     named,
 )
-from chatstack.context.services import ContextServices
+from chatstack.context.requests.services import ContextServices
 from chatstack.context.strategy import StrategyApplier
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.tracer import ModelTracer

@@ -30,9 +30,9 @@ from chatstack import (
     tool,
 )
 from chatstack.client.stream import ChatStream
-from chatstack.context import shaping
-from chatstack.context.handles import handle_of
-from chatstack.context.shapes import is_too_long
+from chatstack.context.edits.handles import handle_of
+from chatstack.context.shapes import shaping
+from chatstack.context.shapes.shapes import is_too_long
 from chatstack.layers.shaper import ToolResultShaper as Layer
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import leftovers

@@ -30,7 +30,7 @@ from chatstack import (
     WiringError,
     find,
 )
-from chatstack.context.summaries import OPENING, SUMMARY_PROMPT, version_of
+from chatstack.context.edits.summaries import OPENING, SUMMARY_PROMPT, version_of
 from chatstack.testing import Answer, CapturedSpan, ScriptedClient, TelemetryCapture
 from tests.context.strictness import is_subsequence, size
 from tests.histories import decoded_again

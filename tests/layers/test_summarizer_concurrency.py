@@ -11,7 +11,7 @@ import pytest
 
 from chatstack import ChatRequest, ChatResponse, ChatUpdate, ContextMemory, Message, Reasoning, Text, ToolCall, Usage
 from chatstack.client.stream import ChatStream
-from chatstack.context.sharing import DecisionStore
+from chatstack.context.memory.sharing import DecisionStore
 from chatstack.errors import TurnTimeoutError
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.testing import ScriptedClient

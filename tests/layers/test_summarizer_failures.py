@@ -27,7 +27,7 @@ from chatstack import (
     Usage,
 )
 from chatstack.client.stream import ChatStream
-from chatstack.context.summaries import OPENING
+from chatstack.context.edits.summaries import OPENING
 from chatstack.errors import (
     AuthenticationError,
     BrokenStreamError,

@@ -11,10 +11,10 @@ import pytest
 
 from chatstack import ChatRequest, ContextMemory, Message, ToolCall, ToolDeclaration, ToolResult, recall_tool
 from chatstack.client.stream import ChatStream
-from chatstack.context.handles import handle_of
-from chatstack.context.records import Insertion, Record
-from chatstack.context.stored import stored
-from chatstack.context.summaries import OPENING
+from chatstack.context.edits.handles import handle_of
+from chatstack.context.edits.records import Insertion, Record
+from chatstack.context.edits.summaries import OPENING
+from chatstack.context.memory.stored import stored
 from chatstack.testing import ScriptedClient
 from chatstack.values.messages import Mark
 from chatstack.values.parts import Part, Text

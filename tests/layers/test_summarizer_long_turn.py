@@ -20,7 +20,7 @@ from chatstack import (
     Summarizer,
     ToolCall,
 )
-from chatstack.context.units import is_users, items_in
+from chatstack.context.edits.units import is_users, items_in
 from chatstack.testing import Answer, TelemetryCapture
 from tests.context.strictness import leftovers
 from tests.layers.travel import COUNTER, FOLD, Ruled, entries_in, items, sent_tokens, summaries_in

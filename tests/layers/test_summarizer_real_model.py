@@ -28,7 +28,7 @@ from chatstack import (
     Message,
     Usage,
 )
-from chatstack.context.summaries import OPENING
+from chatstack.context.edits.summaries import OPENING
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient
 from chatstack.testing import CapturedSpan, TelemetryCapture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chatstack import Usage
-from chatstack.context.units import is_users
+from chatstack.context.edits.units import is_users
 from tests.context.strictness import leftovers
 from tests.layers.travel import (
     CITIES,

@@ -31,7 +31,7 @@ from chatstack import (
     from_config,
     named,
 )
-from chatstack.context.summaries import OPENING
+from chatstack.context.edits.summaries import OPENING
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
 from chatstack.tools.turn import OVER_LIMIT
 from tests.layers.test_summarizer import BAD_OPTIONS, LONG, TASK, numbers_in, talk, turn

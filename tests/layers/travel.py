@@ -29,7 +29,7 @@ from chatstack import (
     Usage,
 )
 from chatstack.client.stream import ChatStream
-from chatstack.context.units import is_users, items_in
+from chatstack.context.edits.units import is_users, items_in
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.testing import Answer, CapturedSpan, ScriptedClient, TelemetryCapture
 from chatstack.tokens.counter import char_counter

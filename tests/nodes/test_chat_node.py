@@ -32,8 +32,8 @@ from chatstack import (
     WiringError,
     tool,
 )
-from chatstack.context.context import Context
-from chatstack.context.services import ContextServices
+from chatstack.context.edits.context import Context
+from chatstack.context.requests.services import ContextServices
 from chatstack.nodes.chat_node import ChatNode
 from chatstack.nodes.managers import AwaitedContextManager, BaseContextManager, MessageContextManager
 from chatstack.nodes.state import AgentState

@@ -26,8 +26,8 @@ from chatstack import (
     WiringError,
 )
 from chatstack.client.wiring import Layer
-from chatstack.context.clearing import ClearToolResults
-from chatstack.context.context import Context
+from chatstack.context.edits.context import Context
+from chatstack.context.strategies.clearing import ClearToolResults
 from chatstack.nodes.managers import (
     AwaitedContextManager,
     BaseContextManager,

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chatstack import Message, ToolResult
-from chatstack.context.units import units_of
+from chatstack.context.edits.units import units_of
 from chatstack.nodes.managers import MessageContextManager
 from chatstack.nodes.state import AgentState
 from chatstack.testing import TelemetryCapture

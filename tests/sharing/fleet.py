@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import Any, NamedTuple
 
-from chatstack.context.stored import VERSION
+from chatstack.context.memory.stored import VERSION
 from tests.sharing.talks import CALLS
 
 ROOT = Path(__file__).resolve().parents[2]

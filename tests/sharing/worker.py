@@ -25,9 +25,9 @@ import msgspec
 from chatstack import ChatRequest, ChatStack, ContextMemory, Message, Usage
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
-from chatstack.context.notes import OWNER
-from chatstack.context.records import Record
-from chatstack.context.sharing import DecisionStore, SharedDecisions
+from chatstack.context.edits.records import Record
+from chatstack.context.memory.notes import OWNER
+from chatstack.context.memory.sharing import DecisionStore, SharedDecisions
 from chatstack.stores import table
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.sharing.talks import SECRET, ends, fingerprints, identifier, recipe, talk

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pytest
 
 from chatstack import ChatStackError, WiringError
-from chatstack.context.sharing import DecisionStore, Found, Kept, SharedDecisions
+from chatstack.context.memory.sharing import DecisionStore, Found, Kept, SharedDecisions
 from chatstack.errors import StoreError
 from chatstack.stores import sqlite, sqlite_file, table
 from chatstack.stores.sqlite import SQLiteStore
@@ -754,7 +754,7 @@ def test_of_processes_that_decide_at_the_same_time_one_wins_each_time_and_all_kn
 
 OTHER = """
     import asyncio, sys
-    from chatstack.context.sharing import SharedDecisions
+    from chatstack.context.memory.sharing import SharedDecisions
     from chatstack.stores.sqlite import SQLiteStore
     from tests.context.test_sharing import FIRST, HISTORY, LINKS, SECOND
 

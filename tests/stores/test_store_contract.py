@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from chatstack.context.sharing import DecisionStore
+from chatstack.context.memory.sharing import DecisionStore
 from chatstack.errors import StoreError
 from chatstack.stores.sqlite import SQLiteStore
 from chatstack.testing import StoreContract

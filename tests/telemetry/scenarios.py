@@ -32,7 +32,7 @@ from chatstack import (
     ToolCall,
     ToolResultClearer,
 )
-from chatstack.context.context import Context
+from chatstack.context.edits.context import Context
 from chatstack.errors import ContextOverflowError
 from chatstack.semconv import WarningCode
 from chatstack.testing import Answer, CapturedSpan, ScriptedClient, TelemetryCapture

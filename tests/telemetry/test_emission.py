@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.trace import INVALID_SPAN
 
 from chatstack import ContextMemory, ContextWindowGuard, Message, ProgressEvent, Telemetry, semconv
-from chatstack.context.services import ContextServices
+from chatstack.context.requests.services import ContextServices
 from chatstack.errors import ServerError
 from chatstack.semconv import WarningCode
 from chatstack.telemetry.spans import error_type

@@ -27,10 +27,10 @@ from chatstack import (
     Summarizer,
     ToolCall,
 )
-from chatstack.context.condensing import ClearThenDrop
-from chatstack.context.context import Context
-from chatstack.context.pruning import OldestFirst
-from chatstack.context.truncating import Truncate
+from chatstack.context.edits.context import Context
+from chatstack.context.strategies.condensing import ClearThenDrop
+from chatstack.context.strategies.pruning import OldestFirst
+from chatstack.context.strategies.truncating import Truncate
 from chatstack.testing import CapturedSpan, MetricPoint, ScriptedClient, TelemetryCapture
 from tests.telemetry.scenarios import (
     CALL,
@@ -153,8 +153,8 @@ both_fronts = pytest.mark.parametrize("front", FRONTS)
 def built_in() -> Iterator[str]:
     """The names of all strategies of the package."""
     for folder in ("context", "layers"):
-        for module in pkgutil.iter_modules([f"{chatstack.__path__[0]}/{folder}"]):
-            for each in vars(importlib.import_module(f"chatstack.{folder}.{module.name}")).values():
+        for module in pkgutil.walk_packages([f"{chatstack.__path__[0]}/{folder}"], f"chatstack.{folder}."):
+            for each in vars(importlib.import_module(module.name)).values():
                 if isinstance(each, type) and issubclass(each, Strategy):
                     yield each.name
 

@@ -42,9 +42,9 @@ from chatstack import (
     ToolError,
     ToolResultClearer,
 )
-from chatstack.context.condensing import ClearThenDrop
-from chatstack.context.context import Context
-from chatstack.context.pruning import OldestFirst
+from chatstack.context.edits.context import Context
+from chatstack.context.strategies.condensing import ClearThenDrop
+from chatstack.context.strategies.pruning import OldestFirst
 from chatstack.errors import ContextOverflowError, ProviderError
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient

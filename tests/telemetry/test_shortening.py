@@ -32,7 +32,7 @@ from chatstack import (
     ToolCall,
     ToolResultClearer,
 )
-from chatstack.context.truncating import Truncate
+from chatstack.context.strategies.truncating import Truncate
 from chatstack.loop.workspace import MemoryWorkspace
 from chatstack.telemetry.shortening import compacted, left_out_of
 from chatstack.telemetry.turns import attached

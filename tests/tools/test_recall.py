@@ -27,8 +27,8 @@ from chatstack import (
     ToolResultClearer,
 )
 from chatstack import tool as decorated
-from chatstack.context import handles
-from chatstack.context.handles import handle_of
+from chatstack.context.edits import handles
+from chatstack.context.edits.handles import handle_of
 from chatstack.errors import ToolError, WiringError
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.tools import recall as module

@@ -15,10 +15,10 @@ import msgspec
 
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
-from chatstack.context.handles import PLACEHOLDER
-from chatstack.context.memory import ContextMemory
+from chatstack.context.edits.handles import PLACEHOLDER
+from chatstack.context.edits.units import is_users
+from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.strategy import AppliesStrategy
-from chatstack.context.units import is_users
 from chatstack.telemetry.emission import Telemetry
 from chatstack.tokens.counter import TokenCounter
 from chatstack.values.messages import Message

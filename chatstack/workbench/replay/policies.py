@@ -9,7 +9,7 @@ from typing import cast
 
 from chatstack.client.protocol import ChatClient
 from chatstack.config.recipes import from_config, read
-from chatstack.context.condensing import ClearThenDrop
+from chatstack.context.strategies.condensing import ClearThenDrop
 from chatstack.errors import InputError
 from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.guard import ContextWindowGuard

@@ -7,7 +7,7 @@ import warnings
 from typing import cast
 
 from chatstack.client.wiring import Resolver
-from chatstack.context.memory import ContextMemory
+from chatstack.context.memory.memory import ContextMemory
 from chatstack.errors import ChatStackError
 from chatstack.layers.summarizing import SummaryClient
 from chatstack.stack.recipe import BuiltClient

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from chatstack.context.sharing import DecisionStore
+from chatstack.context.memory.sharing import DecisionStore
 from chatstack.testing import StoreContract
 from postgres_server import PASSWORD, PostgresServer
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from chatstack.context.notes import OWNER
+from chatstack.context.memory.notes import OWNER
 from postgres_server import PASSWORD, PostgresServer, postgres_server
 from psycopg.conninfo import make_conninfo
 from tests.sharing.fleet import DRIVER_SECONDS, Fleet, checked

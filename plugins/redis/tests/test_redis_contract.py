@@ -9,7 +9,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 import pytest
-from chatstack.context.sharing import DecisionStore
+from chatstack.context.memory.sharing import DecisionStore
 from chatstack.testing import StoreContract
 from redis_server import RedisServer, redis_server
 

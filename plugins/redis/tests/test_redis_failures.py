@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import pytest
 from chatstack import Message
-from chatstack.context.records import Record
-from chatstack.context.sharing import Found, Kept, SharedDecisions
+from chatstack.context.edits.records import Record
+from chatstack.context.memory.sharing import Found, Kept, SharedDecisions
 from chatstack.errors import StoreError
 from redis_server import RedisServer, free_port, redis_server
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chatstack.context.notes import OWNER
+from chatstack.context.memory.notes import OWNER
 from redis_server import RedisServer, free_port, redis_server
 from tests.sharing.fleet import DRIVER_SECONDS, Fleet, checked
 from tests.sharing.proxy import Proxy

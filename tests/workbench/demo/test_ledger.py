@@ -7,7 +7,7 @@ import asyncio
 from rich.console import Console
 
 from chatstack import ChatOptions, ChatRequest, ChatResponse, ChatStack, Message, Usage
-from chatstack.context.summaries import summary_message
+from chatstack.context.edits.summaries import summary_message
 from chatstack.testing import ScriptedClient
 from chatstack.tokens.counter import CharCounter
 from chatstack.values.messages import Annotation

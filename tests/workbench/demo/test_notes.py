@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from chatstack import ChatRequest
-from chatstack.context.summaries import OPENING, SUMMARY_PROMPT, summary_request
-from chatstack.context.transcripts import Entry, entries_of
+from chatstack.context.edits.summaries import OPENING, SUMMARY_PROMPT, summary_request
+from chatstack.context.edits.transcripts import Entry, entries_of
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
 from chatstack.workbench.demo.notes import Note, notes_of, record_in

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from chatstack import Message, ToolCall
-from chatstack.context.handles import handle_of
+from chatstack.context.edits.handles import handle_of
 from chatstack.workbench.replay.measures.attributing import Attribution
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chatstack import ChatStack, ContextWindowGuard, ToolResultClearer, ToolResultShaper
 from chatstack.config.recipes import from_config
-from chatstack.context.condensing import ClearThenDrop
+from chatstack.context.strategies.condensing import ClearThenDrop
 from chatstack.testing import ScriptedClient
 from chatstack.tokens.counter import CharCounter, TokenizerCounter
 from chatstack.workbench.replay.measures.measuring import WireCounter

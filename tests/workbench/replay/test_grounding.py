@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, File, Message, Reasoning, Text, ToolCall, ToolResult
-from chatstack.context.name_lists import Names, list_text
+from chatstack.context.strategies.name_lists import Names, list_text
 from chatstack.values.parts import ProviderItem
 from chatstack.workbench.replay.measures import grounding, values
 from chatstack.workbench.replay.measures.grounding import Evidence, Grounding

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from chatstack import ChatRequest, Message, ToolCall, ToolResult
-from chatstack.context.name_lists import Names, list_text
+from chatstack.context.strategies.name_lists import Names, list_text
 from chatstack.workbench.replay.measures.ranking import Ranker, Ranking
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatstack import ChatClient, ChatRequest, ChatStack, ChatStream, Message, Text, ToolCall, ToolResult
-from chatstack.context.repairing import repair_plan
+from chatstack.context.edits.repairing import repair_plan
 from chatstack.layers.clearer import ToolResultClearer
 from chatstack.layers.guard import ContextWindowGuard
 from chatstack.testing import ScriptedClient

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from chatstack import ChatOptions, ChatRequest, Message
-from chatstack.context.summaries import OPENING, summary_request
-from chatstack.context.transcripts import Entry
+from chatstack.context.edits.summaries import OPENING, summary_request
+from chatstack.context.edits.transcripts import Entry
 from chatstack.workbench.replay.measures.figures import PolicyFigures
 from chatstack.workbench.replay.policies import Policy, policies_for
 from chatstack.workbench.replay.reading.recordings import Recording

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from chatstack.context.handles import handle_of
-from chatstack.context.pairing import Answered, answered_calls
+from chatstack.context.edits.handles import handle_of
+from chatstack.context.edits.pairing import Answered, answered_calls
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
 from chatstack.workbench.replay.measures.holding import SearchedTexts

@@ -7,8 +7,9 @@ Far ones are those that occur in the full context only outside the system messag
 latest user message, and the last three units.
 
 All of this is told three times. *All*: as above. *Bare*: without what stands only in a list of names that an edit left
-(``context/name_lists.py``): a bare word may or may not help a model. *Attributed*: what stands only in a list counts if
-its label leads to a call that held the value (``attributing.py``); a list without labels attributes nothing.
+(``context/strategies/name_lists.py``): a bare word may or may not help a model. *Attributed*: what stands only in a
+list counts if its label leads to a call that held the value (``attributing.py``); a list without labels attributes
+nothing.
 """
 
 from __future__ import annotations

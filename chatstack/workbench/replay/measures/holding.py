@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Set
 from operator import attrgetter
 from typing import NamedTuple
 
-from chatstack.context.name_lists import Names, without_lists
+from chatstack.context.strategies.name_lists import Names, without_lists
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 from chatstack.workbench.replay.measures.following import Following

@@ -6,7 +6,7 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from chatstack.context.pairing import Pairs, Place
+from chatstack.context.edits.pairing import Pairs, Place
 from chatstack.values.messages import Message
 
 NEAR_UNITS = 3

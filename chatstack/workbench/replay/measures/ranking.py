@@ -16,7 +16,7 @@ from typing import cast
 
 import msgspec
 
-from chatstack.context.name_lists import Names, without_lists
+from chatstack.context.strategies.name_lists import Names, without_lists
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
 from chatstack.values.requests import ChatRequest

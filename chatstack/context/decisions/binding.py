@@ -1,0 +1,156 @@
+"""Binding: the edits in force for a history, found by its own past, and bound to the answer given under them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from chatstack.client.stream import ChatStream
+from chatstack.context.decisions.agreement import Agreement, Recall
+from chatstack.context.edits.records import Record
+from chatstack.context.histories.choices import Bound
+from chatstack.context.histories.conversations import (
+    NOTHING_CHOSEN,
+    NOTHING_KNOWN,
+    Chosen,
+    Planned,
+    Reached,
+    term_in,
+    with_term,
+)
+from chatstack.context.histories.own_past import Entry
+from chatstack.context.memory.memory import ContextMemory
+from chatstack.context.requests.asking import Asking, ask
+from chatstack.context.requests.opened import Opened
+from chatstack.values.messages import Message
+from chatstack.values.responses import ChatUpdate
+
+_AHEAD = "ahead:"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The own past of conversations, as one context layer knows it. ``owner`` names the layer's options, ``place`` its
+    place in the recipe: choices are kept under the place, independently of the options."""
+
+    memory: ContextMemory
+    agreement: Agreement
+    owner: str
+    place: str
+
+    def in_force(self, opened: Opened) -> Asking[Reached]:
+        """Return the edits in force for this history, and up to how many messages they are known to be complete."""
+        if self.memory.shared is None:
+            return self.in_force_here(opened)
+        others = functools.partial(self._other_names, opened)
+        recall = Recall(self.agreement, self.place_of(opened), opened.seen, opened.context, others)
+        return self._newest((yield from ask(recall)), self._reached(opened))
+
+    def in_force_here(self, opened: Opened) -> Reached:
+        """Return the same, where there is no store: a generator less for each layer and call."""
+        place, reached = self.place_of(opened), self._reached(opened)
+        if place not in self.memory.deciders:
+            return NOTHING_KNOWN if reached is None else reached
+        others = functools.partial(self._other_names, opened)
+        beyond = 0 if reached is None else reached.length
+        return self._newest(self.memory.chosen(place, opened.seen, others, beyond=beyond), reached)
+
+    def _reached(self, opened: Opened) -> Reached | None:
+        """Return how far the strategy is known to have come over this history."""
+        reached = term_in(opened.seen.conversation.reached, self.terms(opened))
+        return None if reached is None or reached.length > opened.seen.length else reached
+
+    def _newest(self, chosen: Chosen, reached: Reached | None) -> Reached:
+        """Return what is known of the edits in force, by a choice or by the strategy itself, whichever is newer."""
+        if chosen is NOTHING_CHOSEN:
+            return NOTHING_KNOWN if reached is None else reached
+        known = Reached(max(0, chosen.covers - 1), chosen.record)
+        if reached is not None:
+            # A choice bound by the answer to that very request is no news: then the wait that was kept still holds.
+            is_its_own = chosen.record is reached.record and chosen.covers == reached.length + 1
+            if chosen.covers <= reached.length or is_its_own:
+                return reached
+        return known
+
+    def reach(self, opened: Opened, scale: float) -> None:
+        """Remember how far this history has been processed, the resulting edits, and the scale of its sizes."""
+        if opened.seen.length and not opened.is_pending:
+            reached = Reached(opened.seen.length, opened.replayed, opened.wait, scale, opened.ahead)
+            opened.reached = (self.terms(opened), reached)
+            opened.seen.conversation.keep_reached(*opened.reached)
+
+    def bind(self, opened: Opened, said: Message, entry: Entry) -> list[Bound]:
+        """Bind the edits in force to this answer, unless they are bound to an earlier one of this conversation."""
+        seen, record = opened.seen, opened.replayed
+        if not seen.length:
+            return []
+        if opened.reached is not None:
+            entry.keep_reached(*opened.reached)
+        if isinstance(opened.ahead, Planned):
+            self._bind_ahead(opened.ahead.record, opened, said)
+        if record is None:
+            return []
+        place, conversation = self.place_of(opened), seen.conversation
+        chosen = term_in(conversation.choices, place)
+        if term_in(conversation.bound, place) is record or (chosen and chosen.record is record):
+            return []
+        conversation.bound = with_term(conversation.bound, place, record)
+        return self.memory.choose(place, seen, record, said, (seen.who, *self._other_names(opened)))
+
+    def planned(self, opened: Opened) -> Record | None:
+        """Return the edits that were planned, before they were due, with an answer in this history."""
+        place = _AHEAD + self.place_of(opened)
+        return self.memory.chosen(place, opened.seen, lambda: self._other_names(opened)).record
+
+    def _bind_ahead(self, record: Record, opened: Opened, said: Message) -> None:
+        """Bind edits that are planned before they are due to an answer, in this process alone."""
+        place, conversation = _AHEAD + self.place_of(opened), opened.seen.conversation
+        if term_in(conversation.bound, place) is not record:
+            conversation.bound = with_term(conversation.bound, place, record)
+            self.memory.choose(place, opened.seen, record, said, (opened.seen.who, *self._other_names(opened)))
+
+    async def share(self, bound: Sequence[Bound], opened: Opened) -> None:
+        """Put choices into the store."""
+        await self.agreement.share(bound, opened.seen, opened.context)
+
+    def place_of(self, opened: Opened) -> str:
+        """Return the key of choices beside the conversation: the layer's place and the model."""
+        return _place(self.place, opened.model)
+
+    def terms(self, opened: Opened) -> int:
+        """Return a hash of everything that a plan depends on, beside the history."""
+        context = opened.context
+        sizes = (opened.limit, context.reserved_tokens, context.fixed_tokens)
+        return hash((self.owner, opened.outer, opened.model, sizes))
+
+    def _other_names(self, opened: Opened) -> tuple[str, ...]:
+        """Return further names of a conversation that has an id: a branch may go on without one, or with another."""
+        request = opened.context.request
+        if request.conversation_id is None:
+            return ()
+        return (self.memory.names.by_head(opened.seen.head_of(request.messages), request.options.instructions),)
+
+
+@functools.lru_cache(maxsize=256)
+def _place(place: str, model: str) -> str:
+    """Return one string for all conversations, which hold it as a key."""
+    return f"{place}:{model}"
+
+
+class ThenShared:
+    """The same stream; at its end, the choices bound to its answer are put into the store, before the next call."""
+
+    def __init__(self, stream: ChatStream, share: Callable[[], Awaitable[None]]) -> None:
+        self._stream = stream
+        self._share = share
+
+    async def __anext__(self) -> ChatUpdate:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            await self._share()
+            raise
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

@@ -1,0 +1,78 @@
+"""Carrying out: a context with the edits that are in force for its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+
+import msgspec
+
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.records import Made, Record
+from chatstack.context.histories.conversations import Carried, term_in, with_term
+from chatstack.context.histories.history import Recognised
+from chatstack.context.requests.opened import Opened
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import Message, relink
+
+
+def carried_out(
+    record: Record | None, context: Context, opened: Opened, *, owner: str, counter: TokenCounter
+) -> Context | None:
+    """Return the context with these edits; None if they do not fit its messages."""
+    if record is None:
+        return context
+    seen = opened.seen
+    positions, messages = seen.positions, context.messages
+    if not isinstance(positions, range):  # system messages stand between the others, and stay where they are
+        edited = record.edited(messages, positions)
+        return None if edited is None else context.after(record.plan(positions, len(messages), edited))
+    carried = term_in(seen.conversation.carried, (owner, opened.came_edited))
+    if carried is None or carried.record is not record:
+        edited = record.edited(messages, positions)
+        if edited is None:
+            return None
+        carried = keep_carried(Made(record, edited), opened, owner=owner, counter=counter, size_of=context.size_of)
+    else:  # if the caller sends fresh objects, nothing else holds those of an earlier call
+        relink(carried.edited, messages, positions.start)
+    return with_edits(context, carried, positions)
+
+
+def keep_carried(
+    made: Made, opened: Opened, *, owner: str, counter: TokenCounter, size_of: Callable[[Message], int]
+) -> Carried:
+    """Keep a record with its edited messages, so that later calls neither make nor count them again."""
+    seen = opened.seen
+    if opened.is_by_original:  # the sizes are those of the edited messages that came
+        head = seen.positions[0]
+        came = opened.context.messages[head : head + made.record.reach]
+        carried = Carried(made, made.record.saved([0, *accumulate(map(size_of, came))], size_of, made.edited))
+    else:
+        carried = weighed(made, seen, counter, size_of)
+    conversation = seen.conversation
+    conversation.carried = with_term(conversation.carried, (owner, opened.came_edited), carried)
+    return carried
+
+
+def weighed(made: Made, seen: Recognised, counter: TokenCounter, size_of: Callable[[Message], int]) -> Carried:
+    """Return a record with its edited messages, and the tokens that it saves of a history that stands in one piece."""
+    sums = seen.history.sums(max(made.record.reach, 1), counter, size_of)
+    return Carried(made, made.record.saved(sums, size_of, made.edited))
+
+
+def with_edits(context: Context, carried: Carried, positions: range) -> Context:
+    """Return the context with these edits, for a history in one piece whose sizes are those of its messages."""
+    record, messages = carried.record, context.messages
+
+    def origins() -> list[int | None]:
+        came: list[int | None] = list(range(len(messages)))
+        for start, stop, put in reversed(record.patches):  # by slices, as each call asks for all of them
+            came[start + positions.start : stop + positions.start] = [None] * len(put)
+        return came
+
+    return msgspec.structs.replace(
+        context,
+        messages=record.carried_out(messages, positions.start, carried.edited),
+        messages_tokens=context.messages_tokens - carried.saved,
+        find_origins=origins,
+    )

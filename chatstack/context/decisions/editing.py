@@ -1,0 +1,303 @@
+"""Editing: replay the edits decided for a history, then check and apply a strategy's plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+from opentelemetry.trace import Span
+
+from chatstack.client.options import options_key, versioned
+from chatstack.client.protocol import ChatClient, chain, provider_info
+from chatstack.context.decisions.agreement import Agreement
+from chatstack.context.decisions.binding import Binding
+from chatstack.context.decisions.carrying import carried_out, keep_carried
+from chatstack.context.decisions.policy import Policy
+from chatstack.context.decisions.reconstructing import Reconstruction
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.limits import check_counter
+from chatstack.context.edits.plans import Plan
+from chatstack.context.edits.records import NOTHING_MADE, Made, Record, named, record_in_place, record_of
+from chatstack.context.edits.verifier import problems
+from chatstack.context.histories.conversations import NOTHING_KNOWN, Wait, term_in
+from chatstack.context.histories.growth import Growth, pairs_of
+from chatstack.context.memory.memory import ContextMemory
+from chatstack.context.requests.asking import Asking, aside
+from chatstack.context.requests.opened import Opened
+from chatstack.context.requests.opening import Weighing
+from chatstack.context.requests.reports import Reports
+from chatstack.context.requests.saying import (
+    say_edited,
+    say_ineffective,
+    say_rejected,
+)
+from chatstack.context.requests.services import ContextServices
+from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.counter import TokenCounter
+
+
+class _Draft(NamedTuple):
+    """A plan with what is wrong with it, or with the record of all edits after it."""
+
+    plan: Plan | None
+    wrong: tuple[str, ...]
+    made: Made | None
+
+
+_NO_DRAFT = _Draft(None, (), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEditing:
+    """The part of a context layer that does not depend on its strategy. ``owner`` names the layer's options, ``model``
+    is that of its provider. With ``by_original``, messages edited further out are recognised by their originals, so
+    that decisions made here hold in spite of that."""
+
+    memory: ContextMemory
+    telemetry: Telemetry
+    counter: TokenCounter
+    owner: str
+    model: str
+    by_original: bool
+    weighing: Weighing
+    binding: Binding
+    reports: Reports
+
+    @classmethod
+    def around(
+        cls,
+        inner: ChatClient,
+        options: object,
+        services: ContextServices,
+        counter: TokenCounter,
+        *,
+        by_original: bool = False,
+    ) -> ContextEditing:
+        """Make the editing of a layer around this client; ``options`` is the layer or strategy with the options."""
+        layer, memory, telemetry = type(options).__name__, services.memory, services.telemetry
+        check_counter(layer, counter)
+        info = provider_info(inner)
+        reserve, model = (info.default_max_tokens, info.model) if info is not None else (0, "")
+        owner = f"{options_key(options)},{options_key(counter)}"
+        place = f"{versioned(options)}#{sum(_name_in_recipe(each) == layer for each in chain(inner))}"
+        weighing = Weighing(memory, counter, memory.sizes_by(counter), reserve)
+        binding = Binding(memory, Agreement(memory, telemetry), owner, place)
+        reports = Reports(memory, services.calibration, counter)
+        return cls(memory, telemetry, counter, owner, model, by_original, weighing, binding, reports)
+
+    def replay(self, opened: Opened, *, limit: int = 0) -> Asking[Context]:
+        """Return the context with the edits decided for its history, or for a beginning of it. ``limit`` is the size
+        that it has to fit, if there is one: edits are decided for a limit."""
+        opened.limit, context, seen = limit, opened.context, opened.seen
+        if opened.is_unstable:
+            context = msgspec.structs.replace(context, is_unstable=True)
+        if seen.length:
+            if self.memory.shared is None:
+                opened.know(self.binding.in_force_here(opened))
+            else:
+                opened.know((yield from self.binding.in_force(opened)))
+            # If later messages are gone, an edited one may be the latest user message, which must stay.
+            if opened.replayed is not None and opened.replayed.touches(seen.history.latest_user):
+                opened.know(NOTHING_KNOWN)
+            if opened.replayed is not None:
+                edited = self._carried_out(opened.replayed, context, opened)
+                if edited is None:
+                    opened.know(NOTHING_KNOWN)
+                else:
+                    opened.saved = context.messages_tokens - edited.messages_tokens
+                    context = edited
+        return self.reports.corrected(opened, context)
+
+    def edit(self, policy: Policy, context: Context, opened: Opened, *, span: Span | None = None) -> Asking[Context]:
+        """Return the context after a strategy's plan. Before that, the plans for earlier requests of the history that
+        are not remembered here are reconstructed."""
+        seen = opened.seen
+        if context.is_unstable or opened.since >= seen.history.latest_assistant or opened.is_by_original:
+            return (yield from self._edited_now(policy, context, opened, span))
+        came = self.as_it_came(context, opened)
+        past = self.past_of(came, opened, policy, context)
+        steps = yield from past.steps(opened.since, opened.replayed)
+        if not steps and past.was_rejected:
+            return (yield from self._edited_now(policy, context, opened, span))
+        if len(steps) == 1 and steps[0].context is not None:
+            if _is_waiting(policy, context, opened):
+                return context
+            opened.has_looked, opened.wait = True, None
+            return self._made(steps[0].plan, steps[0].context, opened, steps[0].made, span)
+        opened.wait = past.wait
+        opened.has_looked = bool(steps) or past.looked == seen.length
+        if not steps:
+            return context
+        last = steps[-1]
+        after = yield from self.adopt(last.made, came, opened, last.plan.strategy, last.plan.reason, span)
+        return (yield from self._edited_now(policy, context, opened, span)) if after is came else after
+
+    def _edited_now(self, policy: Policy, context: Context, opened: Opened, span: Span | None) -> Asking[Context]:
+        if _is_waiting(policy, context, opened):
+            return context  # planning reads the whole history: do not repeat it for every new message
+        opened.has_looked = True
+        if policy.is_due(context):
+            _with_pairs(context, opened)
+            draft = yield from aside(
+                lambda: self._checked(policy.plan(context), context, opened), len(context.messages), policy.aside_from
+            )
+            after = self._carry_out(draft, context, opened, span)
+        else:
+            after = context
+        sizes = policy.waits_on(context) if after is context else None
+        latest_user = policy.latest_user(opened.seen, opened.seen.length)
+        opened.wait = Wait(latest_user, sizes) if sizes is not None else None
+        return after
+
+    def adopt(
+        self, edits: Record | Made, came: Context, opened: Opened, strategy: str, reason: str, span: Span | None = None
+    ) -> Asking[Context]:
+        """Return the context as it came, after these edits; without them if they do not pass the verifier."""
+
+        def draft() -> _Draft:
+            edited = edits.edited if isinstance(edits, Made) else edits.edited(came.messages, opened.seen.positions)
+            if edited is None:
+                return _NO_DRAFT
+            made = edits if isinstance(edits, Made) else Made(edits, edited)
+            plan = made.record.plan(opened.seen.positions, len(came.messages), made.edited)
+            plan = msgspec.structs.replace(plan, strategy=strategy, reason=reason)
+            return self._checked(plan, came, opened, made)
+
+        return self._carry_out((yield from aside(draft, len(came.messages))), came, opened, span)
+
+    def as_it_came(self, context: Context, opened: Opened) -> Context:
+        """Return the context without this layer's edits, scaled as the one with them."""
+        return msgspec.structs.replace(
+            context,
+            request=opened.context.request,
+            messages=opened.context.messages,
+            messages_tokens=context.messages_tokens + opened.saved,
+            find_origins=None,
+        )
+
+    def past_of(self, came: Context, opened: Opened, policy: Policy, replayed: Context | None = None) -> Reconstruction:
+        """Return the reconstruction of a history's earlier requests; ``replayed`` is the context with the edits in
+        force, if these are carried out already."""
+        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.came_edited))
+        return Reconstruction(
+            came,
+            opened.seen,
+            self.counter,
+            policy,
+            by_original=opened.is_by_original,
+            carried=carried,
+            replayed=replayed,
+        )
+
+    def carried_out(self, record: Record | None, came: Context, opened: Opened) -> Context:
+        """Return the context as it came, with these edits; without them if they do not fit its messages."""
+        return self._carried_out(record, came, opened) or came
+
+    def apply(self, plan: Plan | None, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
+        """Verify a plan, apply it and report it; return the context unchanged if there is nothing to do.
+
+        A plan that does not pass the verifier is not applied, with the warning ``plan_rejected``. The choice is bound
+        to the answer given under it, once that has arrived.
+        """
+        return self._carry_out(self._checked(plan, context, opened), context, opened, span)
+
+    def _checked(self, plan: Plan | None, context: Context, opened: Opened, made: Made | None = None) -> _Draft:
+        """Verify a plan, and work out its record; ``made``, where that is known."""
+        if plan is None or (isinstance(plan, Plan) and plan.is_empty):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return _NO_DRAFT
+        wrong = problems(plan, context)
+        if wrong or not opened.seen.length:
+            return _Draft(plan, wrong, None)
+        opened.seen.links  # noqa: B018 - digested here, as the choice will be bound by them
+        return _Draft(plan, (), made or self._drafted(plan, context, opened))
+
+    def _carry_out(self, draft: _Draft, context: Context, opened: Opened, span: Span | None) -> Context:
+        plan, wrong, made = draft
+        if plan is None:
+            return context
+        if wrong:
+            say_rejected(self.telemetry, plan, wrong)
+            return context
+        return self._made(plan, context, opened, made, span)
+
+    def drafted(self, plan: Plan | None, context: Context, opened: Opened) -> Record | None:
+        """Return the record of all edits after a plan that is not applied yet; None if it does not pass the
+        verifier."""
+        made = self._checked(plan, context, opened).made
+        return None if made is None else made.record
+
+    def _drafted(self, plan: Plan, context: Context, opened: Opened) -> Made:
+        positions, came = opened.seen.positions, opened.context.messages
+        carried = term_in(opened.seen.conversation.carried, (self.owner, opened.came_edited))
+        known = NOTHING_MADE if carried is None else carried.made
+        if isinstance(positions, range) and not (plan.drop or plan.insert):
+            head, before = positions.start, opened.replayed
+            if before is None:
+                return record_in_place(came, head, dict(plan.replace))
+            if before is known.record and not (before.drop or before.insert):
+                edited = {at + head: message for at, message in known.edited.items()}
+                return record_in_place(came, head, {**edited, **dict(plan.replace)}, known)
+        after = context.after(plan)
+        return record_of(positions, came, list(zip(after.messages, after.origins, strict=True)), known)
+
+    def _made(self, plan: Plan, context: Context, opened: Opened, made: Made | None, span: Span | None) -> Context:
+        """Apply a verified plan: keep its record, and report it."""
+        after, seen = context.after(plan), opened.seen
+        opened.ahead = None
+        if made is not None:
+            made = named(made) if self.memory.shared is not None else made
+            opened.replayed = made.record
+            if isinstance(seen.positions, range):
+                keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.weighing.size_of)
+        say_edited(self.telemetry, plan, context, after, span)
+        if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
+            _with_pairs(after, opened)
+            return after
+        # With system messages in between, replay the record, so that insertions stand where later calls put them.
+        return self._adopted(opened.replayed, context, opened)
+
+    def say_ineffective(self, strategy: str, context: Context, opened: Opened, why: str) -> None:
+        """Warn that an edit does not help: once per conversation, and by one layer only for each request."""
+        if self.is_news("ineffective", opened) and not opened.is_ineffective:
+            opened.is_ineffective = True
+            say_ineffective(self.telemetry, strategy, context, why)
+
+    def is_news(self, what: str, opened: Opened, level: int = 1) -> bool:
+        """Return True if this fact, at this level, is new for the conversation; it counts as reported from then on."""
+        return self.memory.raise_level(f"{self.owner}:{what}", opened.who, level)
+
+    def was_said(self, what: str, opened: Opened) -> bool:
+        """Return True if this fact was reported before."""
+        return self.memory.level(f"{self.owner}:{what}", opened.who) > 0
+
+    def _carried_out(self, record: Record | None, context: Context, opened: Opened) -> Context | None:
+        return carried_out(record, context, opened, owner=self.owner, counter=self.counter)
+
+    def _adopted(self, record: Record, context: Context, opened: Opened) -> Context:
+        """Return the context as it came in, with a record carried out, scaled as this context."""
+        came = msgspec.structs.replace(
+            opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
+        )
+        return self._carried_out(record, came, opened) or context
+
+
+def _with_pairs(context: Context, opened: Opened) -> None:
+    """Note on a context that its history knows the pairs, if edits have moved no message: finding them took as long as
+    planning what to clear."""
+    record = opened.replayed
+    if not (opened.is_by_original or Growth.is_known(context) or (record and (record.drop or record.insert))):
+        Growth(lambda: context.messages, find_pairs=pairs_of(opened.seen)).includes(context)
+
+
+def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:
+    """Return True if the layer need not plan again: little has changed since it found no edit."""
+    if opened.wait is None:
+        return False
+    sizes = policy.waits_on(context)
+    latest_user = policy.latest_user(opened.seen, opened.seen.length)
+    return sizes is not None and opened.wait.goes_on(latest_user, sizes)
+
+
+def _name_in_recipe(layer: object) -> str:
+    return type(getattr(layer, "strategy", layer)).__name__

@@ -1,0 +1,30 @@
+"""Policies: strategies with their layers' rules for when to plan, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.plans import Plan
+from chatstack.context.histories.history import Recognised
+
+
+class Policy(NamedTuple):
+    """A strategy with its layer's rules for when to plan.
+
+    ``is_due`` is cheap, and once true it stays true as a context grows. ``waits_on`` gives the sizes that the layer
+    waits on after a search that found no edit (see ``Wait``); None if it searches again on each call. A new user
+    message ends the wait, unless it ``waits_over_turns``. From ``aside_from`` messages on (256, if it
+    does not say) ``plan`` is called in a thread.
+    """
+
+    plan: Callable[[Context], Plan | None]
+    is_due: Callable[[Context], bool]
+    waits_on: Callable[[Context], tuple[int, ...] | None] = lambda _: None
+    waits_over_turns: bool = False
+    aside_from: int | None = None
+
+    def latest_user(self, seen: Recognised, length: int) -> int:
+        """Return the position of the user message that a wait began under; -1 if it does not depend on that."""
+        return -1 if self.waits_over_turns else seen.latest_user(length)

@@ -1,0 +1,334 @@
+"""Reconstructing: the edits that a strategy would have made over a history, had it run from the beginning.
+
+A history whose past is not known (after a restart without a store, or an eviction) must be sent as if nothing had been
+forgotten, or every restart would lose its prompt cache. Each assistant message in it was the answer to a request: all
+messages before it. So the strategy, which is a pure function, is run over these requests again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+
+from chatstack.context.decisions.carrying import weighed, with_edits
+from chatstack.context.decisions.policy import Policy
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.plans import Plan
+from chatstack.context.edits.records import NOTHING_MADE, Made, Record, record_in_place, record_of
+from chatstack.context.edits.verifier import keeps_pairs, problems
+from chatstack.context.histories.conversations import Carried, Wait
+from chatstack.context.histories.growth import Growth, pairs_of
+from chatstack.context.histories.history import Recognised
+from chatstack.context.histories.past_requests import PastRequests, first_of
+from chatstack.context.requests.asking import Asking, aside
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import Message
+
+_MOST_STEPS = 256
+"""Maximum number of reconstructed edits; the rest is planned as one edit."""
+_EACH = 512
+"""Maximum number of requests planned one by one; after that, only those that have grown by a 32nd since the last."""
+_LOOKS_AT = 1_000_000
+"""The same bound in messages, as planning a request takes time proportional to its messages."""
+
+
+_NEVER = 2**62
+
+
+class Step:
+    """One reconstructed edit: the length of the history it was made for, its plan, and all edits in force from then on,
+    which are put together when they are asked for. ``context`` is the plan's context if it is that of the current
+    request."""
+
+    def __init__(self, length: int, plan: Plan, context: Context | None, make: Callable[[], Made]) -> None:
+        self.length = length
+        self.plan = plan
+        self.context = context
+        self._make = make
+
+    @cached_property
+    def made(self) -> Made:
+        """All edits in force from then on, with the edited messages."""
+        return self._make()
+
+    @property
+    def record(self) -> Record:
+        """All edits in force from then on."""
+        return self.made.record
+
+
+class _Course(NamedTuple):
+    """The edits in force on the way: the beginning of the request as it looks with them. What follows is as it came.
+
+    The beginning are the first ``begun`` messages of ``edited``, made of the first ``end`` messages of the request, and
+    of the first ``length`` of its history; it is ``saved`` tokens smaller than these. ``made`` is the record that the
+    edits began with. ``replaced`` are the edited messages by their position in the request, if no edit has moved a
+    message.
+    """
+
+    edited: Context
+    begun: int
+    end: int
+    length: int
+    saved: int
+    made: Made
+    replaced: Mapping[int, Message] | None
+    growth: Growth
+
+
+class Reconstruction:
+    """Runs a strategy over the requests of a history, in order, and waits where its layer would have waited.
+
+    Contexts only grow between two edits, so the first request that is due is found by bisection. No edit depends on
+    what follows its request, so a history that goes on comes to the same edits.
+    """
+
+    def __init__(
+        self,
+        came: Context,
+        seen: Recognised,
+        counter: TokenCounter,
+        policy: Policy,
+        *,
+        by_original: bool = False,
+        carried: Carried | None = None,
+        replayed: Context | None = None,
+    ) -> None:
+        self._came = came
+        self._seen = seen
+        self._is_plain = isinstance(seen.positions, range) and not by_original
+        """True if the request holds the messages of the history in one piece."""
+        self._counter = counter
+        self._policy = policy
+        self._carried = carried
+        self._replayed = replayed
+        self.wait: Wait | None = None
+        """The last search that found no edit, since the last edit: the layer goes on waiting from there."""
+        self.was_rejected = False
+        """True if the last plan did not pass the verifier."""
+        self.looked = 0
+        """The length of the request that the strategy was last asked to plan for."""
+        self._looks = self._looked_at = 0
+        self._due = _NEVER  # the fewest tokens that were due
+        self._past: PastRequests | None = None
+        self._latest: tuple[int, _Course, Context | None] | None = None
+        """The context that was made last, which is often asked for again."""
+
+    def steps(self, since: int, record: Record | None) -> Asking[list[Step]]:
+        """Return the edits of all requests of more than ``since`` messages, the current one included; ``record`` holds
+        the edits in force before that."""
+        course = self._course(record)
+        if course is None or not self._is_due(self._seen.length, course):
+            return []
+        work = partial(self._steps, since, course)
+        return (yield from aside(work, self._seen.length, self._policy.aside_from))
+
+    def _steps(self, since: int, course: _Course | None) -> list[Step]:
+        steps: list[Step] = []
+        while course is not None and len(steps) < _MOST_STEPS:
+            found = self._next(since, course)
+            if found is None:
+                break
+            step, course = found
+            steps.append(step)
+            since = step.length
+        if steps:
+            steps[-1].made  # noqa: B018 - put together here, where nobody waits for it
+        return steps
+
+    def first(self, since: int, record: Record | None) -> Step | None:
+        """Return the first of these edits; None if there is none."""
+        course = self._course(record)
+        found = None if course is None else self._next(since, course)
+        if found is None:
+            return None
+        found[0].made  # noqa: B018 - put together here, where nobody waits for it
+        return found[0]
+
+    def _next(self, since: int, course: _Course) -> tuple[Step, _Course | None] | None:
+        """Return the first edit of the requests of more than ``since`` messages, and the course after it."""
+        requests = self._requests(since)
+        lengths = requests.lengths[bisect_right(requests.lengths, since) :]
+        self.wait = None
+        likely = self._index(lengths, 0, course, self._due - 1)
+        at = first_of(lengths, 0, lambda length: self._is_due(length, course), likely)
+        while at < len(lengths):
+            length = lengths[at]
+            context = self._context(length, course)
+            assert context is not None  # or it was not due
+            user, sizes = self._waits_on(length, context)
+            if self._goes_on(user, sizes):
+                likely = self._likely_end(lengths, at + 1, course)
+                at = first_of(lengths, at + 1, lambda length: not self._is_waiting(length, course), likely)
+                continue
+            self.looked, self.was_rejected = length, False
+            self._looks += 1
+            self._looked_at += length
+            found = self._step(length, context, course)
+            self.wait = None if found is not None or sizes is None else Wait(user, sizes)
+            if found is not None:
+                return found
+            at += 1
+        return None
+
+    def _requests(self, since: int) -> PastRequests:
+        """The requests of the history, from that one on or from an earlier one."""
+        if self._past is None or self._past.since > since:
+            self._past = PastRequests.of(self._seen, since)
+        return self._past
+
+    def _likely_end(self, lengths: Sequence[int], low: int, course: _Course) -> int:
+        """Return the index at which the wait probably ends: where the context has grown enough, by arithmetic alone, or
+        with the next user message.
+
+        Making a context takes as long as its messages are many: for 20,000 messages, 1,100 are made in place of 3,850.
+        """
+        wait = self.wait
+        if wait is None:
+            return low
+        likely = self._index(lengths, low, course, wait.until)
+        if wait.latest_user < 0 or self._past is None:
+            return likely
+        return min(likely, bisect_right(lengths, self._past.next_user(lengths[low - 1]), low))
+
+    def _index(self, lengths: Sequence[int], low: int, course: _Course, most: int) -> int:
+        """Return the index of the first length, from ``low`` on, of a request of more than ``most`` tokens."""
+        came, whole = self._came, self._came.messages_tokens - course.saved
+        return bisect_right(
+            lengths, most, low, key=lambda at: came.with_messages_tokens(whole - self._tokens_behind(at))
+        )
+
+    def _is_due(self, length: int, course: _Course) -> bool:
+        context = self._context(length, course)
+        if context is None or not self._policy.is_due(context):
+            return False
+        self._due = min(self._due, context.tokens)
+        return True
+
+    def _is_waiting(self, length: int, course: _Course) -> bool:
+        context = self._context(length, course)
+        return context is None or self._goes_on(*self._waits_on(length, context))
+
+    def _goes_on(self, user: int, sizes: tuple[int, ...] | None) -> bool:
+        return sizes is not None and self.wait is not None and self.wait.goes_on(user, sizes)
+
+    def _waits_on(self, length: int, context: Context) -> tuple[int, tuple[int, ...] | None]:
+        """Return the latest user message of a request, and the sizes that its layer waits on after a search."""
+        over_turns, sizes = self._policy.waits_over_turns, self._policy.waits_on(context)
+        user = -1 if over_turns else self._requests(length).latest_user(self._seen, length)
+        if (self._looks >= _EACH or self._looked_at >= _LOOKS_AT) and length < self._seen.length:
+            return -1, sizes or (context.tokens,)
+        return user, sizes
+
+    def _step(self, length: int, context: Context, course: _Course) -> tuple[Step, _Course | None] | None:
+        plan = self._policy.plan(context)
+        if plan is None or (isinstance(plan, Plan) and plan.is_empty):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return None
+        if problems(plan, context):
+            self.was_rejected = True
+            return None
+        after, came, end = context.after(plan), self._came.messages, self._end(length)
+        replaced, in_place = None, course.replaced is not None and keeps_pairs(plan, context)
+        growth = course.growth.edited(lambda: after.messages + came[end:], in_place=in_place)
+        if course.replaced is not None and in_place:
+            replaced = {**course.replaced, **dict(plan.replace)}
+        else:
+            after.origins  # noqa: B018 - found now: those of the next edit are found by these, and so on
+        growth.includes(after)  # for whoever asks what is left
+        saved = course.saved + context.messages_tokens - after.messages_tokens
+        following = _Course(after, len(after.messages), end, length, saved, course.made, replaced, growth)
+        its_own = context if length == self._seen.length else None
+        step = Step(length, plan, its_own, lambda: self._made(following))
+        if plan.insert and not self._is_plain:  # later calls may put it elsewhere between system messages
+            return step, self._course(step.record, step.made)
+        return step, following
+
+    def _made(self, course: _Course) -> Made:
+        """Return the record of all edits of a course."""
+        if course.replaced is not None:
+            return record_in_place(self._came.messages, self._seen.positions[0], course.replaced, course.made)
+        left = list(zip(course.edited.messages, course.edited.origins, strict=True))
+        return record_of(self._seen.positions[: course.length], self._came.messages, left, course.made)
+
+    def _course(self, record: Record | None, made: Made | None = None) -> _Course | None:
+        """Return the course that begins with a record; None if it does not fit the messages."""
+        came, positions = self._came, self._seen.positions
+        if record is None:
+            replaced: Mapping[int, Message] | None = {} if self._is_plain else None
+            return _Course(came, 0, 0, 0, 0, NOTHING_MADE, replaced, self._growth(lambda: came.messages, replaced))
+        carried = self._carried
+        if made is None and carried is not None and carried.record is record:
+            made = carried.made
+        if made is None:
+            edited = record.edited(came.messages, positions)
+            if edited is None:
+                return None
+            made = Made(record, edited)
+        if self._is_plain and isinstance(positions, range):
+            if carried is None or carried.made is not made:
+                carried = weighed(made, self._seen, self._counter, came.size_of)
+            known = self._replayed if carried is self._carried else None
+            whole = known or with_edits(came, carried, positions)
+        else:
+            whole = came.after(record.plan(positions, len(came.messages), made.edited))
+        replaced = None
+        if self._is_plain and not record.drop and not record.insert:
+            replaced = {positions[at]: message for at, message in made.edited.items()}
+        end = self._end(record.reach)
+        begun = len(whole.messages) - (len(came.messages) - end)
+        saved, growth = came.messages_tokens - whole.messages_tokens, self._growth(lambda: whole.messages, replaced)
+        return _Course(whole, begun, end, record.reach, saved, made, replaced, growth)
+
+    def _growth(self, find_messages: Callable[[], tuple[Message, ...]], replaced: object) -> Growth:
+        """Return the growth of a course's contexts; where no message has moved, the history knows its pairs."""
+        return Growth(find_messages, find_pairs=None if replaced is None else pairs_of(self._seen))
+
+    def _context(self, length: int, course: _Course) -> Context | None:
+        """Return the context of the request of that many messages of the history, with the edits in force."""
+        if self._latest is None or self._latest[0] != length or self._latest[1] is not course:
+            self._latest = (length, course, self._made_context(length, course))
+        return self._latest[2]
+
+    def _made_context(self, length: int, course: _Course) -> Context | None:
+        came, end, is_whole = self._came, self._end(length), length == self._seen.length
+        if came.left_out and max(came.left_out) >= end:  # it was left out later than that
+            return None
+        messages = rest = came.messages[course.end : end]
+        find_origins: Callable[[], Sequence[int | None]] | None = None
+        if course.end:
+            messages = course.edited.messages[: course.begun] + rest
+            if course.replaced is None:
+                find_origins = lambda: (*course.edited.origins[: course.begun], *range(course.end, end))  # noqa: E731
+        request = came.request if is_whole else came.request.but(messages=came.messages[:end] if course.end else rest)
+        context = msgspec.structs.replace(
+            came,
+            request=request,
+            messages=messages,
+            messages_tokens=came.messages_tokens - self._tokens_behind(length) - course.saved,
+            is_cold=is_whole and came.is_cold,
+            find_origins=find_origins,
+        )
+        return course.growth.includes(context)
+
+    def _end(self, length: int) -> int:
+        """Return the number of messages in the request of that many messages of the history."""
+        return len(self._came.messages) if length == self._seen.length else self._seen.positions[length]
+
+    def _tokens_behind(self, length: int) -> int:
+        """Return the size of all messages of the current request that came after that one."""
+        if self._is_plain:
+            return self._sums[self._seen.length] - self._sums[length]
+        return self._sums[-1] - self._sums[self._end(length)]
+
+    @cached_property
+    def _sums(self) -> Sequence[int]:
+        """The prefix sums of sizes: of the history's messages, if they stand in one piece, else of the request's."""
+        seen, size_of = self._seen, self._came.size_of
+        if self._is_plain:
+            return seen.history.sums(seen.length, self._counter, size_of)
+        return [0, *accumulate(map(size_of, self._came.messages))]

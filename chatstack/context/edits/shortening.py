@@ -1,0 +1,282 @@
+"""Shortening: new tool results that are too large for the limit are cut in the middle."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.excerpts import bytes_in, head_and_tail, is_excerpt, left_out
+from chatstack.context.edits.handles import handle_of, recall_call, recall_name
+from chatstack.context.edits.pairing import alone
+from chatstack.context.edits.plans import Plan
+from chatstack.context.edits.summaries import OPENING
+from chatstack.values.messages import Annotation, Message, as_shaped
+from chatstack.values.parts import File, Image, Part, ProviderItem, Text, ToolResult
+
+FAIR_SHARE = 0.5
+"""Maximum share of the limit for one shortened result, so that something else fits beside it."""
+_ALL = 0.75
+"""Share of the limit for all results of one round together, if they exceed the whole limit."""
+_LEAST_SHARE = 0.125
+"""Share of the limit below which summaries are shortened, too; results get less only if that suffices."""
+_MOST_BYTES = 4
+"""Maximum bytes of one character in UTF-8."""
+_FRAME = 64
+_LEFT_OUT = re.compile(r"\[[^\n\[\]]*\bleft out\b[^\n\[\]]*\]")
+
+_Block: TypeAlias = Text | Image | File | ProviderItem
+
+
+def unseen_results(context: Context) -> list[int]:
+    """Return the positions of messages with tool results that the model has not seen, and that may be edited.
+
+    The latest user message may not be edited, not even a result in it.
+    """
+    new = range(context.latest_assistant + 1, len(context.messages))
+    return [at for at in new if _may_be_edited(context, at)]
+
+
+def never_whole(context: Context, strategy: str, limit: int) -> dict[int, Message]:
+    """Shorten the results of each round that together exceed the limit, seen or not, as they cannot have been sent
+    whole; return the shortened messages by position.
+
+    The outcome is a function of these results, the limit and the counter only, so the same is sent again by a process
+    that has not kept what was sent.
+    """
+    found: dict[int, Message] = {}
+    for positions in _rounds(context):
+        results = [result for at in positions for result in context.messages[at].results]
+        if sum(map(_most_tokens, results)) <= limit:  # nearly all of them: nothing need be counted
+            continue
+        if sum(context.size_of(context.messages[at]) for at in positions) > limit:
+            sizes = [size for at in positions for size in _sizes(context, at)]
+            fair = (
+                share
+                for share in _shares(FAIR_SHARE, limit)
+                if sum(min(size, share * limit) for size in sizes) <= _ALL * limit
+            )
+            found.update(shortened_to(context, positions, strategy, next(fair) * limit))
+    return found
+
+
+def fitted(context: Context, strategy: str, limit: int, over: float, *, most: float = FAIR_SHARE) -> dict[int, Message]:
+    """Shorten unseen results until ``over`` tokens less are sent; return the shortened messages by position.
+
+    Each result gets at most the same share of the limit: the largest of ``most``, three quarters, a half, three eighths
+    ... of it that is small enough. So a result has only a few forms, each a function of the result, the limit and the
+    counter, independently of other messages. Below an eighth of the limit, summaries are shortened, too. If no share is
+    small enough, results get that eighth.
+    """
+    results = unseen_results(context)
+    summaries = [at for at, each in enumerate(context.messages) if each.mark == "summary" and not each.pinned]
+    sizes = {at: _sizes(context, at) for at in (*results, *summaries)}
+    for share in _shares(most, limit):
+        positions = results if share >= _LEAST_SHARE else results + summaries
+        above = sum(max(0.0, size - share * limit) for at in positions for size in sizes[at])
+        if above * context.scale >= over:  # else it cannot be enough, and no text need be made
+            shortened = shortened_to(context, positions, strategy, share * limit)
+            if saved_by(context, shortened) >= over:
+                return shortened
+    return shortened_to(context, results, strategy, min(most, _LEAST_SHARE) * limit)
+
+
+def shortened_to(context: Context, positions: Sequence[int], strategy: str, most_tokens: float) -> dict[int, Message]:
+    """Return those of the messages that get smaller if each of their results has at most ``most_tokens``."""
+    found: dict[int, Message] = {}
+    recall = recall_name(context.request.options.tools)
+    for at in positions:
+        message = context.messages[at]
+        came = _Earlier.of(message)
+        parts = tuple(_shorter(context, message, part, most_tokens, recall, came) for part in message.parts)
+        shortened = message.edited(parts=parts, annotation=_annotation(context, message, parts, strategy, came))
+        if context.size_of(shortened) < context.sizes[at]:
+            found[at] = shortened
+    return found
+
+
+def saved_by(context: Context, shortened: Mapping[int, Message]) -> float:
+    """Return the scaled tokens that the shortened messages save."""
+    return sum(context.sizes[at] - context.size_of(message) for at, message in shortened.items()) * context.scale
+
+
+def shortened_in(plan: Plan, context: Context) -> dict[int, list[ToolResult]]:
+    """Return the unseen results that a plan shortens, as they are after it, by the positions of their messages."""
+    found: dict[int, list[ToolResult]] = {}
+    for at, message in plan.replace:
+        if at > context.latest_assistant:
+            new = [part for part in message.results if part not in context.messages[at].parts and _is_shortened(part)]
+            if new:
+                found[at] = new
+    return found
+
+
+def new_handles(plan: Plan, context: Context) -> str:
+    """Return the handles of the unseen results that a plan shortens, as they are after it; "" if there are none.
+
+    A count would not identify them: it stays the same if an earlier one has been cleared since.
+    """
+    return ",".join(handle_of(each) for results in shortened_in(plan, context).values() for each in results)
+
+
+def _may_be_edited(context: Context, at: int) -> bool:
+    message = context.messages[at]
+    return message.role != "system" and not message.pinned and at != context.latest_user and len(message.results) > 0
+
+
+def _shares(most: float, limit: int) -> Iterator[float]:
+    """Yield ever smaller shares of a limit, down to 0."""
+    while most * limit >= 1:
+        yield most
+        yield most * 0.75
+        most /= 2
+    yield 0
+
+
+def _rounds(context: Context) -> Iterator[list[int]]:
+    """Yield the positions of messages with results that may be edited, grouped by round."""
+    found: list[int] = []
+    for at, message in enumerate(context.messages):
+        if message.role == "assistant":
+            if found:
+                yield found
+            found = []
+        elif _may_be_edited(context, at):
+            found.append(at)
+    if found:
+        yield found
+
+
+def _most_tokens(result: ToolResult) -> float:
+    """Return an upper bound of a result's tokens: one per byte; infinity for pictures and files."""
+    output = result.output
+    return len(output) * _MOST_BYTES + _FRAME if isinstance(output, str) else math.inf
+
+
+def _sizes(context: Context, at: int) -> list[int]:
+    results = context.messages[at].results
+    return [context.size_of(alone(each)) for each in results] if len(results) > 1 else [context.sizes[at]]
+
+
+def _results_by_call(message: Message) -> dict[str, ToolResult]:
+    """The first result of each call in a message; one pass, as there may be very many."""
+    found: dict[str, ToolResult] = {}
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            found.setdefault(part.call_id, part)
+    return found
+
+
+class _Earlier(NamedTuple):
+    """The results of a message by their calls, before any edit but their shaping, and in full."""
+
+    results: Mapping[str, ToolResult]
+    whole: Mapping[str, ToolResult]
+
+    @classmethod
+    def of(cls, message: Message) -> _Earlier:
+        before = as_shaped(message)
+        results = _results_by_call(before)
+        return cls(results, results if before is message.original else _results_by_call(message.original))
+
+    def unshortened(self, part: ToolResult) -> ToolResult:
+        """Return the result before it was shortened, if it was; other edits are never undone."""
+        came = self.results.get(part.call_id, part)
+        if came == part:
+            return part
+        shown, whole = part.output if isinstance(part.output, str) else part.text, self.whole.get(part.call_id, came)
+        is_ours = any(is_excerpt(shown, _divided(whole.output, keep=keep)[1]) for keep in (True, False))
+        return came if is_ours else part
+
+    def in_full(self, part: ToolResult) -> ToolResult:
+        """Return the result as its tool gave it, from which it is shortened; as it is now, if it was edited since."""
+        before = self.unshortened(part)
+        is_as_it_came = before == self.results.get(part.call_id)
+        return self.whole.get(part.call_id, before) if is_as_it_came else before
+
+
+def _shorter(
+    context: Context,
+    message: Message,
+    part: Part,
+    most_tokens: float,
+    recall: str,
+    came: _Earlier,
+) -> Part:
+    """Shorten a part to at most ``most_tokens`` if it may be shortened; return any other as it is."""
+    if isinstance(part, ToolResult):
+        result = came.unshortened(part)
+        if context.size_of(alone(result)) <= most_tokens:
+            return part
+        # A result edited by another layer cannot be recalled as it is now, and must not be as it came.
+        known = recall if came.results.get(result.call_id) == result else ""
+        return _shorter_result(context, came.in_full(part), most_tokens, known)
+    if isinstance(part, Text) and message.mark == "summary" and context.size_of(message) > most_tokens:
+        return _shorter_summary(context, message, part, most_tokens)
+    return part
+
+
+def _shorter_result(context: Context, result: ToolResult, most_tokens: float, recall: str) -> ToolResult:
+    """Cut its text to head and tail; pictures and files stay if they take at most half of the room."""
+    kept, text = _divided(result.output, keep=True)
+    if context.size_of(alone(_with(result, kept))) > most_tokens / 2:
+        kept, text = _divided(result.output, keep=False)
+    size = context.size_of(alone(_with(result, (Text(text), *kept))))
+    frame = context.size_of(alone(_with(result, (Text(""), *kept))))
+    # The bytes per token are those of this result, by this counter, not by what providers reported.
+    most_bytes = int(bytes_in(text) * max(0.0, most_tokens - frame) / max(1, size - frame))
+    shorter = head_and_tail(text, most_bytes, recall=recall_call(recall, result) if recall else "")
+    return _with(result, (Text(shorter), *kept) if kept else shorter)
+
+
+def _shorter_summary(context: Context, message: Message, part: Text, most_tokens: float) -> Text:
+    came, now = _body(message.original.text), _body(part.text)
+    body = came if is_excerpt(now, came) else now
+    opened = f"{OPENING}\n"
+    most_bytes = int((bytes_in(body) + len(opened)) * most_tokens / context.size_of(message)) - len(opened)
+    bare = left_out(bytes_in(body), bytes_in(body))
+    # Without any text left, the opening line is left out, too.
+    text = bare if most_bytes <= len(bare) else opened + head_and_tail(body, most_bytes)
+    return Text(text, part.extra_json)
+
+
+def _body(summary: str) -> str:
+    return summary.removeprefix(OPENING).removeprefix("\n")
+
+
+def _divided(output: str | tuple[_Block, ...], *, keep: bool) -> tuple[tuple[_Block, ...], str]:
+    """Split a result into the blocks that are not text, and its text; blocks that are not kept are named in it."""
+    if isinstance(output, str):
+        return (), output
+    kept = tuple(each for each in output if keep and not _is_text(each))
+    return kept, "\n".join(_said(each) for each in output if _is_text(each) or not keep)
+
+
+def _is_text(block: _Block) -> bool:
+    return isinstance(block, Text) or (isinstance(block, File) and bool(block.text))
+
+
+def _said(block: _Block) -> str:
+    if isinstance(block, Text | File) and block.text:
+        return block.text
+    if isinstance(block, Image | File):
+        return f"[{'a picture' if isinstance(block, Image) else 'a file'} left out: {block.media_type or 'no type'}]"
+    return "[a provider's own item left out]" if isinstance(block, ProviderItem) else ""
+
+
+def _annotation(context: Context, message: Message, parts: Sequence[Part], strategy: str, came: _Earlier) -> Annotation:
+    before = message.annotation or Annotation(strategy)
+    changed = [old for old, new in zip(message.parts, parts, strict=True) if old is not new]
+    handles = [handle_of(came.in_full(each)) for each in changed if isinstance(each, ToolResult)]
+    size = context.size_of(message.original)
+    return Annotation(strategy, size, tuple(dict.fromkeys((*before.handles, *handles))), before.call_ids)
+
+
+def _is_shortened(result: ToolResult) -> bool:
+    return _LEFT_OUT.search(result.output if isinstance(result.output, str) else result.text) is not None
+
+
+def _with(result: ToolResult, output: str | tuple[_Block, ...]) -> ToolResult:
+    return ToolResult(result.call_id, result.name, output, result.is_error, result.extra_json)

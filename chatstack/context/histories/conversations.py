@@ -1,0 +1,201 @@
+"""Conversations: the state of one, kept with the history that it has so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from chatstack.context.edits.records import Made, Record
+from chatstack.context.histories.last_reports import NOTHING_REPORTED, LastReport, with_report
+from chatstack.values.messages import Message
+
+K = TypeVar("K")
+V = TypeVar("V")
+Terms: TypeAlias = tuple[tuple[K, V], ...]
+"""Entries by what they depend on. There are mostly none or one: a dict takes 64 bytes for none, and 230 for one."""
+
+_PATIENCE = 32
+_MOST_TERMS = 64
+"""A conversation keeps its state for that many layers, models and sets of options; else it is worked out again."""
+
+
+class LastAnswer(msgspec.Struct, frozen=True, gc=False):
+    """The time of the last answer to a conversation, what was reported for it, and the edits that it was given under
+    (their fingerprint, 0 for none). ``length``: how many messages the request had.
+
+    ``missed_cache``: hardly anything came from the provider's cache, though it had seen all of the request before.
+    ``cleared_tokens``: the part of the request that the provider itself had cleared.
+    """
+
+    at: float
+    input_tokens: int
+    missed_cache: bool
+    record: int
+    length: int
+    cleared_tokens: int = 0
+
+
+class Chosen:
+    """The cached result of a search for a history's choice."""
+
+    __slots__ = ("covers", "edition", "length", "record")
+
+    def __init__(self, record: Record | None, covers: int, length: int, edition: int) -> None:
+        self.record = record
+        self.covers = covers
+        """Number of messages up to the answer that the choice is bound to, inclusive; 0 if there is no choice."""
+        self.length = length
+        """Length of the history at the search."""
+        self.edition = edition
+        """The memory's edition at the search; a newer one means that such a history has got a choice since."""
+
+
+NOTHING_CHOSEN = Chosen(None, 0, 0, -1)
+
+
+class Carried(NamedTuple):
+    """A record as it was carried out last, with its edited messages, and the counted tokens that it saves."""
+
+    made: Made
+    saved: int
+
+    @property
+    def record(self) -> Record:
+        return self.made.record
+
+    @property
+    def edited(self) -> Mapping[int, Message]:
+        return self.made.edited
+
+
+class Wait(NamedTuple):
+    """A search for an edit that found none: the position of the latest user message, and the sizes of the context."""
+
+    latest_user: int
+    sizes: tuple[int, ...]
+
+    def goes_on(self, latest_user: int, sizes: tuple[int, ...]) -> bool:
+        """Return True if the layer need not search again: there is no new user message, and no size has grown by more
+        than a 32nd, or shrunk."""
+        return latest_user == self.latest_user and all(
+            before <= now <= before + before // _PATIENCE for before, now in zip(self.sizes, sizes, strict=True)
+        )
+
+    @property
+    def until(self) -> int:
+        """The most that the first of the sizes may come to."""
+        return self.sizes[0] + self.sizes[0] // _PATIENCE
+
+
+class Planned(NamedTuple):
+    """The next summary of a history, planned before it is due: all edits in force once it is, with a placeholder for
+    its text, and its subject (the key of the artifact)."""
+
+    record: Record
+    subject: tuple[str, bytes]
+    is_written: bool = False
+    """True if the record holds the summary itself."""
+
+
+class Reached(msgspec.Struct, frozen=True, gc=False):
+    """The progress of a pure strategy over a history: the length up to which it was run, the resulting edits, and its
+    wait, so that nothing is run twice. ``scale`` is that of the context then. ``ahead`` is what is planned before it is
+    due; a ``Wait`` if there was nothing to plan."""
+
+    length: int
+    record: Record | None
+    wait: Wait | None = None
+    scale: float = 1.0
+    ahead: Planned | Wait | None = None
+
+
+NOTHING_KNOWN = Reached(0, None)
+
+
+class Conversation:
+    """The state of one conversation, told by its id or head from others with the same history so far."""
+
+    __slots__ = (
+        "answered",
+        "answered_before",
+        "asked",
+        "bound",
+        "carried",
+        "choices",
+        "left_out",
+        "levels",
+        "past",
+        "reached",
+        "reports",
+        "who",
+    )
+
+    def __init__(self, who: str = "") -> None:
+        self.who = who
+        """Its name; kept as a key, so that it is to be one object for all that do."""
+        self.levels: dict[str, int] = {}
+        self.choices: Terms[str, Chosen] = ()
+        self.bound: Terms[str, Record] = ()
+        """The edits last bound to an answer, by layer."""
+        self.carried: Terms[tuple[str, int], Carried] = ()
+        """The records carried out last, by layer and by the edits of layers outside."""
+        self.reached: Terms[int, Reached] = ()
+        self.reports = NOTHING_REPORTED
+        """The last reports of the provider. See ``last_reports.py``."""
+        self.answered: LastAnswer | None = None
+        self.answered_before: LastAnswer | None = None
+        self.left_out: tuple[Record, Record | None, int] | None = None
+        """The record of a layer further in that leaves messages out, the outer edits that it is combined with, and the
+        tokens that it saves."""
+        self.past: list[int] = []
+        """The keys of its entries in ``OwnPast``, the oldest first."""
+        self.asked: Terms[str, int] = ()
+        """Number of its messages that were looked up in the store, by layer."""
+
+    def last_answer(self, length: int) -> LastAnswer | None:
+        """Return the last known answer to a request of fewer messages.
+
+        The answer to the very same request is skipped, as another conversation may have made that request.
+        """
+        for known in (self.answered, self.answered_before):
+            if known is not None and known.length < length:
+                return known
+        return None
+
+    def keep_answer(self, answer: LastAnswer) -> None:
+        """Keep an answer, unless one to a longer request is known: answers may come out of order."""
+        known = self.answered
+        if known is not None and known.length > answer.length:
+            return
+        if known is not None and known.length < answer.length:
+            self.answered_before = known
+        self.answered = answer
+
+    def keep_report(self, terms: int, report: LastReport) -> None:
+        """Keep a report, unless one of a longer request is known."""
+        self.reports = with_report(self.reports, terms, report)
+
+    def keep_reached(self, terms: int, reached: Reached) -> None:
+        """Keep the progress of a strategy, unless it is known to be further."""
+        known = term_in(self.reached, terms)
+        if known is None or known.length <= reached.length:
+            self.reached = with_term(self.reached, terms, reached)
+
+
+def term_in(entries: Terms[K, V], term: K) -> V | None:
+    """Return the entry under what it depends on; None if there is none."""
+    for known, value in entries:
+        if known == term:
+            return value
+    return None
+
+
+def with_term(entries: Terms[K, V], term: K, value: V) -> Terms[K, V]:
+    """Return the entries of a conversation with one under what it depends on; where there are too many of others, these
+    go."""
+    if not entries or (len(entries) == 1 and entries[0][0] == term):
+        return ((term, value),)
+    others = [each for each in entries if each[0] != term]
+    return (*others, (term, value)) if len(others) < _MOST_TERMS else ((term, value),)

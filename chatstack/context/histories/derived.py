@@ -1,0 +1,132 @@
+"""Derived histories: what a layer gets where layers further out have edited the history, kept beside that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from chatstack.context.histories.conversations import Conversation, term_in, with_term
+from chatstack.context.histories.history import Form, History, Recognised, weight_of
+from chatstack.context.histories.own_past import OwnPast
+from chatstack.context.shapes.shaping import NOTHING_SHAPED, Shapes
+from chatstack.values.messages import Message
+
+_MOST = 2
+"""Maximum number of forms of a conversation that are kept behind one layer: one, and one that it may alternate with."""
+_FORM_BYTES = 2_000
+_MESSAGE_BYTES = 20
+"""Estimated bytes kept for a message; the message itself is that of the history, or of its record."""
+_TEXT_BYTES = 250
+"""Estimated bytes kept for a text that later ones may be duplicates of: a hash, a place, and an entry of a table."""
+_CALL_BYTES = 130
+"""The same for what a call gave last: two hashes, and an entry of a table."""
+
+
+class Derived:
+    """The edited forms of histories, by the edits. They belong to the history, and are evicted with it.
+
+    The same edits of a history that has grown give the same messages, and more: so nothing has to be searched for.
+    """
+
+    def __init__(self, weigh: Callable[[History, int], bool], past: OwnPast, lock: threading.RLock) -> None:
+        self._weigh = weigh
+        self._past = past
+        self._lock = lock
+
+    def recognised(self, seen: Recognised, form: Form, messages: tuple[Message, ...]) -> Recognised:
+        """Return the history of these messages: those of the seen history, in that form."""
+        positions: Sequence[int]
+        if isinstance(seen.positions, range):
+            positions = range(seen.positions.start, len(messages))
+            conversation = messages[positions.start :]
+        else:
+            positions = tuple(at for at, message in enumerate(messages) if message.role != "system")
+            conversation = tuple([messages[at] for at in positions])
+        with self._lock:
+            history, state, is_settled = self._of(seen, form, conversation)
+            new = len(conversation) - len(history.messages)
+            if len(seen.history.forms) > 1 and (seen.history.is_fresh or (new and is_settled)):
+                self._drop_others(seen.history, form)
+            if new:
+                history.grow(conversation)
+                self._weigh(seen.history, new * _MESSAGE_BYTES)
+        came = seen.came if form.is_shaped else seen.came or seen  # a shaped one has the links of the other
+        return Recognised(history, state, len(conversation), positions, False, seen.who, came)
+
+    def keep_shapes(self, history: History, terms: int, shapes: Shapes) -> None:
+        """Keep the shaped messages of a history, unless it is known to be shaped further."""
+        with self._lock:
+            known = term_in(history.shapes, terms) or NOTHING_SHAPED
+            if known.looked_at >= shapes.looked_at:
+                return
+            new = [message for at, message in shapes.messages.items() if at not in known.messages]
+            texts = len(shapes.texts) - len(known.texts)
+            weight = (
+                sum(map(weight_of, new)) + _TEXT_BYTES * texts + _CALL_BYTES * (len(shapes.latest) - len(known.latest))
+            )
+            before = _weight_of_shapes(history)
+            history.shapes = with_term(history.shapes, terms, shapes._replace(weight=known.weight + weight))
+            change = _weight_of_shapes(history) - before
+            if change:
+                self._weigh(history, change)
+
+    def let_go(self, history: History) -> None:
+        """Drop the forms of conversations that a history does not know any more."""
+        with self._lock:
+            for form in [each for each in history.forms if not history.is_of(each.who)]:
+                self._forget_past(*history.forms[form])
+                self._drop(history, form)
+
+    def _forget_past(self, history: History, conversation: Conversation) -> None:
+        self._past.drop(conversation)
+        for further in history.forms.values():
+            self._forget_past(*further)
+
+    def _drop_others(self, history: History, form: Form) -> None:
+        """Drop the forms of this conversation behind the same layer that the call does not use: where the caller sends
+        fresh objects, they hold the only copies of what came before; else edits that were made before this form grew
+        are not undone. Its past stays, as it may go on from there."""
+        for each in [each for each in history.forms if each != form and each[:3] == form[:3]]:
+            self._drop(history, each)
+
+    def _of(
+        self, seen: Recognised, form: Form, conversation: tuple[Message, ...]
+    ) -> tuple[History, Conversation, bool]:
+        """Return the history in that form, the state of its conversation, and True if it is the form that was used
+        last."""
+        forms, past = seen.history.forms, list[int]()
+        known = forms.get(form)
+        if known is not None:
+            if conversation[: len(known[0].messages)] == known[0].messages:
+                is_last = len(forms) == 1 or form == next(each for each in reversed(forms) if each[:3] == form[:3])
+                if not is_last:
+                    forms[form] = forms.pop(form)
+                return *known, is_last
+            past = known[1].past
+            self._drop(seen.history, form)
+        self.let_go(seen.history)
+        alike, before = [each for each in forms if each[:3] == form[:3]], None
+        if alike:  # one list, as the conversation may go on from few answers, whatever was edited since
+            before, past = forms[alike[-1]][0], forms[alike[-1]][1].past
+        for each in alike[: 1 - _MOST]:
+            self._drop(seen.history, each)
+        self._weigh(seen.history, _FORM_BYTES)
+        state = Conversation()
+        state.levels, state.past = seen.conversation.levels, past
+        made = seen.history.derived(conversation, before)
+        made.linked_as = seen.history if form.is_shaped else None
+        if forms:
+            forms[form] = (made, state)
+        else:
+            seen.history.forms = {form: (made, state)}
+        return made, state, False
+
+    def _drop(self, history: History, form: Form) -> None:
+        dropped, _ = history.forms.pop(form)
+        for each in [*dropped.forms]:
+            self._drop(dropped, each)
+        self._weigh(history, -_FORM_BYTES - len(dropped.messages) * _MESSAGE_BYTES - _weight_of_shapes(dropped))
+
+
+def _weight_of_shapes(history: History) -> int:
+    return sum(shapes.weight for _, shapes in history.shapes)

@@ -1,0 +1,97 @@
+"""Growth: what contexts that are beginnings of one another have in common, so that it is worked out once."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import cached_property
+from typing import cast
+
+from msgspec.structs import force_setattr
+
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.pairing import Paired, Place, places_of
+from chatstack.context.histories.history import Recognised
+from chatstack.values.messages import Message
+
+
+class Growth:
+    """The messages of the longest of several contexts, each the beginning of the next.
+
+    ``kept`` is what a strategy has worked out of them for the next contexts. It has to stay true when messages are
+    replaced by the strategy's own edits, none of which moves a message, a call or a result. ``gone`` is what it has
+    worked out of the messages of the request that its edits left out or replaced. ``find_pairs`` tells what their calls
+    and results are to each other, where somebody knows; no such edit changes it.
+    """
+
+    def __init__(
+        self,
+        find_messages: Callable[[], tuple[Message, ...]],
+        kept: object = None,
+        gone: object = None,
+        find_pairs: Callable[[], Paired] | None = None,
+    ) -> None:
+        self._find_messages = find_messages
+        self._find_pairs = find_pairs
+        self.kept = kept
+        self.gone = gone
+
+    @classmethod
+    def of(cls, context: Context) -> Growth:
+        """Return the growth that a context belongs to; one of its own if it belongs to none."""
+        return cast("Growth | None", context.__dict__.get("_growth")) or cls(lambda: context.messages)
+
+    @staticmethod
+    def is_known(context: Context) -> bool:
+        """Return True if a context belongs to a growth."""
+        return "_growth" in context.__dict__
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages; put together when a strategy asks for them."""
+        return self._find_messages()
+
+    @cached_property
+    def _paired(self) -> Paired:
+        return places_of(self.messages)[0].paired() if self._find_pairs is None else self._find_pairs()
+
+    @property
+    def places(self) -> list[Place]:
+        """The places of the answers in the messages, in order."""
+        return self._paired[0]
+
+    @property
+    def unanswered(self) -> list[int]:
+        """The positions of calls that no result answers."""
+        return self._paired[1]
+
+    def includes(self, context: Context) -> Context:
+        """Return the context, after noting on it that its messages are the first ones of these."""
+        force_setattr(context, "_growth", self)
+        return context
+
+    def edited(self, find_messages: Callable[[], tuple[Message, ...]], *, in_place: bool) -> Growth:
+        """Return the growth after an edit, ``in_place`` if it moved no message; it takes over what stays true."""
+        kept, self.kept = self.kept, None
+        return Growth(find_messages, kept if in_place else None, self.gone, self._find_pairs if in_place else None)
+
+
+def pairs_of(seen: Recognised) -> Callable[[], Paired] | None:
+    """Return what tells the pairs of a request that holds its history in one piece, edited in place at most: they were
+    found when its messages came. None if they were not, as for an edited form."""
+    history, positions = seen.history, seen.positions
+    if history.root is not history or not isinstance(positions, range):
+        return None
+
+    def found() -> Paired:
+        (places, open_calls), head = history.paired(), positions.start
+        end = bisect_left(places, (seen.length,))
+        if end < len(places) or max(open_calls, default=-1) >= seen.length:  # it has grown since
+            open_calls = [at for at in (*open_calls, *[place[2] for place in places[end:]]) if at < seen.length]
+            places = places[:end]
+        if head:  # system messages
+            places = [(at + head, part, call + head, call_part, moved) for at, part, call, call_part, moved in places]
+            open_calls = [at + head for at in open_calls]
+        return places, open_calls
+
+    return found

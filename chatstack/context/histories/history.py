@@ -1,0 +1,342 @@
+"""Histories: lists of messages that only grow, with everything computed from them."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import NamedTuple, cast
+
+import msgspec
+from msgspec.structs import astuple
+
+from chatstack.context.edits.pairing import Paired, Pairs, Places
+from chatstack.context.edits.units import is_users
+from chatstack.context.histories.choices import Kept
+from chatstack.context.histories.conversations import Conversation, Terms
+from chatstack.context.histories.digests import Links, first_link, next_links
+from chatstack.context.shapes.shaping import Shapes
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import Message, was_edited
+from chatstack.values.native import compaction_in
+from chatstack.values.parts import Text, ToolCall, ToolResult
+
+_who_of = attrgetter("who")
+_LONG = 8
+_COUNTERS = 4
+_MOST_CONVERSATIONS = 16
+_LARGEST = 2**62
+"""Upper bound of a sum of sizes, as an array holds it: a counter may give any number."""
+_HISTORY_BYTES = 4_000
+_PART_BYTES = 50
+_CALL_BYTES = 4 * _PART_BYTES
+_MESSAGE_BYTES = 350
+"""Estimated bytes of a message with one part, without its text but with what is kept for it: sizes, digests, place."""
+
+
+class Form(NamedTuple):
+    """An edited form of a conversation's history: behind the layer at that place, by the fingerprint of the edits.
+
+    Where it is ``by_original``, edits that only replace messages make no other form of it. Where it ``is_shaped``, each
+    message stands for the one in its place, so that it is the same conversation.
+    """
+
+    who: str
+    behind: int
+    by_original: bool
+    edits: int
+    is_shaped: bool = False
+
+
+class History:
+    """The messages of a conversation so far, without system messages, and everything computed from them.
+
+    It only grows, at its end, so an answer for a given length stays true. It is a cache in the memory: no correct
+    request depends on it. Conversations that begin alike may share one, for as long as they are the same; the state of
+    each conversation is in ``conversation(who)``. ``lock`` is that of the memory, the only one: nothing else is locked
+    while it is held, and no counter is called.
+    """
+
+    __slots__ = (
+        "_chain",
+        "_conversations",
+        "_edited",
+        "_hashes",
+        "_key",
+        "_lock",
+        "_sums",
+        "compactions",
+        "entries",
+        "forms",
+        "held_bytes",
+        "is_fresh",
+        "kept_before",
+        "latest_assistant",
+        "latest_user",
+        "linked_as",
+        "messages",
+        "moves",
+        "pairs",
+        "pinned",
+        "pinned_results",
+        "root",
+        "shapes",
+    )
+
+    def __init__(self, key: bytes = b"", lock: threading.RLock | None = None) -> None:
+        self._key = key
+        self._lock = lock or threading.RLock()
+        self.root = self
+        """The history that this one was derived from by edits; itself if it was not. It holds the entries of both."""
+        self.linked_as: History | None = None
+        """The history whose messages these stand for, if any: choices are kept under the callers' messages, by which
+        they are forgotten, too."""
+        self._chain: Links | None = None
+        # Arrays, as numbers of their own would take four times as many bytes for each message.
+        self._hashes = array("q")
+        self._sums: Terms[TokenCounter, array[int]] = ()
+        self._conversations: tuple[Conversation, ...] = ()
+        self.messages: tuple[Message, ...] = ()
+        self.is_fresh = False
+        """True if its messages came as other objects than before: those before need not be kept anywhere."""
+        self.pairs = _NO_PAIRS
+        self.latest_user = self.latest_assistant = -1
+        self.compactions: tuple[tuple[int, str], ...] = ()
+        """The positions of compactions, with the providers that made them."""
+        self.kept_before: Terms[int, tuple[int, ...]] = ()
+        """The positions that stay before a compaction, by its position. See ``without_compacted``."""
+        self.pinned = self.pinned_results = -1
+        """The positions of the first pinned message, and of the first one with tool results; -1 if there is none."""
+        self._edited = (False, 0)
+        """``is_edited``, and for how many messages that was looked at."""
+        self.moves = 0
+        """Number of times in a row that it came with another beginning than before."""
+        self.forms = _NO_FORMS
+        """Its edited forms. See ``Derived``, which drops those of conversations that it does not know any more."""
+        self.shapes: Terms[int, Shapes] = ()
+        """Its shaped messages, by a hash of the options that they were shaped under. See ``Derived``."""
+        self.entries = _NO_ENTRIES
+        """The keys of the memory's entries for it, by the conversations that they were kept for."""
+        self.held_bytes = _HISTORY_BYTES
+        """Estimated size in bytes, its messages and entries included."""
+
+    def derived(self, messages: tuple[Message, ...], before: History | None) -> History:
+        """Return a new history for an edited form of this one, that of these messages. ``before`` is one that may begin
+        alike: what is computed for that beginning holds for both."""
+        made = History(self._key, self._lock)
+        made.root = self.root
+        if before is not None:
+            pairs = enumerate(zip(messages, before.messages, strict=False))
+            shorter = min(len(messages), len(before.messages))
+            alike = next((at for at, (now, then) in pairs if now is not then and now != then), shorter)
+            made._hashes = before._hashes[:alike]
+            made._sums = tuple([(counter, sums[: alike + 1]) for counter, sums in before._sums])
+            made._chain = None if before._chain is None else before._chain.cut(alike)
+        return made
+
+    def conversation(self, who: str) -> Conversation:
+        """Return the state of that conversation, a new one if there is none."""
+        for known in self._conversations:
+            if known.who == who:
+                return known
+        found = Conversation(who)
+        self._conversations = (*self._conversations[1 - _MOST_CONVERSATIONS :], found)
+        return found
+
+    def is_of(self, who: str) -> bool:
+        """Return True if that conversation has had this history."""
+        return who in map(_who_of, self._conversations)
+
+    def forget(self, who: str | None = None) -> bool:
+        """Forget the state of one conversation, or of all; True if there is none left."""
+        self._conversations = tuple(each for each in self._conversations if who is not None and each.who != who)
+        return not self._conversations
+
+    def levels(self) -> dict[str, dict[str, int]]:
+        """Return the warning levels of its conversations."""
+        return {each.who: dict(each.levels) for each in self._conversations}
+
+    def grow(self, messages: tuple[Message, ...]) -> None:
+        """Add new messages. ``messages`` begin with the known ones, possibly as new objects."""
+        known = len(self.messages)
+        self.is_fresh = bool(known) and messages[0] is not self.messages[0]
+        if known == len(messages):
+            self.messages = messages
+            return
+        new = messages[known:]
+        if self.root is self:  # an edited form holds nothing of its own, and is neither repaired nor cut
+            if self.pairs is _NO_PAIRS:
+                self.pairs = Pairs(Places())
+            self.pairs.extend(messages, known)
+            if not self.pairs.waiting:
+                self.pairs.waiting = {}  # an emptied dict keeps its table
+            self.held_bytes += sum(map(weight_of, new))
+            for at, message in enumerate(new, known):
+                found = compaction_in(message) if message.role == "assistant" else None
+                if found is not None:
+                    self.compactions += ((at, found.provider),)
+        new_ones = range(len(messages) - 1, known - 1, -1)
+        latest = (at for at in new_ones if messages[at].role == "assistant")
+        self.latest_assistant = next(latest, self.latest_assistant)
+        self.latest_user = next((at for at in new_ones if is_users(messages[at])), self.latest_user)
+        for at, message in enumerate(new, known):
+            if message.pinned:
+                self.pinned = at if self.pinned < 0 else self.pinned
+                self.pinned_results = at if self.pinned_results < 0 and message.results else self.pinned_results
+        self.messages = messages
+
+    def paired(self) -> Paired:
+        """Return the places of answers and open calls; an edited form has none. It may have grown since a request was
+        recognised by it."""
+        with self._lock:
+            return self.pairs.paired()
+
+    @property
+    def is_edited(self) -> bool:
+        """True if it holds messages that a layer, or a graph with its own context manager, has edited, other than by
+        shaping them."""
+        (found, looked_at), messages = self._edited, self.messages
+        if looked_at < len(messages):
+            found = found or any(map(was_edited, messages[looked_at:]))
+            self._edited = (found, len(messages))
+        return found
+
+    def prefix_hash(self, length: int) -> int:
+        """Return a hash of the first ``length`` messages, valid in this process only."""
+        hashes = self._hashes
+        if len(hashes) < length:
+            with self._lock:
+                prefix = hashes[-1] if hashes else 0
+                new = self.messages[len(hashes) : length]
+                if self.root is self:
+                    hashes.extend([prefix := hash((prefix, message)) for message in new])
+                else:  # by their fields, as a message keeps its hash, and nobody else asks an edited one
+                    hashes.extend([prefix := hash((prefix, *astuple(message))) for message in new])
+        return hashes[length - 1]
+
+    def links(self, length: int) -> Links:
+        """Return the hash chain: the link at ``i`` is the digest of the first ``i + 1`` messages. May be longer than
+        ``length``."""
+        if self.linked_as is not None:
+            return self.linked_as.links(length)
+        chain = self._chain
+        if chain is None:
+            with self._lock:
+                chain = self._chain = self._chain or Links()
+        if chain.length < length:
+            with self._lock:
+                known, link = chain.length, chain.last or first_link(self._key)
+            new = next_links(link, self.messages[known:length], self._key)
+            with self._lock:
+                chain.extend(new[chain.length - known :])  # another thread may have added some
+        return chain
+
+    def counted_by(self, counter: TokenCounter) -> int:
+        """Return how many of its messages that counter has counted."""
+        by_counter = self._sums
+        sums = by_counter[0][1] if by_counter and by_counter[0][0] is counter else self._sums_by(counter)
+        return 0 if sums is None else len(sums) - 1
+
+    def sums(self, length: int, counter: TokenCounter, size_of: Callable[[Message], int]) -> Sequence[int]:
+        """Return prefix sums of sizes: the one at ``i`` is for the first ``i`` messages. May be longer than needed."""
+        by_counter = self._sums  # nearly always of one counter
+        sums = by_counter[0][1] if by_counter and by_counter[0][0] is counter else self._sums_by(counter)
+        if sums is None:
+            with self._lock:
+                sums = self._sums_by(counter)
+                if sums is None:
+                    sums = array("q", [0])
+                    self._sums = (*self._sums[1 - _COUNTERS :], (counter, sums))
+        counted = len(sums) - 1
+        if counted < length:
+            sizes = [size_of(message) for message in self.messages[counted:length]]  # not under the lock
+            with self._lock:
+                for size in sizes[len(sums) - 1 - counted :]:  # another thread may have added some
+                    sums.append(min(sums[-1] + size, _LARGEST))
+        return sums
+
+    def _sums_by(self, counter: TokenCounter) -> array[int] | None:
+        for known, sums in self._sums:
+            if known is counter or known == counter:
+                return sums
+        return None
+
+
+_NO_PAIRS = Pairs()
+_NO_FORMS: dict[Form, tuple[History, Conversation]] = {}
+_NO_ENTRIES: dict[str, Kept] = {}
+"""Empty values that histories share until they have some of their own; never written to."""
+
+
+class Recognised(msgspec.Struct, frozen=True):
+    """The history and the conversation that a request was recognised as.
+
+    ``positions`` are those of the history's messages in the request: a range if all system messages are at its head.
+    """
+
+    history: History
+    conversation: Conversation
+    length: int
+    positions: Sequence[int]
+    needs_repair: bool
+    who: str = ""
+    came: Recognised | None = None
+    """The same request as it came, if this is about an edited form of its history under links of its own."""
+
+    @property
+    def links(self) -> Sequence[bytes]:
+        """The hash chain of the conversation: the digests of its beginnings."""
+        return self.history.links(self.length)
+
+    def head_of(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Return the system messages at the head of the request."""
+        return messages[: self.positions[0] if self.positions else len(messages)]
+
+    def systems_in(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Return the system messages of the request; if all are at its head, the rest is not searched."""
+        if isinstance(self.positions, range):
+            return messages[: self.positions.start]
+        return tuple(message for message in messages if message.role == "system")
+
+    def latest_user(self, length: int) -> int:
+        """Return the position of the latest user message among the first ``length``; -1 if there is none."""
+        messages, latest = self.history.messages, self.history.latest_user
+        if latest < length:
+            return latest
+        return next((at for at in range(length - 1, -1, -1) if is_users(messages[at])), -1)
+
+    @property
+    def is_unstable(self) -> bool:
+        """True if a long history came with another beginning twice in a row: no edit can be replayed."""
+        return self.history.moves > 1 and self.length >= _LONG
+
+
+def weight_of(message: Message) -> int:
+    """Estimate the size of a message in bytes: its text, and what is kept beside it."""
+    weight = _MESSAGE_BYTES + len(message.extra_json)
+    for part in message.parts:
+        if type(part) is Text:  # nearly all of them are texts, calls and results
+            weight += _PART_BYTES + part.text.__sizeof__()
+        elif type(part) is ToolCall:
+            weight += _CALL_BYTES + part.arguments.__sizeof__()
+        elif type(part) is ToolResult and type(part.output) is str:
+            weight += _CALL_BYTES + part.output.__sizeof__()
+        else:
+            weight += _PART_BYTES + weight_of_fields(part)
+    return weight
+
+
+def weight_of_fields(part: object) -> int:
+    """Estimate the size of a part's text in bytes."""
+    if type(part) is ToolResult and type(part.output) is str:  # nearly all that edits put in
+        return part.call_id.__sizeof__() + part.name.__sizeof__() + part.output.__sizeof__()
+    weight = 0
+    for name in getattr(part, "__struct_fields__", ()):  # not properties: some repeat a field, as a result's text
+        value = getattr(part, name)
+        if type(value) is str:
+            weight += value.__sizeof__()
+        elif type(value) is tuple:
+            values = cast("tuple[object, ...]", value)
+            weight += _PART_BYTES * len(values) + sum(map(weight_of_fields, values))
+    return weight

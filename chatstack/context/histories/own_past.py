@@ -1,0 +1,131 @@
+"""Own past: the reports of a conversation, and the progress of strategies over it, for when it branches.
+
+They are kept with the history. But conversations that are equal so far share one history, which goes on with the first
+of them, and a conversation that goes back, or is edited further out, gets another history from there on. For these the
+past is kept here, too, by the answers.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from chatstack.context.histories.conversations import Conversation, LastAnswer, Reached, Terms, with_term
+from chatstack.context.histories.digests import soft_hash
+from chatstack.context.histories.history import History, Recognised
+from chatstack.context.histories.last_reports import NOTHING_REPORTED, LastReport, all_reports, with_report
+from chatstack.lru import Lru
+from chatstack.values.messages import Message
+from chatstack.values.parts import ToolCall
+
+_LOOKS_BACK = 64
+"""Maximum number of messages since the answer that an entry is kept under."""
+_ANSWERS = 2
+"""A conversation keeps the entries of so many latest answers: for one that is made again, or parts."""
+_TURNS = 2
+"""It also keeps the entries of so many earlier answers that ended a turn: for a question that is changed."""
+
+
+class Entry:
+    """The state of a conversation at one answer."""
+
+    __slots__ = ("answered", "ends_turn", "reached", "reports")
+
+    def __init__(self, *, ends_turn: bool = False) -> None:
+        self.ends_turn = ends_turn
+        self.answered: LastAnswer | None = None
+        self.reports = NOTHING_REPORTED
+        self.reached: Terms[int, Reached] = ()
+
+    def keep_report(self, terms: int, report: LastReport) -> None:
+        """Keep a report under a hash of what it depends on beside the history."""
+        self.reports = with_report(self.reports, terms, report)
+
+    def keep_reached(self, terms: int, reached: Reached) -> None:
+        """Keep the progress of a strategy, likewise."""
+        self.reached = with_term(self.reached, terms, reached)
+
+
+class OwnPast:
+    """The past of conversations that part from the history they had: an LRU cache by their answers.
+
+    Only the answers that a conversation may go on from are kept; from another one, it goes on with what is known of the
+    nearest one before.
+    """
+
+    def __init__(self, max_entries: int, lock: threading.RLock) -> None:
+        self._lock = lock
+        self._parted: Lru[int, Entry] = Lru(max_entries)
+        self._latest: tuple[Recognised, Message, Entry] | None = None
+
+    def recall(self, seen: Recognised) -> None:
+        """Restore the past of a conversation that has another history now."""
+        conversation, messages = seen.conversation, seen.history.messages
+        known = 0 if conversation.answered is None else conversation.answered.length
+        if not self._parted or (known and known >= seen.history.latest_assistant):
+            return
+        for at in range(seen.length - 1, max(known, seen.length - 1 - _LOOKS_BACK, 0), -1):
+            if messages[at].role == "assistant":
+                with self._lock:
+                    entry = self._parted.get(_key(seen.who, seen.history, at, messages[at]))
+                if entry is not None:
+                    _take_up(entry, conversation)
+                    return
+
+    def entry(self, seen: Recognised, said: Message) -> Entry:
+        """Return the entry of that answer; layers that send the same messages share it."""
+        if not seen.length:
+            return Entry()
+        latest = self._latest
+        if latest is not None and latest[0] is seen and latest[1] is said:
+            return latest[2]
+        key = _key(seen.who, seen.history, seen.length, said)
+        with self._lock:
+            entry = self._parted.get(key)
+            if entry is None:
+                entry = Entry(ends_turn=not said.parts or type(said.parts[-1]) is not ToolCall)
+                self._parted.put(key, entry)
+                self._thin_out(seen.conversation, key)
+            self._latest = (seen, said, entry)
+            return entry
+
+    def drop(self, conversation: Conversation) -> None:
+        """Drop the entries of a conversation."""
+        with self._lock:
+            for key in conversation.past:
+                self._parted.pop(key, None)
+            conversation.past.clear()
+
+    def _thin_out(self, conversation: Conversation, key: int) -> None:
+        """Note a new entry of a conversation, and drop those that it need not keep any more."""
+        past = conversation.past
+        past.append(key)
+        if len(past) <= _ANSWERS:
+            return
+        older = self._parted.peek(past[-1 - _ANSWERS])
+        if older is None or not older.ends_turn:
+            self._parted.pop(past.pop(-1 - _ANSWERS), None)
+        elif len(past) > _ANSWERS + _TURNS:
+            self._parted.pop(past.pop(0), None)
+
+    def clear(self) -> None:
+        """Clear the cache."""
+        with self._lock:
+            self._parted.clear()
+            self._latest = None
+
+    def __len__(self) -> int:
+        return len(self._parted)
+
+
+def _key(who: str, history: History, length: int, said: Message) -> int:
+    """Return the key of a request of that many messages and its answer, which callers may send back reformatted."""
+    return hash((who, history.prefix_hash(length), soft_hash(said)))
+
+
+def _take_up(entry: Entry, conversation: Conversation) -> None:
+    if entry.answered is not None:
+        conversation.answered = entry.answered
+    for terms, report in all_reports(entry.reports):
+        conversation.keep_report(terms, report)
+    for terms, reached in entry.reached:
+        conversation.keep_reached(terms, reached)

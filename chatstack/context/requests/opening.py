@@ -1,0 +1,175 @@
+"""Opening a request: recognise and repair it, and count what it holds, before any edit is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.plans import Plan
+from chatstack.context.edits.repairing import has_answer_since, repair_plan
+from chatstack.context.edits.reserves import reserve_asked
+from chatstack.context.edits.verifier import problems
+from chatstack.context.histories.compacted import without_compacted
+from chatstack.context.histories.conversations import LastAnswer
+from chatstack.context.histories.history import Recognised
+from chatstack.context.memory.memory import ContextMemory
+from chatstack.context.requests.asking import Asking, aside, is_long
+from chatstack.context.requests.opened import who_of
+from chatstack.context.requests.saying import say_bypassed, say_rejected, say_repaired, say_unstable
+from chatstack.errors import InputError
+from chatstack.telemetry.emission import Telemetry
+from chatstack.tokens.caching import CACHE_SECONDS
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.messages import Message
+from chatstack.values.requests import ChatRequest
+
+SERVER_HELD = ("previous_response_id", "conversation", "thread")
+"""Options that keep the history at the provider: the model sees more than the request, so nothing is edited."""
+
+_ANSWERED = "repair:answered"
+"""The level that holds the number of messages a history had when a repair answered one of its calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """The sizes of requests, as one layer counts them. ``default_reserve`` is what its provider reserves for an answer
+    where the options ask for no bound."""
+
+    memory: ContextMemory
+    counter: TokenCounter
+    size_of: Callable[[Message], int]
+    """The size of a message, counted once."""
+    default_reserve: int
+
+    def weighed(
+        self, request: ChatRequest, seen: Recognised, last: LastAnswer | None, *, tokens: int | None = None
+    ) -> Context:
+        """Return the context of a request as it came in. ``tokens`` is the size of its messages, if they are not those
+        of the history; else only the new messages of the conversation are counted."""
+        messages = request.messages
+        if tokens is None:
+            tokens = seen.history.sums(seen.length, self.counter, self.size_of)[seen.length]
+            if seen.length < len(messages):
+                tokens += sum(map(self.size_of, seen.systems_in(messages)))
+        asked = reserve_asked(request.options)
+        return Context(
+            request=request,
+            messages=messages,
+            messages_tokens=tokens,
+            fixed_tokens=self.memory.options_size(request.options, self.counter),
+            size_of=self.size_of,
+            reserved_tokens=asked or 0,
+            default_reserve_tokens=self.default_reserve if asked is None else 0,
+            is_cold=last is not None and self._is_cold(last),
+        )
+
+    def counted(self, seen: Recognised) -> Asking[None]:
+        """Count the many new messages of a history; few are counted where they are weighed."""
+        yield from aside(lambda: seen.history.sums(seen.length, self.counter, self.size_of), seen.length)
+
+    def _is_cold(self, last: LastAnswer) -> bool:
+        """Return True if hardly anything of the history with this answer is in the provider's cache."""
+        return last.missed_cache or self.memory.clock() - last.at >= CACHE_SECONDS
+
+
+class Came(msgspec.Struct, frozen=True):
+    """A request as it came to the first of adjacent context layers, repaired. ``last`` is the answer before it."""
+
+    request: ChatRequest
+    seen: Recognised
+    last: LastAnswer | None
+    is_unstable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Opens requests for adjacent context layers, by the counter of the first. ``owner`` names its options.
+    ``compacted_by`` is the provider that is sent its compactions back; "" if there is none."""
+
+    memory: ContextMemory
+    telemetry: Telemetry
+    weighing: Weighing
+    owner: str
+    compacted_by: str = ""
+
+    def open(self, request: ChatRequest) -> Asking[Came]:
+        """Recognise and repair a request. Raises ``InputError`` if nothing is left to send."""
+        came = self._recognised(request)
+        if self.compacted_by and came.seen.history.compactions:
+            came = self._with_compaction(came)
+        seen = came.seen
+        if is_long(seen.length - seen.history.counted_by(self.weighing.counter)):
+            yield from self.weighing.counted(seen)
+        answered = seen.conversation.levels.get(_ANSWERED, 0)
+        if seen.needs_repair or answered:
+            came = self._repaired(came, answered)
+        if not came.seen.is_unstable or any(each.mark or each.original is not each for each in came.request.messages):
+            return came  # stable, or edited by layers further out
+        if self.memory.raise_level("prefix_unstable", who_of(came.request, came.seen), 1):
+            say_unstable(self.telemetry, came.seen.length)
+        return msgspec.structs.replace(came, is_unstable=True)
+
+    def stands_aside(self, request: ChatRequest) -> bool:
+        """Return True if the history is kept at the provider, so that nothing may be edited; warns once for each
+        conversation."""
+        if not any(request.options.extra.get(name) for name in SERVER_HELD):
+            return False
+        if self.memory.raise_level(f"{self.owner}:bypass", who_of(request, self._recognised(request).seen), 1):
+            say_bypassed(self.telemetry)
+        return True
+
+    def _with_compaction(self, came: Came) -> Came:
+        """Leave out what the provider has compacted."""
+        left = without_compacted(came.request.messages, came.seen, self.compacted_by)
+        return came if left is came.request.messages else self._recognised(came.request.but(messages=left))
+
+    def _repaired(self, came: Came, answered: int) -> Came:
+        """Repair a request; ``answered`` is the number of messages it had when a repair last answered a call."""
+        request = came.request
+        context = self.weighing.weighed(request, came.seen, came.last)
+        plan = repair_plan(request.messages) or Plan(strategy="repair", reason="no result of a call, and has it now")
+        is_news = bool(answered) and has_answer_since(request.messages, answered)
+        repaired, levels = came, came.seen.conversation.levels
+        if not plan.is_empty:
+            wrong = problems(plan, context, is_repair=True)
+            if wrong:
+                say_rejected(self.telemetry, plan, wrong)
+                return came
+            if not context.after(plan).messages:
+                raise InputError(
+                    "messages: nothing but tool results; keep the messages with the calls that they answer"
+                )
+            repaired = self._recognised(context.after(plan).to_send())
+            is_news |= self.memory.raise_level(
+                f"{self.owner}:repair",
+                who_of(repaired.request, repaired.seen),
+                1 + len(plan.drop) + len(plan.replace) + len(plan.insert),
+            )
+        if is_news:
+            say_repaired(
+                self.telemetry, plan, context, self.weighing.weighed(repaired.request, repaired.seen, repaired.last)
+            )
+        if came.seen.history is repaired.seen.history and not plan.is_empty:
+            # A repair at the end has made that history grow.
+            levels = self._recognised(request).seen.conversation.levels
+        levels[_ANSWERED] = len(request.messages) if any(each.mark == "repair" for _, each in plan.insert) else 0
+        return repaired
+
+    def _recognised(self, request: ChatRequest) -> Came:
+        seen, last = recognised(self.memory, request, request.messages)
+        evicted = self.memory.take_evicted()
+        if evicted:
+            self.telemetry.evicted(evicted)
+        return Came(request, seen, last, False)
+
+
+def recognised(
+    memory: ContextMemory, request: ChatRequest, messages: tuple[Message, ...]
+) -> tuple[Recognised, LastAnswer | None]:
+    """Recognise the history of these messages of a request, with its own past; return it with its last answer."""
+    seen = memory.recognise(messages, request.conversation_id, request.options.instructions)
+    memory.past.recall(seen)
+    return seen, seen.conversation.last_answer(seen.length)

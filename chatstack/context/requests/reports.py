@@ -1,0 +1,104 @@
+"""Reports: the sizes of requests as providers report them, and corrections learnt from these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from chatstack.context.edits.context import Context
+from chatstack.context.histories.conversations import LastAnswer
+from chatstack.context.histories.last_reports import LastReport, last_reports
+from chatstack.context.histories.own_past import Entry
+from chatstack.context.memory.memory import ContextMemory
+from chatstack.context.requests.opened import Opened
+from chatstack.tokens.caching import CACHED_FROM
+from chatstack.tokens.calibration import Anchor, Calibration, is_plausible
+from chatstack.tokens.counter import TokenCounter
+from chatstack.values.responses import Usage
+
+_COLD_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Sizes as providers reported them, for context layers with one counter: an anchor within a conversation, a factor
+    across all.
+
+    The factor comes from other conversations: it is shown in warnings and metrics, and decides nothing.
+    """
+
+    memory: ContextMemory
+    calibration: Calibration
+    counter: TokenCounter
+
+    def corrected(self, opened: Opened, context: Context) -> Context:
+        """Return the context with the size that it will truly have: scaled by what was reported, and without what the
+        provider itself clears."""
+        context, clears = self._scaled(opened, context), opened.provider_clears
+        if not clears:
+            return context
+        counted = min(context.messages_tokens, int(clears / context.scale))
+        return msgspec.structs.replace(
+            context, messages_tokens=context.messages_tokens - counted, provider_clears=counted
+        )
+
+    def _scaled(self, opened: Opened, context: Context) -> Context:
+        """Return the context with the scale from the last report of this history, and with the expected scale from the
+        report of the very same request or, if there is neither, from the model's calibration.
+
+        The very same request gets the scale that it had before, so that it is sent the same again.
+        """
+        counted, seen = context.input_tokens, opened.seen
+        if not counted:
+            return context
+        known = again = None
+        reports = seen.conversation.reports
+        if reports:
+            known, again = last_reports(reports, self._terms(opened), seen.length)
+        scale = 1.0
+        if opened.scale is not None:
+            scale = opened.scale
+            opened.is_anchored = scale != 1.0
+        elif known is not None and known.estimated <= counted:
+            opened.is_anchored = True
+            scale = _scale(known, counted)
+        if again is not None and again.length == seen.length and again.estimated <= counted:
+            expected = _scale(again, counted) / scale
+        else:
+            expected = 1.0 if opened.is_anchored else self.calibration.factor(opened.model, self.counter)
+        if scale == expected == 1.0:
+            return context
+        return msgspec.structs.replace(context, scale=scale, expected_scale=expected)
+
+    def learn(self, opened: Opened, context: Context, entry: Entry, usage: Usage, *, is_news: bool = True) -> None:
+        """Learn the size of a context that was sent as it is; the usage includes what the provider has cleared of it.
+        ``is_news``: no other layer has learnt from it across conversations."""
+        counted, reported = context.input_tokens + context.provider_clears, usage.input_tokens
+        if reported <= 0:
+            return
+        if is_news:
+            self.calibration.learn(opened.model, self.counter, counted, reported)
+        if is_plausible(counted, reported):
+            terms = self._terms(opened)
+            report = LastReport(counted, reported, opened.seen.length)
+            entry.keep_report(terms, report)
+            opened.seen.conversation.keep_report(terms, report)
+
+    def _terms(self, opened: Opened) -> int:
+        """Return a hash of what a report depends on, beside the history: the edits, system messages, tools and schema,
+        the counter and the model."""
+        return hash((self.counter, opened.model, opened.edits, opened.above))
+
+
+def keep_answer(opened: Opened, entry: Entry, usage: Usage, now: float, cleared_tokens: int) -> None:
+    """Keep the time of an answer, with what was reported of the cache: for all layers that got this history."""
+    before, edits, cached = opened.last_answer, opened.edits, usage.cache_read_tokens
+    expected = before.input_tokens if before is not None and before.record == edits else 0
+    missed = expected >= CACHED_FROM and cached < expected * _COLD_SHARE
+    entry.answered = LastAnswer(now, usage.input_tokens, missed, edits, opened.seen.length, cleared_tokens)
+    opened.seen.conversation.keep_answer(entry.answered)
+
+
+def _scale(anchor: Anchor, counted: int) -> float:
+    return anchor.corrected(counted, anchor.factor) / counted

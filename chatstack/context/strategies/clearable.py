@@ -1,0 +1,184 @@
+"""Tool results that may be cleared: where they stand, and what clearing them saves."""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+
+from chatstack.context.edits.handles import filled, handle_of
+from chatstack.context.edits.pairing import Place, alone, answered_at, as_it_came, in_full
+from chatstack.context.histories.growth import Growth
+from chatstack.context.strategies.clearing_options import ClearingOptions
+from chatstack.values.messages import Annotation, Message, last_edit_of
+from chatstack.values.parts import Part, ToolCall, ToolResult
+
+_NO_ARGUMENTS = "{}"
+
+
+class Clearable(msgspec.Struct, frozen=True, gc=False):
+    """A result and its call that may be cleared, one of them or both, and what that saves in tokens, as counted."""
+
+    place: Place
+    result: ToolResult | Message | None
+    """The result without its content; its message, where that holds nothing else. None if it stays."""
+    call: ToolCall | None
+    """The call without its arguments; None if it stays."""
+    saves: int
+    message: Message
+    """The message of the result, as it was."""
+    asked: Message
+    """The message of the call, as it was."""
+
+    @property
+    def first_position(self) -> int:
+        """The first message that it changes."""
+        return self.place[0] if self.call is None else self.place[2]
+
+
+class Results:
+    """The results in messages, in order, without those of tools that a strategy excludes: their places.
+
+    The first ``settled`` ones are never cleared any more, in this context or a longer one. ``known`` is what may be
+    cleared of others."""
+
+    def __init__(self, strategy: ClearingOptions, growth: Growth) -> None:
+        self._places, self._unanswered = growth.places, growth.unanswered
+        self.places = places = self._places
+        if strategy.exclude_tools:
+            answered = [answered_at(growth.messages, place) for place in places]
+            names = [each.result.name or each.call.name for each in answered]
+            self.places = [
+                place for place, name in zip(places, names, strict=True) if name not in strategy.exclude_tools
+            ]
+        self.strategy = strategy
+        self.settled = 0
+        self.known: dict[Place, Clearable] = {}
+
+    def of_open_units(self, length: int) -> set[int]:
+        """Return the positions of messages in units with a call that waits, among that many messages.
+
+        Only results behind the first such call are looked at: making all units took a third of a clearing.
+        """
+        found = self._open_calls(length)
+        if not found:
+            return found
+        known = 0
+        while known < len(found):  # a tool message that answers calls of two messages joins their units
+            known = len(found)
+            for place in self._places[bisect_right(self._answers, min(found)) : bisect_left(self._answers, length)]:
+                if place[0] in found or place[2] in found:
+                    found.update((place[0], place[2]))
+        return found
+
+    @cached_property
+    def _answers(self) -> list[int]:
+        return [place[0] for place in self._places]
+
+    @cached_property
+    def _calls(self) -> list[int]:
+        return sorted([*[place[2] for place in self._places], *self._unanswered])
+
+    def _open_calls(self, length: int) -> set[int]:
+        """Return the positions of calls among that many messages that no result among them answers."""
+        found = [position for position in self._unanswered if position < length]
+        if not self._places or self._places[-1][0] < length:
+            return set(found)
+        answered = bisect_left(self._answers, length)
+        number = bisect_left(self._calls, length) - answered
+        for place in self._places[answered:]:
+            if len(found) == number:
+                break
+            if place[2] < length:
+                found.append(place[2])
+        return set(found)
+
+
+class Clearer:
+    """Clears tool results, and their calls, under these options. ``strategy`` names the edits; ``size_of`` counts."""
+
+    __slots__ = ("_inputs", "_placeholder", "_size_of", "_strategy")
+
+    def __init__(self, strategy: str, options: ClearingOptions, size_of: Callable[[Message], int]) -> None:
+        self._strategy = strategy
+        self._inputs = options.clear_tool_inputs
+        self._placeholder = options.placeholder
+        self._size_of = size_of
+
+    def clearable(self, messages: Sequence[Message], place: Place) -> Clearable | None:
+        """Return what may be cleared of a result and its call; None if nothing ever may, however long it grows."""
+        message, asked = messages[place[0]], messages[place[2]]
+        last_edit = last_edit_of(message)
+        is_done = last_edit is not None and last_edit.strategy == self._strategy and len(message.parts) == 1
+        if is_done and not self._inputs:  # most of those that were edited
+            return None
+        result, call = message.parts[place[1]], asked.parts[place[3]]
+        if type(result) is not ToolResult or type(call) is not ToolCall or message.pinned or result.is_error:
+            return None
+        is_new = last_edit is None and message.original is message
+        cleared, saves = (None, 0) if is_done else self._result(message, place[1], result, call.name, is_new=is_new)
+        without: ToolCall | None = None
+        if self._inputs and not asked.pinned:
+            without, saves_too = self._call(call)
+            saves += saves_too
+        return Clearable(place, cleared, without, saves, message, asked) if saves > 0 else None
+
+    def _result(
+        self, message: Message, at: int, result: ToolResult, tool: str, *, is_new: bool
+    ) -> tuple[ToolResult | Message | None, int]:
+        """The result without its content, if that makes it smaller, and by how much it does; its message, where that
+        holds nothing else, so that it is made and counted once. ``is_new``: nobody has edited it."""
+        is_alone, size_of = len(message.parts) == 1, self._size_of
+        if not is_new and message.original is not message and result != as_it_came(message, at):
+            return None, 0  # an edited one has given back what it had
+        before = size_of(message if is_alone else alone(result))
+        placeholder = self._placeholder
+        if "{" in placeholder:
+            placeholder = filled(placeholder, result.name or tool, before, lambda: handle_of(in_full(message, at)))
+        cleared = ToolResult(result.call_id, result.name, placeholder, result.is_error, result.extra_json)
+        if is_alone:
+            annotation = cleared_by(self._strategy, before) if is_new else self._annotation(message, (0,))
+            made = message.edited(parts=(cleared,), annotation=annotation)
+            after = size_of(made)
+            return (made, before - after) if after < before else (None, 0)
+        after = size_of(alone(cleared))
+        return (cleared, before - after) if after < before else (None, 0)
+
+    def _call(self, call: ToolCall) -> tuple[ToolCall | None, int]:
+        """The call without its arguments, if they are to go and that makes it smaller, and by how much it does."""
+        wanted, size_of = self._inputs, self._size_of
+        is_wanted = wanted if isinstance(wanted, bool) else call.name in wanted
+        if not is_wanted or len(call.arguments) <= len(_NO_ARGUMENTS):
+            return None, 0
+        cleared = ToolCall(call.id, call.name, _NO_ARGUMENTS, call.extra_json)
+        saves = size_of(Message("assistant", (call,))) - size_of(Message("assistant", (cleared,)))
+        return (cleared, saves) if saves > 0 else (None, 0)
+
+    def edited(self, message: Message, parts: Mapping[int, Part]) -> Message:
+        """Return the message with these parts in their places."""
+        return message.edited(
+            parts=tuple([parts.get(at, part) for at, part in enumerate(message.parts)]),
+            annotation=self._annotation(message, parts),
+        )
+
+    def _annotation(self, message: Message, parts: Iterable[int]) -> Annotation:
+        """The annotation of a message that is edited in these places."""
+        before, found = last_edit_of(message), cleared_by(self._strategy, self._size_of(message.original))
+        if before is None or not (before.handles or before.call_ids):
+            return found  # completed when it is asked for
+        handles = [handle_of(in_full(message, at)) for at in parts if type(message.parts[at]) is ToolResult]
+        call_ids = [part.id for at in parts if type(part := message.parts[at]) is ToolCall]
+        return msgspec.structs.replace(
+            found,
+            handles=tuple(dict.fromkeys((*before.handles, *handles))),
+            call_ids=(*before.call_ids, *call_ids),
+        )
+
+
+@functools.lru_cache(maxsize=4_096)
+def cleared_by(strategy: str, tokens_before: int) -> Annotation:
+    """Return the annotation of an edit, one for all messages of that size."""
+    return Annotation(strategy, tokens_before)

@@ -1,0 +1,154 @@
+"""Kept summaries: a summary is reused for exactly the same messages.
+
+Beside that, a conversation with an id keeps its own cuts: if it goes back a turn, or another process takes it over, the
+last cut is used as long as the rest fits, even if a new one would be elsewhere by now. Without an id it could be
+another conversation that has the same system message and begins alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from chatstack.context.decisions.agreement import Agreement
+from chatstack.context.edits.context import Context
+from chatstack.context.edits.records import Record
+from chatstack.context.histories.choices import Bound
+from chatstack.context.histories.digests import subject_digest
+from chatstack.context.histories.history import Recognised
+from chatstack.context.memory.forgetting import came_link
+from chatstack.context.requests.opened import Opened
+from chatstack.context.summaries.folding import Cut
+from chatstack.values.messages import Message
+
+
+class Subject(NamedTuple):
+    """The messages that a summary is about, as a cache key: a digest of them, and the link of the history up to its
+    place. The link is part of it because the summarizing model also sees the user messages there and what stays."""
+
+    name: str
+    link: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSummaries:
+    """Summaries by subject, in the memory and in its store. ``version`` is that of their writer: the layer with its
+    version, and the prompt. If they are ``cache_aligned``, their writer sees all messages of the last request sent, so
+    these are part of what they are about."""
+
+    agreement: Agreement
+    version: str
+    cache_aligned: bool = False
+
+    def subject(self, seen: Recognised, record: Record, model: str, sent: int) -> Subject:
+        """Return the subject of the summary that these edits insert; ``sent`` is the number of messages of the history
+        in the last request sent."""
+        messages = seen.history.messages
+        folded = subject_digest(tuple(messages[at] for at in record.drop)).hex()
+        end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
+        return Subject(f"{self._place(model)}:{folded}", seen.links[self._end(end, sent) - 1])
+
+    async def find(self, subject: Subject, seen: Recognised) -> Message | None:
+        """Return the summary of exactly this subject; None if there is none."""
+        return await self.agreement.artifact(subject.name, subject.link, seen)
+
+    async def last_cut(self, seen: Recognised, context: Context, model: str) -> Record | None:
+        """Return the last cut of this conversation, which has an id, with its summary; ``context`` is as it came in."""
+        return (await self.agreement.recalled(self._place(model), seen, context, tuple)).record
+
+    async def keep_cut(self, seen: Recognised, record: Record, context: Context, model: str, sent: int) -> None:
+        """Keep a cut for this conversation, which has an id, under the messages that it is about."""
+        covers = self._end(max(record.drop) + 1, sent)
+        link, messages = seen.links[covers - 1], seen.history.messages[:covers]
+        bound = Bound(self._place(model), seen.who, link, record, messages, came_link(seen, covers))
+        self.agreement.memory.adopt(bound, seen)
+        await self.agreement.share([bound], seen, context)
+
+    def _end(self, end: int, sent: int) -> int:
+        return max(end, sent) if self.cache_aligned else end
+
+    def _place(self, model: str) -> str:
+        return f"summary:{self.version}:{model}"
+
+    async def keep(self, subject: Subject, summary: Message, seen: Recognised) -> Message:
+        """Keep a summary; return the one in force, as another process may have kept one first."""
+        return await self.agreement.keep_artifact(subject.name, subject.link, summary, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class FindSummary:
+    """The question whether there is a summary of exactly this subject."""
+
+    kept: KeptSummaries
+    subject: Subject
+    seen: Recognised
+
+    async def answer(self) -> Message | None:
+        return await self.kept.find(self.subject, self.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSummary:
+    """The wish to keep a summary; the answer is the one in force."""
+
+    kept: KeptSummaries
+    subject: Subject
+    summary: Message
+    seen: Recognised
+
+    async def answer(self) -> Message:
+        return await self.kept.keep(self.subject, self.summary, self.seen)
+
+
+@dataclass(frozen=True, slots=True)
+class FindCut:
+    """The question for the last cut of a conversation with an id."""
+
+    kept: KeptSummaries
+    opened: Opened
+    model: str
+
+    async def answer(self) -> Record | None:
+        return await self.kept.last_cut(self.opened.seen, self.opened.context, self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCut:
+    """The wish to keep a cut for a conversation with an id."""
+
+    kept: KeptSummaries
+    opened: Opened
+    record: Record
+    model: str
+    sent: int
+
+    async def answer(self) -> None:
+        await self.kept.keep_cut(self.opened.seen, self.record, self.opened.context, self.model, self.sent)
+
+
+class Due(NamedTuple):
+    """A summary to write: the cut, the subject as its key, and the number of messages of the history in the last
+    request sent, which a cache-aligned one is asked for behind."""
+
+    cut: Cut
+    subject: Subject
+    sent: int
+
+
+def sent_before(seen: Recognised, length: int) -> int:
+    """Return the length of the request before the last answer in the first ``length`` messages of a history."""
+    messages = seen.history.messages
+    return next((at for at in range(length - 1, -1, -1) if messages[at].role == "assistant"), 0)
+
+
+def goes_further(cut: Record, known: Record | None, seen: Recognised) -> bool:
+    """Return True if a cut covers more than the known one, and not the latest user message.
+
+    It may have been made further on in the conversation, so neither may it cover what the model has not seen here, nor
+    its summary stand behind that, where it would look like the answer.
+    """
+    answered = sent_before(seen, seen.length)
+    border = max((each.position for each in cut.insert), default=0)
+    if border > min(answered + 1, seen.length - 1) or max(cut.drop, default=0) > answered:
+        return False
+    return not cut.touches(seen.latest_user(seen.length)) and (known is None or len(cut.drop) > len(known.drop))
