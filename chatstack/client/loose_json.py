@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -40,27 +41,40 @@ def decoded_as(
             failure = error
     try:
         read = msgspec.json.decode(text, type=kind, strict=False, dec_hook=dec_hook)
-        written = msgspec.json.encode(read, enc_hook=enc_hook)
-        if _has_times(kind) and _has_time_of_number(msgspec.json.decode(text), msgspec.json.decode(written)):
+        # What was read is handed on as it is: decoded from its own JSON, it could be another value.
+        leaves = _leaves(msgspec.json.decode(text), msgspec.to_builtins(read, enc_hook=enc_hook, str_keys=True))
+        is_doubtful = _is_time_of_number if _has_times(kind) else _is_not_finite
+        if any(is_doubtful(given, taken) for given, taken in leaves):
             raise failure
-        # Decoded again, strictly: "nan" in quotes is a float, but no number that JSON has, or a tool expects.
-        return msgspec.json.decode(written, type=kind, dec_hook=dec_hook)
-    except (msgspec.DecodeError, TypeError, UnicodeEncodeError, RecursionError):
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         raise failure from None
+    return read
 
 
-def _has_time_of_number(given: object, written: object) -> bool:
+def _leaves(given: object, taken: object) -> Iterator[tuple[object, object]]:
+    """Yield each value of the JSON beside what was made of it, where its place is still found."""
+    if isinstance(given, Mapping) and isinstance(taken, Mapping):
+        after = cast("Mapping[str, object]", taken)
+        for name, each in cast("Mapping[str, object]", given).items():
+            if name in after:
+                yield from _leaves(each, after[name])
+    elif isinstance(given, list) and isinstance(taken, list | tuple):
+        for each, other in zip(cast("list[object]", given), cast("Sequence[object]", taken), strict=False):
+            yield from _leaves(each, other)
+    else:
+        yield given, taken
+
+
+def _is_not_finite(given: object, taken: object) -> bool:
+    """Return True for \"nan\" in quotes, or a number too large: a float, but none that JSON has, or a tool expects."""
+    return isinstance(given, str) and isinstance(taken, float) and not math.isfinite(taken)
+
+
+def _is_time_of_number(given: object, taken: object) -> bool:
     """Return True if a number has become a time, which leaves doubt: seconds or milliseconds. As JSON, it is text that
     was a number, or a number in quotes."""
-    if isinstance(given, Mapping) and isinstance(written, Mapping):
-        after = cast("Mapping[str, object]", written)
-        items = cast("Mapping[str, object]", given).items()
-        return any(_has_time_of_number(each, after[name]) for name, each in items if name in after)
-    if isinstance(given, list) and isinstance(written, list):
-        pairs = zip(cast("list[object]", given), cast("list[object]", written), strict=False)
-        return any(_has_time_of_number(each, other) for each, other in pairs)
-    if not isinstance(written, str) or given == written:
-        return False
+    if not isinstance(taken, str) or given == taken:
+        return _is_not_finite(given, taken)
     return not isinstance(given, str) or _NUMBER.fullmatch(given.strip()) is not None
 
 

@@ -95,6 +95,20 @@ def test_a_model_of_its_own_kind_and_its_own_checks() -> None:
         grow.arguments_from(arguments % 3)
 
 
+class Login(pydantic.BaseModel):
+    password: pydantic.SecretStr
+    audience: str = pydantic.Field("everybody", exclude=True)
+    token_count: int = pydantic.Field(0, alias="tokenCount")
+
+
+def test_a_number_in_quotes_changes_no_model_beside_it() -> None:
+    @tool
+    def sign_in(login: Login, retries: int) -> None: ...
+
+    text = '{"login": {"password": "x", "audience": "me", "tokenCount": 3}, "retries": %s}'
+    assert sign_in.arguments_from(text % '"2"') == sign_in.arguments_from(text % 2)
+
+
 def test_the_model_reads_what_is_wrong_and_gets_it_right() -> None:
     def call(age: int) -> Message:
         return Message.assistant(ToolCall("a", "adopt", f'{{"owner":{{"cats":[{{"age":{age}}}],"name":"Ada"}}}}'))
