@@ -6,13 +6,13 @@ import copy
 import functools
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+from chatstack.client.constraints import is_pydantics
 from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
 from chatstack.values.requests import OutputSchema
@@ -116,17 +116,19 @@ def _shape_of(kind: Any) -> OutputShape:
 
 
 def _by_pydantic(kind: Any) -> tuple[Schema, Callable[[str], Any]] | None:
-    """Return schema and decoder by pydantic, only if it is imported and the type is, or contains, one of its models."""
-    pydantic = sys.modules.get("pydantic")
-    if pydantic is None:
-        return None
-    if not hasattr(kind, "__pydantic_core_schema__"):  # its models and its dataclasses, which msgspec would misread
+    """Return schema and decoder by pydantic, only if it is installed and the type is, or contains, one of its models
+    or constraints, or is one that msgspec cannot tell apart: a union of dataclasses."""
+    if not is_pydantics(kind):  # which msgspec would misread
         try:
             msgspec.json.schema(kind)
         except TypeError:
             pass
         else:
             return None
+    try:
+        import pydantic  # only for such a type
+    except ImportError:
+        return None
     try:
         adapter = pydantic.TypeAdapter(kind)
         schema: Schema = adapter.json_schema()
