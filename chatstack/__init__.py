@@ -118,10 +118,10 @@ if TYPE_CHECKING:
     from chatstack.tokens.prices import Price as Price
     from chatstack.tokens.windows import Windows as Windows
     from chatstack.tools.invoker import FunctionInvoker as FunctionInvoker
+    from chatstack.tools.parameters import Injected as Injected
+    from chatstack.tools.parameters import ToolContext as ToolContext
     from chatstack.tools.recall import recall_tool as recall_tool
-    from chatstack.tools.tool import Injected as Injected
     from chatstack.tools.tool import Tool as Tool
-    from chatstack.tools.tool import ToolContext as ToolContext
     from chatstack.tools.tool import tool as tool
     from chatstack.values.histories import from_json as from_json
     from chatstack.values.histories import to_json as to_json
@@ -197,12 +197,8 @@ _HOMES = {
     "chatstack.loop.workspace_tools": ("workspace_tools",),
     "chatstack.context.requests.attempts": ("SummaryAttempts",),
     "chatstack.context.strategies.truncating": ("Truncate",),
-    "chatstack.tools.tool": (
-        "Injected",
-        "Tool",
-        "ToolContext",
-        "tool",
-    ),
+    "chatstack.tools.parameters": ("Injected", "ToolContext"),
+    "chatstack.tools.tool": ("Tool", "tool"),
     "chatstack.tools.invoker": ("FunctionInvoker",),
     "chatstack.layers.progress": ("ProgressReporter",),
     "chatstack.client.fronts": ("ChatFronts",),

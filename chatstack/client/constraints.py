@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 import msgspec
 
 _BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
-"""What ``annotated_types`` and msgspec call alike."""
+"""Bounds that ``annotated_types`` and msgspec call alike."""
 
 _MODEL = "use a pydantic model"
 

@@ -23,8 +23,9 @@ from chatstack.loop.settings import LoopSettings
 from chatstack.loop.workspace import Workspace
 from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Outcome, ToolRunner
+from chatstack.tools.parameters import ToolContext
 from chatstack.tools.together import run_together
-from chatstack.tools.tool import Tool, ToolContext
+from chatstack.tools.tool import Tool
 from chatstack.tools.turn import OVER_LIMIT, ToolTurn, limits_in, refused
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -23,7 +23,8 @@ from chatstack.telemetry.spans import end_span, error_type, start_span
 from chatstack.telemetry.standard_logging import write_tool_failure
 from chatstack.telemetry.turns import attached, beside, current_turn, within
 from chatstack.tools.output import output_of
-from chatstack.tools.tool import Tool, ToolContext
+from chatstack.tools.parameters import ToolContext, has_default
+from chatstack.tools.tool import Tool
 from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.surrogates import without_lone_surrogates
 
@@ -175,8 +176,10 @@ class ToolRunner:
         propagates."""
         given: dict[str, object] = {}
         for name, service in found.services.items():
-            given[name] = ask(cast("Resolver", self.resolve), service)
-            if not is_bound(given[name]):
+            instance = ask(self.resolve or _nothing, service)
+            if is_bound(instance):
+                given[name] = instance
+            elif not has_default(found.function, name):
                 raise WiringError(
                     f"tool {found.name!r}: {name} ({service.__name__}) is required; bind it in the container "
                     "that the stack was built with",
@@ -195,6 +198,10 @@ class ToolRunner:
     def _failed(self, call: ToolCall, failure: BaseException, text: str, *, was_run: bool = True) -> Outcome:
         said = without_lone_surrogates(f"Error: {text}")
         return Outcome(ToolResult(call.id, call.name, said, is_error=True), failure, was_run)
+
+
+def _nothing(_kind: type) -> None:
+    """Resolve no service, in a loop that has no container."""
 
 
 def _said(error: Exception) -> str:

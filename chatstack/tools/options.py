@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 from chatstack.client.wiring import Resolver, wrong
 from chatstack.errors import WiringError
 from chatstack.tools.execution import Approval
+from chatstack.tools.parameters import has_default
 from chatstack.tools.tool import Tool, tool
 
 
@@ -45,7 +46,11 @@ def checked_tools(owner: RunsTools, *, own_services: tuple[type, ...] = ()) -> t
             f"{name}: two tools are called {twice!r}; rename one with @tool(name=...)", layer=name, parameter="tools"
         )
     for each in tools:
-        wanted = [kind.__name__ for kind in each.services.values() if not issubclass(kind, own_services)]
+        wanted = [
+            kind.__name__
+            for name, kind in each.services.items()
+            if not issubclass(kind, own_services) and not has_default(each.function, name)
+        ]
         if wanted and owner.resolve is None:
             told = f"tool {each.name!r} needs {', '.join(wanted)} injected"
             raise WiringError(f"{name}: {told}; give it a resolver (resolve=)", layer=name, parameter="resolve")

@@ -12,7 +12,8 @@ import msgspec
 from chatstack.context.edits.handles import RECALL_DESCRIPTION, handle_of
 from chatstack.context.edits.units import is_users
 from chatstack.errors import ToolError, WiringError
-from chatstack.tools.tool import Tool, ToolContext, tool
+from chatstack.tools.parameters import ToolContext
+from chatstack.tools.tool import Tool, tool
 from chatstack.values.messages import Message
 from chatstack.values.parts import File, Image, ProviderItem, Text, ToolResult
 

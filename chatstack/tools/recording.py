@@ -9,7 +9,7 @@ from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.tools.execution import Outcome, ToolRunner
-from chatstack.tools.tool import ToolContext
+from chatstack.tools.parameters import ToolContext
 from chatstack.values.parts import ToolCall
 from chatstack.values.requests import ChatRequest
 

@@ -14,6 +14,9 @@ Field: TypeAlias = tuple[str, Any] | tuple[str, Any, Any]
 """A parameter: its name, its type hint and, if it has one, its default."""
 
 
+_REMEDY = "use plain types, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
+
+
 def structure_of(called: str, fields: list[Field]) -> type[msgspec.Struct]:
     """Return the class into which the model's arguments are decoded."""
     try:
@@ -31,10 +34,7 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
         )
         _add_definitions(components, models)
     except (TypeError, ValueError) as error:
-        raise WiringError(
-            f"tool {called!r}: {_indescribable(arguments, error)} cannot be described as JSON; "
-            "use plain types, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model"
-        ) from error
+        raise WiringError(f"tool {called!r}: {_indescribable(arguments, error)}") from error
     own = components.pop(top["$ref"].rsplit("/", 1)[-1])
     own.pop("title", None)
     if components:
@@ -43,14 +43,18 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
 
 
 def _indescribable(arguments: type[msgspec.Struct], error: Exception) -> str:
-    """Return the parameter whose type has no schema by itself, with its type; what the error says where none is."""
+    """Return which parameter's type has no schema by itself, and what to use; what the error says where none is."""
     for field in msgspec.structs.fields(arguments):
         try:
             msgspec.json.schema_components((field.type,), schema_hook=functools.partial(_model_schema, {}))
-        except (TypeError, ValueError):
-            return f"parameter {field.encode_name!r} ({getattr(field.type, '__name__', field.type)})"
+        except (TypeError, ValueError) as own:
+            where = f"parameter {field.encode_name!r} ({getattr(field.type, '__name__', field.type)})"
+            if str(own).startswith("Type unions"):
+                told = "could be one of several classes, which only a tag tells apart"
+                return f"{where} {told}; use msgspec.Structs with a tag, or a pydantic model that holds either"
+            return f"{where} cannot be described as JSON; {_REMEDY}"
     told = str(error).split(" - ")[0].split("\n")[0].rstrip(".")
-    return f"a parameter ({told})"
+    return f"a parameter ({told}) cannot be described as JSON; {_REMEDY}"
 
 
 def _model_schema(models: dict[str, Any], kind: Any) -> dict[str, Any]:

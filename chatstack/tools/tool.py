@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 import inspect
 import re
-import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar, cast, overload
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
 from chatstack.client.loose_json import decoded_as
-from chatstack.client.wiring import name_of, service_type
+from chatstack.client.wiring import name_of
 from chatstack.errors import WiringError
 from chatstack.tools.output import plain_model
-from chatstack.tools.schemas import Field, model_of, schema_of, structure_of
-from chatstack.values.messages import Message
+from chatstack.tools.parameters import parameters_of, written
+from chatstack.tools.schemas import model_of, schema_of, structure_of
 from chatstack.values.requests import ToolDeclaration
 
 P = ParamSpec("P")
@@ -28,32 +25,6 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 """Names that OpenAI and Anthropic accept. Checked here, as they would only refuse the first call."""
-
-
-class _Inject:
-    def __repr__(self) -> str:
-        return "Injected"
-
-
-_INJECT = _Inject()
-
-Injected = Annotated[T, _INJECT]
-"""Annotation of a tool's parameter, ``db: Injected[Database]``: the container supplies it at each call; it is not in
-the schema."""
-
-
-class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The context of a tool call: annotate a parameter with it. Not part of the schema.
-
-    ``messages`` is the request that the model answered with this call. ``round`` counts the turn's model calls; in an
-    iterative loop, the iterations.
-    """
-
-    conversation_id: str | None
-    call_id: str
-    tool_name: str
-    round: int
-    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,8 +132,9 @@ def tool(
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Make a function a tool: its name, docstring and type hints become what the model sees.
 
-    Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter. Hints are plain types, dataclasses,
-    ``TypedDict``, ``msgspec.Struct`` and pydantic models. A parameter of type ``ToolContext`` or ``Injected[Service]``
+    Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter; bounds are those of ``msgspec.Meta``, or
+    of pydantic's ``Field``. Hints are plain types, dataclasses, ``TypedDict``, ``msgspec.Struct`` and pydantic models.
+    A parameter of type ``ToolContext`` or ``Injected[Service]``
     is filled in at each call, and not part of the schema. Raises ``WiringError`` for a parameter that has no type hint,
     or one that cannot be described as JSON, for a name that providers would refuse, and for anything else that cannot
     be a tool.
@@ -184,16 +156,16 @@ def _made(
     if not isinstance(description, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         kind = type(description).__name__
         raise WiringError(f"tool {called!r}: description must be text, not {kind}", parameter="description")
-    fields, services, context_parameter = _sorted_parameters(function, called)
-    arguments = structure_of(called, fields)
+    found = parameters_of(function, called)
+    arguments = structure_of(called, found.fields)
     return Tool(
         name=called,
-        description=description if description is not None else inspect.getdoc(_written(function)) or "",
+        description=description if description is not None else inspect.getdoc(written(function)) or "",
         parameters=schema_of(arguments, called),
         function=function,
         arguments=arguments,
-        services=services,
-        context_parameter=context_parameter,
+        services=found.services,
+        context_parameter=found.context,
         timeout_seconds=timeout_seconds,
         idempotent=idempotent,
     )
@@ -228,96 +200,3 @@ def _check_timeout(called: str, seconds: object) -> None:
         raise WiringError(
             f"tool {called!r}: timeout_seconds={seconds} must be greater than 0", parameter="timeout_seconds"
         )
-
-
-def _sorted_parameters(function: Callable[..., object], called: str) -> tuple[list[Field], dict[str, type], str | None]:
-    """Split the parameters into those for the model, the injected services, and the one for the context."""
-    signature, hints = _signature(function, called)
-    fields: list[Field] = []
-    services: dict[str, type] = {}
-    context_parameter: str | None = None
-    for parameter in signature.parameters.values():
-        if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-            is_starred = parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
-            fault = "takes any number of arguments" if is_starred else "is positional-only"
-            raise WiringError(
-                f"tool {called!r}: parameter {parameter.name!r} {fault}; tools need named parameters",
-                parameter=parameter.name,
-            )
-        if parameter.name.startswith("__") and parameter.name.endswith("__"):
-            raise WiringError(
-                f"tool {called!r}: parameter {parameter.name!r} has a name that Python keeps for itself; rename it",
-                parameter=parameter.name,
-            )
-        hint = hints.get(parameter.name)
-        if hint is None:
-            raise WiringError(
-                f"tool {called!r}: parameter {parameter.name!r} has no type hint; the model needs one",
-                parameter=parameter.name,
-            )
-        if service_type(hint) is ToolContext:
-            context_parameter = parameter.name
-        elif _INJECT in getattr(hint, "__metadata__", ()):
-            services[parameter.name] = _service(typing.get_args(hint)[0], called, parameter.name)
-        elif parameter.default is inspect.Parameter.empty:
-            fields.append((parameter.name, _described(hint)))
-        else:
-            fields.append((parameter.name, _described(hint), _default(parameter, called)))
-    return fields, services, context_parameter
-
-
-def _signature(function: Callable[..., object], called: str) -> tuple[inspect.Signature, dict[str, Any]]:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError) as error:  # some functions written in C have no signature
-        raise WiringError(f"tool {called!r}: its parameters are not known: {error}") from error
-    try:
-        return signature, typing.get_type_hints(_written(function), include_extras=True)
-    except Exception as error:  # an annotation is code, so it may raise anything
-        raise WiringError(f"tool {called!r}: a type hint cannot be resolved: {error}") from error
-
-
-def _written(function: Callable[..., object]) -> Callable[..., object]:
-    """Return the function with the hints and the docstring: the one in a partial, or the ``__call__`` of an object."""
-    if isinstance(function, functools.partial):
-        return _written(function.func)
-    return function if inspect.isroutine(function) else type(function).__call__
-
-
-def _described(hint: Any) -> Any:
-    """Turn ``Annotated[T, "text"]`` into a description for msgspec's schema; bounds in ``Meta`` stay."""
-    metadata: tuple[object, ...] = getattr(hint, "__metadata__", ())
-    texts = [each for each in metadata if isinstance(each, str)]
-    if not texts:
-        return hint
-    rest = tuple(each for each in metadata if not isinstance(each, str))
-    return Annotated[(typing.get_args(hint)[0], *rest, msgspec.Meta(description=texts[0]))]
-
-
-def _default(parameter: inspect.Parameter, called: str) -> object:
-    """Return the default in a form that msgspec takes; a mutable one is copied for every call."""
-    value: object = parameter.default
-    if not _can_change(value):
-        return value
-    try:
-        copy.deepcopy(value)
-    except Exception as error:  # a class may refuse with any exception
-        raise WiringError(
-            f"tool {called!r}: the default of {parameter.name!r} cannot be copied for every call: {error}",
-            parameter=parameter.name,
-        ) from error
-    return msgspec.field(default_factory=lambda: copy.deepcopy(value))
-
-
-def _can_change(value: object) -> bool:
-    return isinstance(value, list | dict | set | bytearray | msgspec.Struct) or is_dataclass(value)
-
-
-def _service(hint: object, called: str, parameter: str) -> type:
-    kind = service_type(hint)
-    if kind is None:
-        raise WiringError(
-            f"tool {called!r}: parameter {parameter!r} is Injected[{hint}], which no container can give; name a class",
-            parameter=parameter,
-        )
-    return kind

@@ -9,7 +9,7 @@ import msgspec
 
 from chatstack.client.protocol import chain
 from chatstack.tools.execution import Outcome
-from chatstack.tools.tool import ToolContext
+from chatstack.tools.parameters import ToolContext
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest, ToolDeclaration

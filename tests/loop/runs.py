@@ -18,7 +18,8 @@ from chatstack.loop.workspace import MemoryWorkspace, Workspace
 from chatstack.testing import Answer, ScriptedClient
 from chatstack.tokens.prices import Price
 from chatstack.tools.execution import Approval
-from chatstack.tools.tool import Injected, Tool
+from chatstack.tools.parameters import Injected
+from chatstack.tools.tool import Tool
 
 
 def call(name: str, id: str = "c", /, **arguments: object) -> ToolCall:

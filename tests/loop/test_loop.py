@@ -25,7 +25,7 @@ from chatstack.loop.results import IterationRecord, IterativeResult
 from chatstack.loop.workspace import MemoryWorkspace, Workspace
 from chatstack.loop.workspace_tools import workspace_tools
 from chatstack.testing import ScriptedClient
-from chatstack.tools.tool import Injected, ToolContext
+from chatstack.tools.parameters import Injected, ToolContext
 from tests.loop.runs import asked, call, fresh, look, looped, note, numbered, run
 
 

@@ -11,7 +11,7 @@ from chatstack import InputError, ToolCall, tool
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.results import IterationRecord
 from chatstack.testing import Answer, ScriptedClient
-from chatstack.tools.tool import Injected, ToolContext
+from chatstack.tools.parameters import Injected, ToolContext
 from tests.loop.runs import call, fresh, looped, note, outputs, run
 
 

@@ -19,7 +19,7 @@ from chatstack.loop.settings import LoopMode, Prompt
 from chatstack.loop.workspace import MemoryWorkspace
 from chatstack.stores.sqlite_journal import SQLiteJournal
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
-from chatstack.tools.tool import ToolContext
+from chatstack.tools.parameters import ToolContext
 from tests.loop.runs import Options, asked, call, fresh, look, looped, numbered, outputs, run
 
 

@@ -13,7 +13,7 @@ from chatstack import ChatRequest, ChatStream, ChatUpdate, ServerError, ToolCall
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.results import IterationRecord, IterativeResult
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
-from chatstack.tools.tool import Injected
+from chatstack.tools.parameters import Injected
 from tests.loop.runs import asked, call, fresh, look, looped, note, numbered, outputs, run
 
 LOOK = [call("look", what="a")]

@@ -12,8 +12,8 @@ from chatstack.client.stream import ChatStream
 from chatstack.stack.recipe import BuiltClient
 from chatstack.testing import ScriptedClient
 from chatstack.tools.execution import Outcome, ToolRunner
+from chatstack.tools.parameters import ToolContext
 from chatstack.tools.recording import turn_recorder
-from chatstack.tools.tool import ToolContext
 
 
 @tool

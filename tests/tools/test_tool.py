@@ -397,7 +397,7 @@ def test_a_parameter_with_a_name_of_pythons_own_is_refused(name: str) -> None:
         (lambda: tool(tool(starless)), "tool: 'starless' is a tool already; pass it on as it is"),
         (
             lambda: tool(locked),
-            "tool 'locked': the default of 'value' cannot be copied for every call: "
+            "tool 'locked': parameter 'value' has a default that cannot be copied for every call: "
             "cannot pickle '_thread.lock' object",
         ),
     ],

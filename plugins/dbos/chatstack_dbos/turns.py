@@ -32,8 +32,8 @@ from chatstack.loop.calling import called
 from chatstack.loop.iteration import INTERRUPTED
 from chatstack.loop.journal import IterationStarted, Journalled, ModelAnswered, ToolEnded, ToolStarted
 from chatstack.tools.execution import Outcome, ToolRunner
+from chatstack.tools.parameters import ToolContext
 from chatstack.tools.recording import turn_recorder
-from chatstack.tools.tool import ToolContext
 from chatstack.values.responses import ChatUpdate
 from chatstack_dbos.execution import Execution, said
 from chatstack_dbos.records import RunEnded

@@ -1,0 +1,105 @@
+"""Who fills in a tool's parameters, and the defaults of those that the model may leave out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from chatstack import (
+    ChatStack,
+    FunctionInvoker,
+    Injected,
+    Message,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    WiringError,
+    tool,
+)
+from chatstack.testing import ScriptedClient
+
+
+class Database:
+    pass
+
+
+@tool
+def who(user: Injected[Database] | None = None) -> str:
+    return type(user).__name__
+
+
+def ran(call: ToolCall, services: dict[type, object] | None) -> ToolResult:
+    stack = ChatStack(ScriptedClient([Message.assistant(call), "ok"])).use(FunctionInvoker, tools=[who])
+    client = stack.build() if services is None else stack.build(services.get)
+    return asyncio.run(client.get_response("go")).messages[1].results[0]
+
+
+def test_the_model_cannot_make_up_a_service_that_may_be_none() -> None:
+    assert json.loads(who.parameters)["properties"] == {}
+    assert who.services == {"user": Database}
+    assert ran(ToolCall("1", "who", '{"user": {"name": "mallory"}}'), {Database: Database()}).is_error
+
+
+@pytest.mark.parametrize(
+    ("services", "found"), [({Database: Database()}, "Database"), ({}, "NoneType"), (None, "NoneType")]
+)
+def test_a_service_that_may_be_none_keeps_its_default_where_there_is_none(
+    services: dict[type, object] | None, found: str
+) -> None:
+    assert ran(ToolCall("1", "who", "{}"), services).output == found
+
+
+def test_a_service_without_a_default_is_still_required() -> None:
+    def ask(user: Injected[Database] | None) -> None: ...
+
+    with pytest.raises(WiringError, match="tool 'ask' needs Database injected"):
+        ChatStack(ScriptedClient(["hi"])).use(FunctionInvoker, tools=[ask]).build()
+
+
+@pytest.mark.parametrize("hint", [list[Injected[Database]], Injected[Database] | int, dict[str, Injected[Database]]])
+def test_a_service_within_another_type_is_refused(hint: Any) -> None:
+    def ask(users: Any) -> None: ...
+
+    ask.__annotations__["users"] = hint
+    with pytest.raises(WiringError, match=r"parameter 'users' is .*; Injected\[...\] stands alone, or beside None"):
+        tool(ask)
+
+
+def test_two_contexts_are_refused() -> None:
+    def look(one: ToolContext, two: ToolContext) -> None: ...
+
+    with pytest.raises(WiringError, match="parameter 'two' is a ToolContext, as 'one' is"):
+        tool(look)
+
+
+def test_a_default_of_none_may_be_sent() -> None:
+    def look(limit: int = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
+
+    assert tool(look).arguments_from('{"limit": null}') == {"limit": None}
+
+
+def test_a_default_that_json_has_no_form_for_is_not_shown() -> None:
+    def look(limit: float = float("inf")) -> None: ...
+
+    assert json.loads(tool(look).parameters)["properties"]["limit"] == {"type": "number"}
+    assert tool(look).arguments_from("{}") == {"limit": float("inf")}
+
+
+def test_a_default_that_cannot_be_written_is_refused_by_its_parameter() -> None:
+    def look(text: str = "\ud800") -> None: ...
+
+    with pytest.raises(WiringError, match=r"parameter 'text' has a default \(str\) that cannot be written as JSON"):
+        tool(look)
+
+
+class Shop:
+    def sell(self, what: str) -> None: ...
+
+
+def test_a_method_without_its_object_is_told_how_to_become_a_tool() -> None:
+    with pytest.raises(WiringError, match="parameter 'self' has no type hint; make a tool of the bound method"):
+        tool(Shop.sell)
+    assert list(tool(Shop().sell).arguments_from('{"what": "tea"}')) == ["what"]
