@@ -39,7 +39,15 @@ from typing import Any
 
 
 class ChatStackError(Exception):
-    """Root of the tree: ``except ChatStackError`` catches whatever chatstack raises itself."""
+    """Root of the tree: ``except ChatStackError`` catches whatever chatstack raises itself.
+
+    Where it ends a turn of ``get_response``, ``messages`` holds what the turn had added until then, calls and results
+    in whole pairs, ``usage`` and ``overhead_usage`` (of summaries) what has been paid for; None where nothing is known.
+    """
+
+    messages: tuple[Any, ...] = ()
+    usage: Any = None
+    overhead_usage: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_restored, (type(self), self.args, self.__dict__))

@@ -10,7 +10,7 @@ from typing import Never, TypeGuard, TypeVar, cast, overload
 from chatstack.client.checks import send_to
 from chatstack.client.parsing import OutputShape, shape_of
 from chatstack.client.stream import ChatStream
-from chatstack.errors import InputError
+from chatstack.errors import BudgetExceeded, ChatStackError, InputError, ToolLoopError
 from chatstack.values.messages import Message
 from chatstack.values.mistakes import check_messages, remedy_for
 from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, refuse_blank
@@ -83,7 +83,8 @@ class ChatFronts:
         ``OutputError``, which keeps the text.
 
         Raises ``InputError`` for a request that cannot be sent, ``ProviderError`` when the model's side fails, and
-        ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out.
+        ``TurnTimeoutError`` when ``timeout_seconds`` for the whole turn ran out. The ``messages`` of such an error are
+        what the turn had added until then.
         """
         if unknown:
             raise _unknown("get_response", unknown)
@@ -91,13 +92,22 @@ class ChatFronts:
         request = request_of(messages, options, conversation_id, stream=False, shape=shape)
         refuse_blank(request.messages)
         if timeout_seconds is not None:
-            async with self._opening(request, timeout_seconds, shape) as stream:
-                return await stream.response()
-        stream = await send_to(self, request)
+            timed = self._opening(request, timeout_seconds, shape)
+            try:
+                async with timed:
+                    return await timed.response()
+            except ChatStackError as error:
+                _tell_what_was_done(error, timed)
+                raise
+        stream: ChatStream | None = None
         try:
+            stream = await send_to(self, request)
             answer = await stream.response()  # which closes it
-        except BaseException:
-            await stream.aclose()
+        except BaseException as error:
+            if stream is not None:
+                await stream.aclose()
+            if isinstance(error, ChatStackError):
+                _tell_what_was_done(error, stream)
             raise
         return answer if shape is None else shape.parsed(answer)
 
@@ -130,6 +140,21 @@ class ChatFronts:
             timeout_seconds=timeout_seconds,
             read=None if shape is None else shape.parsed,
         )
+
+
+def _tell_what_was_done(error: ChatStackError, stream: ChatStream | None) -> None:
+    """Put on the error what the turn had added before: tools may have done what must not be done twice."""
+    if isinstance(error, ToolLoopError | BudgetExceeded):  # which say it themselves
+        return
+    so_far = ChatResponse(messages=()) if stream is None else stream.so_far
+    open_calls: set[str] = set()
+    whole = 0
+    for at, message in enumerate(so_far.messages, 1):
+        open_calls.update(call.id for call in message.calls)
+        open_calls.difference_update(result.call_id for result in message.results)
+        whole = whole if open_calls else at
+    error.messages = so_far.messages[:whole]
+    error.usage, error.overhead_usage = so_far.usage, so_far.overhead_usage
 
 
 def request_of(

@@ -1,0 +1,84 @@
+"""Errors that end a turn say what it had added until then, as tools may have done what must not be done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Sequence
+
+import pytest
+
+from chatstack import (
+    ChatClient,
+    ChatRequest,
+    ChatStack,
+    ChatStackError,
+    ChatStream,
+    FunctionInvoker,
+    Message,
+    ServerError,
+    ToolCall,
+    TurnTimeoutError,
+    tool,
+)
+from chatstack.testing import ScriptedClient
+
+BOOK = Message.assistant(ToolCall("1", "book", '{"city": "Oslo"}'))
+BOTH = Message.assistant(ToolCall("2", "book", '{"city": "Rome"}'), ToolCall("3", "wait", "{}"))
+
+
+@tool
+def book(city: str) -> str:
+    return f"booked {city}"
+
+
+@tool
+async def wait() -> None:
+    await asyncio.sleep(60)
+
+
+class Hangs:
+    """A model that gives no answer once its script is read."""
+
+    def __init__(self, answers: Sequence[Message]) -> None:
+        self.answers = list(answers)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        if not self.answers:
+            await asyncio.sleep(60)
+        return await ScriptedClient([self.answers.pop(0)]).send(request)
+
+
+def failure_of(provider: ChatClient, *, timeout_seconds: float | None = None) -> ChatStackError:
+    client = ChatStack(provider).use(FunctionInvoker, tools=[book, wait]).build()
+    with pytest.raises(ChatStackError) as caught:
+        asyncio.run(client.get_response("go", timeout_seconds=timeout_seconds))
+    return caught.value
+
+
+@pytest.mark.parametrize("timeout_seconds", [None, 30.0])
+def test_a_later_round_that_fails_tells_what_the_tools_have_done(timeout_seconds: float | None) -> None:
+    error = failure_of(ScriptedClient([BOOK, ServerError("overloaded")]), timeout_seconds=timeout_seconds)
+    assert isinstance(error, ServerError)
+    assert error.messages == (BOOK, Message.tool("1", "booked Oslo", name="book"))
+    assert error.usage.output_tokens > 0
+    assert error.overhead_usage.total_tokens == 0
+    assert pickle.loads(pickle.dumps(error)).messages == error.messages
+
+
+def test_a_turn_out_of_time_tells_them_too() -> None:
+    error = failure_of(Hangs([BOOK]), timeout_seconds=0.3)
+    assert isinstance(error, TurnTimeoutError)
+    assert error.messages == (BOOK, Message.tool("1", "booked Oslo", name="book"))
+
+
+def test_only_whole_pairs_are_told() -> None:
+    assert failure_of(Hangs([BOTH]), timeout_seconds=0.3).messages == ()
+    assert len(failure_of(Hangs([BOOK, BOTH]), timeout_seconds=0.3).messages) == 2
+
+
+def test_an_error_that_comes_again_tells_only_of_its_own_turn() -> None:
+    same = ServerError("overloaded")
+    assert len(failure_of(ScriptedClient([BOOK, same])).messages) == 2
+    assert failure_of(ScriptedClient([same])).messages == ()
+    assert same.usage is None or same.usage.total_tokens == 0
