@@ -8,7 +8,7 @@ another conversation that has the same system message and begins alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.edits.context import Context
@@ -141,14 +141,23 @@ def sent_before(seen: Recognised, length: int) -> int:
     return next((at for at in range(length - 1, -1, -1) if messages[at].role == "assistant"), 0)
 
 
-def goes_further(cut: Record, known: Record | None, seen: Recognised) -> bool:
+def goes_further(cut: Record | None, known: Record | None, seen: Recognised) -> TypeGuard[Record]:
     """Return True if a cut covers more than the known one, and not the latest user message.
 
-    It may have been made further on in the conversation, so neither may it cover what the model has not seen here, nor
-    its summary stand behind that, where it would look like the answer.
+    It may have been made further on in the conversation, or in another branch of it. So neither may it cover what the
+    model has not seen here, nor its summary stand behind that, where it would look like the answer, or between a call
+    and its result.
     """
+    if cut is None or any(_parts(each.position, cut, seen) for each in cut.insert):
+        return False
     answered = sent_before(seen, seen.length)
     border = max((each.position for each in cut.insert), default=0)
     if border > min(answered + 1, seen.length - 1) or max(cut.drop, default=0) > answered:
         return False
     return not cut.touches(seen.latest_user(seen.length)) and (known is None or len(cut.drop) > len(known.drop))
+
+
+def _parts(position: int, cut: Record, seen: Recognised) -> bool:
+    """Return True if what is inserted there would part a result from its call."""
+    is_result = position < seen.length and bool(seen.history.messages[position].results)
+    return is_result and position not in cut.drop

@@ -50,16 +50,21 @@ class SummarySearch:
         came = self.editing.as_it_came(context, opened)
         policy = Policy(self.expected, strategy.is_due, sizes_of)
         past = self.editing.past_of(came, opened, policy)
-        last = yield from self.last_cut(opened, model)
-        if last is not None and goes_further(last, opened.replayed, seen):
-            opened.replayed, opened.since = last, max(last.reach, opened.since)
-            context = self.editing.carried_out(last, came, opened)
-            if not strategy.is_due(context):
-                return context, None
-        known, missing = yield from self._known(past, opened, model)
-        if known is not None and known is not opened.replayed:
+        last, told = (yield from self.last_cut(opened, model)), opened.replayed
+        if goes_further(last, opened.replayed, seen):
+            cut = self.editing.again(last, came, opened)
+            if cut is not None:
+                told = opened.replayed if opened.since else last  # to go by an own cut again is no edit
+                context, opened.replayed, opened.since = cut, last, max(last.reach, opened.since)
+        known, missing = opened.replayed, None
+        if strategy.is_due(context):
+            known, missing = yield from self._known(past, opened, model)
+        if known is not None and known is not told:
             why = "there is a summary of these messages"
-            context = yield from self.editing.adopt(known, came, opened, strategy.name, why)
+            after = yield from self.editing.adopt(known, came, opened, strategy.name, why)
+            if after is came:  # the verifier did not let it pass, and has said so
+                return context, None
+            context = after
         if missing is not None:
             record, subject, sent = missing
             return context, Due(cut_in(context, opened, record), subject, sent)
