@@ -26,6 +26,8 @@ def test_the_last_two_reports_are_kept_under_what_they_depend_on() -> None:
     assert last_reports(rows, 1, 3) == (None, None)
     assert all_reports(rows) == [(7, latest), (-8, LastReport(1, 2, 3))]
     assert all_reports(NOTHING_REPORTED) == []
+    assert all_reports(rows, 8) == [(7, before), (-8, LastReport(1, 2, 3))]
+    assert all_reports(rows, 4) == [(-8, LastReport(1, 2, 3))]
 
 
 def test_a_report_out_of_order_is_ignored_and_one_of_the_same_request_replaces_it() -> None:

@@ -13,6 +13,7 @@ from chatstack import (
     ChatStack,
     ClearThenDrop,
     ContextMemory,
+    ContextWindow,
     ContextWindowGuard,
     Message,
     Summarizer,
@@ -164,6 +165,29 @@ def test_a_report_is_kept_where_another_conversation_goes_on_from_the_same_begin
     asyncio.run(both())
     first, second = (request.messages[2:] for request in model.requests[2:])
     assert first == second, "both are as large as their own reports say"
+
+
+def test_reports_under_earlier_edits_are_kept_for_a_conversation_that_parts() -> None:
+    """A system prompt near the limit: edits come and go, and each has reports of its own."""
+    begin = [[Message.system("You are a bot. " + "abc " * 2_500), Message.user("go")], [Message.user("abc " * 400)]]
+    first, second = (
+        begin + [[Message.user(f"{sizes} " + "abc " * size)] for size in sizes]
+        for sizes in ([300, 700, 300], [20, 700, 700])
+    )
+
+    async def last_of(*talks: list[list[Message]]) -> list[tuple[Message, ...]]:
+        model = Heavy(["ok"])
+        writer = ScriptedClient(["Summary."])
+        client = ChatStack(model).use(ContextWindow, max_tokens=5_300, summary_client=writer).build()
+        histories, sent = [list[Message]() for _ in talks], list[tuple[Message, ...]]()
+        for calls in zip(*talks, strict=True):
+            for history, added in zip(histories, calls, strict=True):
+                history += added
+                history += (await client.get_response(history)).messages
+            sent.append(model.requests[-1].messages)
+        return sent
+
+    assert asyncio.run(last_of(first, second)) == asyncio.run(last_of(second))
 
 
 def test_a_report_of_the_same_request_edits_no_other_conversation() -> None:

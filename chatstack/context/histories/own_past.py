@@ -12,7 +12,7 @@ import threading
 from chatstack.context.histories.conversations import Conversation, LastAnswer, Reached, Terms, with_term
 from chatstack.context.histories.digests import soft_hash
 from chatstack.context.histories.history import History, Recognised
-from chatstack.context.histories.last_reports import NOTHING_REPORTED, LastReport, all_reports, with_report
+from chatstack.context.histories.last_reports import NOTHING_REPORTED, Rows, all_reports, with_report
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
@@ -36,9 +36,11 @@ class Entry:
         self.reports = NOTHING_REPORTED
         self.reached: Terms[int, Reached] = ()
 
-    def keep_report(self, terms: int, report: LastReport) -> None:
-        """Keep a report under a hash of what it depends on beside the history."""
-        self.reports = with_report(self.reports, terms, report)
+    def keep_reports(self, reports: Rows, length: int) -> None:
+        """Keep what is known at a request of that length: the last report under whatever terms, as its conversation
+        may come to each of them again."""
+        for terms, report in all_reports(reports, length):
+            self.reports = with_report(self.reports, terms, report)
 
     def keep_reached(self, terms: int, reached: Reached) -> None:
         """Keep the progress of a strategy, likewise."""

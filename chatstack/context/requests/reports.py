@@ -82,8 +82,8 @@ class Reports:
         if is_plausible(counted, reported):
             terms = self._terms(opened)
             report = LastReport(counted, reported, opened.seen.length)
-            entry.keep_report(terms, report)
             opened.seen.conversation.keep_report(terms, report)
+            entry.keep_reports(opened.seen.conversation.reports, report.length)
 
     def _terms(self, opened: Opened) -> int:
         """Return a hash of what a report depends on, beside the history: the edits, system messages, tools and schema,
