@@ -104,6 +104,46 @@ def test_a_plan_that_breaks_something_is_refused(changes: dict[str, object], sai
     assert [each for each in wrong(**changes) if said in each] != []
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"replace": edited(1, parts=(ToolCall("x", "look"),))}, "position 1: a user message makes no tool calls"),
+        ({"replace": edited(6, parts=())}, "replace at 6: nothing is left of the message"),
+        (
+            {"insert": ((2, Message("assistant", (), mark="summary")),)},
+            "insert at 2: the message is empty",
+        ),
+        (
+            {"insert": ((2, Message("tool", (ToolCall("x", "look"),), mark="repair")),)},
+            "position 2: a tool message makes no tool calls",
+        ),
+        (
+            {"replace": edited(2, parts=(ToolCall("a", "look", '{"a'), ToolCall("b", "look")))},
+            "replace at 2: a call gets another name, or arguments that are no JSON",
+        ),
+        (
+            {"replace": edited(2, parts=(ToolCall("a", ""), ToolCall("b", "look")))},
+            "replace at 2: a call gets another name, or arguments that are no JSON",
+        ),
+    ],
+    ids=str,
+)
+def test_what_no_provider_would_take_is_refused(changes: dict[str, object], said: str) -> None:
+    assert said in wrong(**changes)
+
+
+def test_arguments_that_the_model_wrote_wrong_may_stay_so() -> None:
+    call = Message.assistant(LONG, ToolCall("a", "look", '{"a'))
+    history = (Message.user("go"), call, Message.tool("a", LONG), Message.user("and now?"))
+    shorter = call.edited(parts=(Text("less"), call.calls[0]))
+    assert problems(Plan(strategy="test", reason="test", replace=((1, shorter),)), context_of(history)) == ()
+
+
+@pytest.mark.parametrize("changes", [{"drop": 3}, {"replace": {1: SUMMARY}}, {"insert": ((1, SUMMARY, 2),)}], ids=str)
+def test_a_plan_of_another_shape_is_refused(changes: dict[str, object]) -> None:
+    assert wrong(**changes) == ("drop holds positions, replace and insert hold pairs of a position and a message",)
+
+
 def test_taking_the_results_from_the_last_call_does_not_make_it_wait() -> None:
     messages = (Message.user("hi"), Message.assistant(ToolCall("a", "look")), Message.tool("a", LONG))
     plan = Plan(strategy="test", reason="test", drop=(2,))

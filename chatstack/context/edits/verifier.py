@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from chatstack.context.edits.context import Context
 from chatstack.context.edits.pairing import answered_calls, pair, pairs_and_answers
 from chatstack.context.edits.plans import Plan
@@ -42,6 +44,7 @@ def problems_of_all(plan: Plan, context: Context, *, pairs_are_kept: bool = Fals
     after = context.after(plan)
     return (
         *_unmarked(plan, context),
+        *_unsendable(plan, context),
         *_lost(plan, context, False),
         *_summaries(plan, context, after),
         *(() if pairs_are_kept else _unpaired(context, after)),
@@ -81,15 +84,20 @@ def _misplaced(plan: Plan, context: Context) -> Iterator[str]:
     if type(plan) is not Plan:
         yield f"it is a {type(plan).__name__}, not a Plan"
         return
-    replaced, inserted = [at for at, _ in plan.replace], [at for at, _ in plan.insert]
-    if not {int}.issuperset(map(type, (*plan.drop, *replaced, *inserted))):
+    try:
+        replaced, inserted = [at for at, _ in plan.replace], [at for at, _ in plan.insert]
+        positions = (*plan.drop, *replaced, *inserted)
+    except (TypeError, ValueError):
+        yield "drop holds positions, replace and insert hold pairs of a position and a message"
+        return
+    if not {int}.issuperset(map(type, positions)):
         yield "a position is not a whole number"
         return
     if not {Message}.issuperset([type(message) for _, message in (*plan.replace, *plan.insert)]):
         yield "what it puts in is not a Message"
         return
-    for word, positions, limit in (("drop", plan.drop, length), ("replace", replaced, length)):
-        yield from _out_of(word, positions, limit, length)
+    yield from _out_of("drop", plan.drop, length, length)
+    yield from _out_of("replace", replaced, length, length)
     yield from _out_of("insert", inserted, length + 1, length)
     touched = (*plan.drop, *replaced)
     if len(set(touched)) != len(touched):
@@ -121,6 +129,35 @@ def _unmarked(plan: Plan, context: Context) -> Iterator[str]:
             yield f"replace at {position}: the role changes from {old.role} to {message.role}"
         elif message.pinned != old.pinned or (message.mark == "summary") != (old.mark == "summary"):
             yield f"replace at {position}: an edit may not pin, unpin, or make or unmake a summary"
+
+
+def _unsendable(plan: Plan, context: Context) -> Iterator[str]:
+    """Check that what it puts in can be sent: parts that its role may have, and calls that a model may have made."""
+    for position, message in plan.insert:
+        if not message.parts:
+            yield f"insert at {position}: the message is empty"
+    for position, message in plan.replace:
+        old = context.messages[position]
+        if not message.parts and old.parts:
+            yield f"replace at {position}: nothing is left of the message"
+        known = {call.id: call for call in old.calls}
+        for call in message.calls:
+            was = known.get(call.id)
+            if was is not None and (call.name != was.name or not _is_as_valid(call.arguments, was.arguments)):
+                yield f"replace at {position}: a call gets another name, or arguments that are no JSON"
+    for position, message in (*plan.replace, *plan.insert):
+        if message.role != "assistant" and any(type(part) is ToolCall for part in message.parts):
+            yield f"position {position}: a {message.role} message makes no tool calls"
+
+
+def _is_as_valid(arguments: str, before: str) -> bool:
+    if arguments == before:
+        return True
+    try:
+        msgspec.json.decode(arguments or "{}", type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _lost(plan: Plan, context: Context, is_repair: bool) -> Iterator[str]:
