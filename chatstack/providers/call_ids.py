@@ -1,12 +1,29 @@
-"""Ids of calls on a wire whose API is stricter than the server that gave them."""
+"""Ids and names of calls on a wire whose API is stricter than the server or the model that gave them."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from chatstack.providers.extras import WireObject
+from chatstack.values.requests import DeclaredTool, ToolDeclaration
+
+_NAME = re.compile("[a-zA-Z0-9_-]+")
+_NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
+
+
+def declared_names(tools: Collection[DeclaredTool]) -> Collection[str]:
+    """Return the names of a request's tools that every API takes, or a server that is less strict."""
+    return {each.name for each in tools if isinstance(each, ToolDeclaration)}
+
+
+def sendable_name(name: str, declared: Collection[str] = (), *, longest: int = 64) -> str:
+    """Return the name of a call that can be sent: models make up some (``functions.look``), and with one of these in
+    the history every later request would be refused."""
+    if name in declared or (len(name) <= longest and _NAME.fullmatch(name)):
+        return name
+    return _NOT_IN_NAMES.sub("_", name)[:longest] or "_"
 
 
 class CallIds:
@@ -14,15 +31,24 @@ class CallIds:
 
     An id that another call of the message has gets a number; in other messages an API takes it again, as a recorded
     request shows. An id that does not match ``allowed``, a pattern, is replaced. The same history always gets the same
-    ids. ``calls`` and ``results`` are the fields that hold ids, by the type of an item.
+    ids. ``calls`` and ``results`` are the fields that hold ids, by the type of an item; ``declared`` are the names of
+    tools that stay as they are.
     """
 
     def __init__(
-        self, calls: Mapping[str, str], results: Mapping[str, str], *, allowed: re.Pattern[str] | None = None
+        self,
+        calls: Mapping[str, str],
+        results: Mapping[str, str],
+        *,
+        allowed: re.Pattern[str] | None = None,
+        declared: Collection[str] = (),
+        longest_name: int = 64,
     ) -> None:
         self._calls = calls
         self._results = results
         self._allowed = allowed
+        self._declared = declared
+        self._longest_name = longest_name
         self._used: dict[str, int] = {}
         self._waiting: dict[str, list[str]] = {}
         self._answered: dict[str, str] = {}
@@ -34,12 +60,17 @@ class CallIds:
         self._answered.clear()
 
     def rename(self, item: WireObject) -> None:
-        """Give the next item its id, in place, if it is a call or a result."""
+        """Give the next item its id, in place, if it is a call or a result, and a call a name that can be sent."""
         kind = str(item.get("type"))
-        name = self._calls.get(kind) or self._results.get(kind, "")
-        call_id = item.get(name)
-        if isinstance(call_id, str):
-            item[name] = self.of_call(call_id) if kind in self._calls else self.of_result(call_id)
+        field = self._calls.get(kind) or self._results.get(kind, "")
+        call_id = item.get(field)
+        if not isinstance(call_id, str):
+            return
+        if kind not in self._calls:
+            item[field] = self.of_result(call_id)
+            return
+        item[field] = self.of_call(call_id)
+        item["name"] = sendable_name(str(item.get("name", "")), self._declared, longest=self._longest_name)
 
     def of_call(self, call_id: str) -> str:
         """Return the id of the next call."""

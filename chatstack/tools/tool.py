@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
-"""Names that OpenAI and Anthropic accept. Checked here, as they would only refuse the first call."""
+"""Names that Anthropic accepts; OpenAI takes up to 64 characters. Checked here, as they would only refuse the call."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

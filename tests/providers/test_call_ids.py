@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatstack import Message, ToolCall, to_anthropic, to_openai_responses
+from chatstack import ChatOptions, ChatRequest, Message, ToolCall, ToolDeclaration, to_anthropic, to_openai_responses
+from chatstack.providers.anthropic import wire as anthropic_wire
 from chatstack.providers.call_ids import CallIds
+from chatstack.providers.openai import chat_wire, responses_options
 
 ALLOWED = "[a-zA-Z0-9_-]+"
 
@@ -72,3 +76,48 @@ def test_ids_are_different_valid_and_stay_as_a_history_grows(ids: list[str], sho
     assert len(set(found)) == len(ids)
     assert all(re.fullmatch(ALLOWED, each) for each in found)
     assert written(ids[:shorter]) == found[:shorter]
+
+
+# Names
+
+
+MADE_UP = {
+    "functions.look": "functions_look",
+    "multi_tool_use.parallel": "multi_tool_use_parallel",
+    "": "_",
+    "\ud800look": "_look",
+    "look": "look",
+    "my.tool": "my.tool",
+}
+
+
+def name_on_chat(request: ChatRequest) -> Any:
+    wire: Any = chat_wire.request_to_wire(request)
+    return wire["messages"][1]["tool_calls"][0]["function"]["name"]
+
+
+def name_on_responses(request: ChatRequest) -> Any:
+    wire: Any = responses_options.request_to_wire(request)
+    return wire["input"][1]["name"]
+
+
+def name_on_anthropic(request: ChatRequest) -> Any:
+    wire: Any = anthropic_wire.request_to_wire(request)
+    return wire["messages"][1]["content"][0]["name"]
+
+
+@pytest.mark.parametrize("name_on", [name_on_chat, name_on_responses, name_on_anthropic])
+@pytest.mark.parametrize(("name", "sent"), MADE_UP.items())
+def test_a_name_that_a_model_made_up_goes_out_as_one_that_every_api_takes(
+    name_on: Callable[[ChatRequest], object], name: str, sent: str
+) -> None:
+    """Whoever made it up: the history may come from another provider, or from a store."""
+    history = (Message.user("go"), Message.assistant(ToolCall("1", name)), Message.tool("1", "done", name=name))
+    declared = ChatOptions(tools=(ToolDeclaration("my.tool", "of a server that is less strict"),))
+    assert name_on(ChatRequest(history, declared)) == sent
+
+
+def test_a_long_name_is_cut_where_the_api_refuses_it() -> None:
+    history = (Message.user("go"), Message.assistant(ToolCall("1", "a" * 100)), Message.tool("1", "done"))
+    assert name_on_chat(ChatRequest(history)) == name_on_responses(ChatRequest(history)) == "a" * 64
+    assert name_on_anthropic(ChatRequest(history)) == "a" * 100

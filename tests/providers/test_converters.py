@@ -33,6 +33,7 @@ from chatstack import (
     to_openai_responses,
 )
 from chatstack.providers.anthropic.blocks import WIRE as ANTHROPIC
+from chatstack.providers.call_ids import sendable_name
 from chatstack.providers.openai.chat_parts import WIRE as CHAT
 from chatstack.providers.openai.responses_parts import WIRE as RESPONSES
 from chatstack.testing import ScriptedClient
@@ -88,11 +89,12 @@ def test_what_came_from_anthropic_goes_back_as_it_was() -> None:
 
 
 def said(messages: Sequence[Message]) -> Counter[str]:
-    """Every text, call and result that is not blank, with how often it is there; ids may change, as an API wants."""
+    """Every text, call and result that is not blank, with how often it is there; ids and names of calls may change, as
+    an API wants."""
     found: Counter[str] = Counter()
     for message in messages:
         found.update(part.text for part in message.parts if isinstance(part, Text) and part.text.strip())
-        found.update(f"call {call.name}" for call in message.calls)
+        found.update(f"call {sendable_name(call.name)}" for call in message.calls)
         found.update(f"result {result.text.strip()}" for result in message.results)
     return found
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import cast
 
 import msgspec
@@ -87,9 +87,11 @@ def block_to_call(block: Mapping[str, object], arguments: str) -> ToolCall:
     return ToolCall(_string(block, "id"), _string(block, "name"), arguments, extra)
 
 
-def call_ids() -> CallIds:
+def call_ids(declared: Collection[str]) -> CallIds:
     """Return the ids for the calls of one message after the other, and for their results."""
-    return CallIds({"tool_use": "id"}, {"tool_result": "tool_use_id"}, allowed=_CALL_ID)
+    return CallIds(
+        {"tool_use": "id"}, {"tool_result": "tool_use_id"}, allowed=_CALL_ID, declared=declared, longest_name=128
+    )
 
 
 def call_input(arguments: str) -> WireObject:

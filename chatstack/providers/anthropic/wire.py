@@ -8,7 +8,7 @@ results (the API itself combines them).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import cast
 
@@ -16,6 +16,7 @@ from chatstack.errors import InputError
 from chatstack.providers.anthropic.blocks import PROVIDER, WIRE, block_to_part, call_ids, objects, part_to_block
 from chatstack.providers.anthropic.marks import CacheLifetime, mark
 from chatstack.providers.anthropic.native import ask_for_edits
+from chatstack.providers.call_ids import declared_names
 from chatstack.providers.extras import WireObject, decoded_object, encoded, encoded_extra, with_extra
 from chatstack.values.messages import Message, Role, was_edited
 from chatstack.values.parts import Part, ProviderItem, Text, ToolResult
@@ -53,7 +54,7 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
     leading = len(list(takewhile(lambda message: message.role == "system", request.messages)))
     system: list[WireObject] = [{"type": "text", "text": options.instructions}] if options.instructions.strip() else []
     system += [block for message in request.messages[:leading] for block in _blocks(message)]
-    messages, edited = _written(request.messages[leading:])
+    messages, edited = _written(request.messages[leading:], declared_names(options.tools))
     if not messages or messages[0]["role"] != "user":
         messages.insert(0, _user(_OPENING))
     tools = [tool for each in options.tools if (tool := _tool_to_wire(each)) is not None]
@@ -119,13 +120,13 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     return _written(messages)[0]
 
 
-def _written(messages: Sequence[Message]) -> tuple[list[WireObject], WireObject | None]:
+def _written(messages: Sequence[Message], declared: Collection[str] = ()) -> tuple[list[WireObject], WireObject | None]:
     """Return the messages, and the last block of the last one that a layer has edited or put in."""
     wire: list[WireObject] = []
     results: list[WireObject] | None = None
     edited: WireObject | None = None
     is_after_summary = False
-    ids = call_ids()
+    ids = call_ids(declared)
     for message in messages:
         blocks = _blocks(message) or ([_text(_BLANK)] if message.role == "user" else [])
         if not blocks:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
 from chatstack.providers.assembly import MessageAssembly
+from chatstack.providers.call_ids import declared_names, sendable_name
 from chatstack.providers.extras import as_list, as_object, as_string, encoded, extra_fields, fields_missing
 from chatstack.providers.failures import failure, window_full
 from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
@@ -14,16 +14,13 @@ from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.providers.openai.chat_wire import finish_from_wire, usage_from_wire
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
-from chatstack.values.requests import ChatRequest, ToolDeclaration
+from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import CallDelta, ChatUpdate, Usage
 
 _TEXT, _REASONING = "content", "reasoning"
 _WINDOW_FULL = "model_context_window_exceeded"
 """Finish reason that OpenAI does not have, but servers with other makers' models do."""
 
-_LONGEST_NAME = 64
-_NAME = re.compile(f"[a-zA-Z0-9_-]{{1,{_LONGEST_NAME}}}")
-_NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 _RANKS: dict[type, int] = {Reasoning: 0, Text: 1, ProviderItem: 1, ToolCall: 2}
 
 
@@ -169,11 +166,7 @@ class ChatAnswer:
         return ToolCall(part.id, self._sendable(part.name), arguments, part.extra_json)
 
     def _sendable(self, name: str) -> str:
-        if self._request is None or _NAME.fullmatch(name):
-            return name
-        if any(isinstance(each, ToolDeclaration) and each.name == name for each in self._request.options.tools):
-            return name  # its server is less strict
-        return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "_"
+        return name if self._request is None else sendable_name(name, declared_names(self._request.options.tools))
 
 
 class _Pieces(list[str]):

@@ -39,16 +39,16 @@ def reasoning_to_wire(part: Reasoning, where: str) -> WireObject:
     return {} if "type" in fields else fields  # with a type it is an item of Responses
 
 
-def call_to_wire(call: ToolCall, where: str) -> WireObject:
-    """Return an entry of ``tool_calls``, or, for a legacy call, the field ``function_call``."""
+def call_to_wire(call: ToolCall, name: str, where: str) -> WireObject:
+    """Return an entry of ``tool_calls`` under that name, or, for a legacy call, the field ``function_call``."""
     kind = extra_fields(call.extra_json, WIRE, where).get("type", "function")
     if kind == LEGACY_CALL:
-        return {LEGACY_CALL: {"name": call.name, "arguments": call.arguments}}
+        return {LEGACY_CALL: {"name": name, "arguments": call.arguments}}
     written: WireObject = {"id": call.id, "type": kind}
     if kind == "custom":
-        written["custom"] = {"name": call.name, "input": decoded_text(call.arguments)}
+        written["custom"] = {"name": name, "input": decoded_text(call.arguments)}
     elif kind == "function":
-        written["function"] = {"name": call.name, "arguments": _readable(call.arguments)}
+        written["function"] = {"name": name, "arguments": _readable(call.arguments)}
     return with_extra(written, call.extra_json, WIRE, where)
 
 

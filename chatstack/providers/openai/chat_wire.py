@@ -17,10 +17,11 @@ items of other providers are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 from chatstack.errors import InputError
+from chatstack.providers.call_ids import declared_names, sendable_name
 from chatstack.providers.extras import (
     WireObject,
     as_list,
@@ -73,7 +74,8 @@ def request_to_wire(
     body: WireObject = {"model": model} if model else {}
     if request.stream:
         body["stream_options"] = {"include_usage": True}
-    body["messages"] = messages_to_wire(request.messages, request.options.instructions)
+    options = request.options
+    body["messages"] = messages_to_wire(request.messages, options.instructions, declared_names(options.tools))
     body.update(options_to_wire(request.options, max_tokens_field=max_tokens_field))
     # The caller decides about streaming, at the front: ``extra`` must not change that.
     body.pop("stream", None)
@@ -91,13 +93,16 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
     return ChatRequest(messages_from_wire(as_list(body.get("messages"), "messages")), options, None, is_stream)
 
 
-def messages_to_wire(messages: Sequence[Message], instructions: str = "") -> list[WireObject]:
-    """Return the messages as they go out; ``instructions`` are a system message before them."""
+def messages_to_wire(
+    messages: Sequence[Message], instructions: str = "", declared: Collection[str] = ()
+) -> list[WireObject]:
+    """Return the messages as they go out; ``instructions`` are a system message before them, ``declared`` the names of
+    tools that stay as they are."""
     wire: list[WireObject] = [{"role": "system", "content": instructions}] if instructions else []
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
         if message.role == "assistant":
-            wire.append(_assistant_to_wire(message, where))
+            wire.append(_assistant_to_wire(message, declared, where))
         else:
             wire.extend(_others_to_wire(message, where))
     return wire
@@ -196,13 +201,13 @@ def _result_to_wire(result: ToolResult, where: str) -> WireObject:
     return with_extra(written, result.extra_json, WIRE, where)
 
 
-def _assistant_to_wire(message: Message, where: str) -> WireObject:
+def _assistant_to_wire(message: Message, declared: Collection[str], where: str) -> WireObject:
     wire: WireObject = {"role": "assistant", "content": None}
     content: list[Part] = []
     calls: list[WireObject] = []
     for part in message.parts:
         if isinstance(part, ToolCall):
-            call = call_to_wire(part, where)
+            call = call_to_wire(part, sendable_name(part.name, declared), where)
             if LEGACY_CALL in call:
                 wire.update(call)
             else:

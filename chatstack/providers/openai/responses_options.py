@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from chatstack.errors import InputError
+from chatstack.providers.call_ids import declared_names
 from chatstack.providers.extras import (
     WireObject,
     as_list,
@@ -47,7 +48,7 @@ def request_to_wire(request: ChatRequest, *, model: str = "") -> WireObject:
     """
     options = request.options
     body: WireObject = {"model": model} if model else {}
-    body["input"] = messages_to_wire(request.messages)
+    body["input"] = messages_to_wire(request.messages, declared_names(options.tools))
     body.update(_options_to_wire(options))
     body.pop("stream", None)
     if request.stream:

@@ -17,7 +17,7 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from chatstack.errors import InputError
@@ -48,11 +48,11 @@ _CALL_FIELDS: Mapping[str, str] = {"function_call": "call_id", _CUSTOM_CALL: "ca
 _RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in _RESULTS}
 
 
-def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
-    """Return the input items of the messages."""
+def messages_to_wire(messages: Sequence[Message], declared: Collection[str] = ()) -> list[WireObject]:
+    """Return the input items of the messages; ``declared`` are the names of tools that stay as they are."""
     items: list[WireObject] = []
     customs: set[str] = set()
-    ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS)
+    ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS, declared=declared)
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
         if message.role == "assistant":
