@@ -59,7 +59,7 @@ def _of_pydantic(metadata: Any) -> Iterator[msgspec.Meta]:
         title=metadata.title,
         description=metadata.description,
         examples=metadata.examples,
-        extra_json_schema=dict(extra) if isinstance(extra, Mapping) else None,
+        extra_json_schema=dict(cast("Mapping[str, Any]", extra)) if isinstance(extra, Mapping) else None,
     )
     for each in metadata.metadata:
         yield from _of_pydantic(each)
@@ -87,7 +87,7 @@ def _is_of_pydantic(metadata: object) -> bool:
     return type(metadata).__module__.partition(".")[0] in ("pydantic", "annotated_types")
 
 
-def _is_structure(kind: type) -> bool:
+def _is_structure(kind: Any) -> bool:
     return is_dataclass(kind) or typing.is_typeddict(kind) or hasattr(kind, "__struct_fields__")
 
 

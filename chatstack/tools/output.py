@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias, cast
 
@@ -15,6 +15,9 @@ from chatstack.values.parts import File, Image, ProviderItem, Text
 from chatstack.values.surrogates import without_lone_surrogates
 
 _BYTES = (bytes, bytearray, memoryview)
+
+_MEDIA = ('"type":"image"', '"type":"file"')
+"""Marks of a picture or a file in JSON, so that a result is searched only where there may be one."""
 
 Output: TypeAlias = str | tuple[Text | Image | File | ProviderItem, ...]
 
@@ -35,12 +38,15 @@ def output_of(value: object) -> Output:
 
 
 def _parts(value: object) -> tuple[Text | Image | File, ...]:
-    """Return the items of a list that holds only parts, else an empty tuple."""
+    """Return the items of a list that holds only parts, or parts and texts beside them; else an empty tuple."""
     if not isinstance(value, list | tuple):
         return ()
     items = cast("Sequence[object]", value)
-    parts = tuple(_clean(each) for each in items if isinstance(each, Text | Image | File))
-    return parts if len(parts) == len(items) else ()
+    if not any(isinstance(each, Text | Image | File) for each in items):
+        return ()
+    parts = [Text(each) if isinstance(each, str) else each for each in items]
+    found = tuple(_clean(each) for each in parts if isinstance(each, Text | Image | File))
+    return found if len(found) == len(items) else ()
 
 
 def _json(value: object) -> str:
@@ -48,6 +54,11 @@ def _json(value: object) -> str:
     text: str | None = None
     with suppress(UnicodeEncodeError):
         text = msgspec.json.encode(plain).decode()
+        if any(tag in text for tag in _MEDIA) and _holds_media(value):
+            raise ToolError(
+                "The result holds a picture or a file within another value, where its bytes would be read as text; "
+                "the tool must return a list of parts and texts instead."
+            )
     try:
         # Once more, strictly: msgspec silently writes bytes as base64, and NaN as null.
         strict = json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_refuse)
@@ -66,14 +77,32 @@ def _refuse(value: object) -> object:
     )
 
 
+def _holds_media(value: object) -> bool:
+    if isinstance(value, Image | File):
+        return True
+    if isinstance(value, Mapping):
+        return any(map(_holds_media, cast("Mapping[object, object]", value).values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_holds_media, cast("Iterable[object]", value)))
+    fields = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
+    return any(_holds_media(getattr(value, name, None)) for name in cast("Iterable[str]", fields))
+
+
 def plain_model(value: object) -> object:
-    """Return a pydantic model as plain JSON values. Raises ``TypeError`` for anything else that msgspec does not
-    know."""
-    dump = getattr(value, "model_dump", None)
-    if not callable(dump) or isinstance(value, type):
-        raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
-    plain: object = dump(mode="json")
-    return plain
+    """Return a pydantic model as plain JSON values, and numbers and arrays of other libraries as Python's own.
+
+    Raises ``TypeError`` for anything else that msgspec does not know.
+    """
+    for name, options in (("model_dump", {"mode": "json"}), ("tolist", {})):
+        convert = getattr(value, name, None)
+        if callable(convert) and not isinstance(value, type):
+            plain: object = convert(**options)
+            return plain
+    if isinstance(value, str):  # subclasses, which msgspec does not take
+        return str.__str__(value)
+    if isinstance(value, int | float):
+        return float(value) if isinstance(value, float) else int(value)
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 def _clean(part: Text | Image | File) -> Text | Image | File:

@@ -6,12 +6,13 @@ import datetime
 import decimal
 import math
 import threading
+from dataclasses import dataclass
 
 import msgspec
 import pydantic
 import pytest
 
-from chatstack import File, Text
+from chatstack import File, Image, Text
 from chatstack.errors import ToolError
 from chatstack.tools.output import output_of
 
@@ -96,3 +97,61 @@ def test_a_number_beyond_what_json_readers_know_is_no_nan() -> None:
 )
 def test_what_json_has_a_form_for_is_written_as_it_was(value: object, output: str) -> None:
     assert output_of(value) == output
+
+
+# Pictures, and numbers of other libraries
+
+
+PICTURE = Image.from_bytes(b"x" * 30, "image/png")
+
+
+@pytest.mark.parametrize("value", [[PICTURE, "the page"], (PICTURE, "the page")], ids=["list", "tuple"])
+def test_a_text_among_parts_is_one_of_them(value: object) -> None:
+    assert output_of(value) == (PICTURE, Text("the page"))
+
+
+def test_texts_alone_stay_a_list() -> None:
+    assert output_of(["a", "b"]) == '["a","b"]'
+
+
+@dataclass
+class Page:
+    picture: Image
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"picture": PICTURE}, [PICTURE, 5], {"deep": [{"er": (File(data="eA==", media_type="text/x"),)}]}, Page(PICTURE)],
+    ids=["dict", "beside a number", "deep", "dataclass"],
+)
+def test_a_picture_within_another_value_is_refused_and_never_written_as_text(value: object) -> None:
+    with pytest.raises(ToolError, match="a picture or a file within another value"):
+        output_of(value)
+
+
+def test_what_only_looks_like_a_picture_is_written() -> None:
+    assert output_of({"type": "image", "data": "x"}) == '{"type":"image","data":"x"}'
+
+
+class Scalar(float):
+    """As numpy's float64."""
+
+
+class Count(int): ...
+
+
+class Word(str): ...
+
+
+class Array:
+    """As numpy's, and those of its kin."""
+
+    def tolist(self) -> list[float]:
+        return [1.0, 2.0]
+
+
+def test_numbers_texts_and_arrays_of_other_libraries_are_written() -> None:
+    value = {"mean": Scalar(0.5), "of": Count(3), "in": Word("cm"), "all": Array()}
+    assert output_of(value) == '{"mean":0.5,"of":3,"in":"cm","all":[1.0,2.0]}'
+    with pytest.raises(ToolError, match="not finite"):
+        output_of({"mean": Scalar("nan")})
