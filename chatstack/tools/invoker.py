@@ -15,7 +15,7 @@ from chatstack.client.options import PositiveFloat, PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, LayerKind, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import Resolver
-from chatstack.errors import ToolLoopError
+from chatstack.errors import InputError, ToolLoopError
 from chatstack.telemetry.emission import Telemetry
 from chatstack.telemetry.turns import current_turn
 from chatstack.tools.execution import Approval, Outcome, ToolRunner
@@ -23,7 +23,7 @@ from chatstack.tools.options import checked_tools
 from chatstack.tools.recording import answered, carried_out
 from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool
-from chatstack.tools.turn import OVER_LIMIT, REPEATS, LimitsToolCalls, ToolTurn, limits_in, refused
+from chatstack.tools.turn import OVER_LIMIT, REPEATS, LimitsToolCalls, ToolTurn, canonical, limits_in, refused
 from chatstack.values.parts import ToolCall
 from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, DeclaredTool, ToolDeclaration
 from chatstack.values.responses import ChatResponse, ChatUpdate
@@ -113,6 +113,12 @@ class FunctionInvoker(ChatFronts):
         if not given:
             return self._declared
         names = {each.name for each in given if isinstance(each, ToolDeclaration)}
+        for own in self._declared:
+            if own.name in names and any(_is_another(each, own) for each in given):
+                raise InputError(
+                    f"FunctionInvoker: the tool {own.name!r} of the options has other parameters than this stack's own "
+                    "tool of that name, which would get its calls; rename one of them"
+                )
         return given + tuple(each for each in self._declared if each.name not in names)
 
     async def _rounds(self, turn: ToolTurn, stream: ChatStream) -> AsyncGenerator[ChatUpdate, None]:
@@ -236,6 +242,13 @@ class _WholeTurn:
             if request is None:
                 return self._turn.answer()
             self._stream = await answered(self._loop.inner, request)
+
+
+def _is_another(given: DeclaredTool, own: ToolDeclaration) -> bool:
+    """Return True for a declaration of that name whose parameters are others."""
+    if not isinstance(given, ToolDeclaration) or given.name != own.name:
+        return False
+    return canonical(given.parameters) != canonical(own.parameters)
 
 
 def _count(loop: ToolTurn, request: ChatRequest) -> None:

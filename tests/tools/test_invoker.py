@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from chatstack import (
     ChatStack,
     FunctionInvoker,
     Injected,
+    InputError,
     Message,
     ProgressReporter,
     ProviderInfo,
@@ -508,6 +510,16 @@ def test_a_tool_that_both_declare_goes_out_once() -> None:
     loop = Loop("hello")
     loop.ask(options=ChatOptions(tools=(add.declaration(),)))
     assert [each.name for each in loop.provider.requests[0].options.tools] == ["add", "broken"]  # type: ignore[union-attr]
+
+
+def test_a_tool_of_the_same_name_with_other_parameters_is_refused_before_the_wrong_one_runs() -> None:
+    theirs = ToolDeclaration("add", "Add words.", '{"type": "object", "properties": {"words": {"type": "string"}}}')
+    spaced = ToolDeclaration("add", "as ours", json.dumps(json.loads(add.declaration().parameters), indent=2))
+    loop = Loop("hello")
+    loop.ask(options=ChatOptions(tools=(spaced,)))
+    with pytest.raises(InputError, match="the tool 'add' of the options has other parameters than this stack's own"):
+        loop.ask(options=ChatOptions(tools=(theirs,)))
+    assert len(loop.provider.requests) == 1
 
 
 # What is filled in
