@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, overload
@@ -238,12 +238,22 @@ class BuiltClient(Closing, ChatFronts):
         return await send_to(self.inner, request)
 
     async def aclose(self) -> None:
-        """End the background work of the layers."""
-        async with AsyncExitStack() as closing:
-            for layer in reversed(self.layers):
-                close = getattr(layer, "aclose", None)
-                if close is not None:
-                    closing.push_async_callback(close)
+        """End the background work of the layers, outermost first. One that fails does not keep the others open."""
+        await self._close_from(0)
+
+    async def _close_from(self, position: int) -> None:
+        if position == len(self.layers):
+            return
+        try:
+            close = getattr(self.layers[position], "aclose", None)
+            ended: object = None if close is None else close()
+            if isinstance(ended, Awaitable):
+                await cast("Awaitable[object]", ended)
+        except BaseException as error:
+            error.add_note(f"while closing layer {self.names[position]!r}")
+            raise
+        finally:
+            await self._close_from(position + 1)
 
     def __repr__(self) -> str:
         lines = [layer_repr(layer) for layer in (*self.layers, self.provider)]

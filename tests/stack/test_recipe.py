@@ -517,6 +517,30 @@ def test_one_layer_that_fails_to_close_does_not_keep_the_others_open() -> None:
     assert asyncio.run(run()) == ["a", "c"]
 
 
+def test_a_layer_that_fails_to_close_is_named_and_hides_no_error() -> None:
+    class Full(Stamp):
+        async def aclose(self) -> None:
+            raise OSError("disk full")
+
+    class Plain(Stamp):
+        closed = 0
+
+        def aclose(self) -> None:
+            Plain.closed += 1
+
+    async def run() -> None:
+        stack = ChatStack(ScriptedClient()).use(named("logs", Full)).use(Plain)
+        for opened in (stack.open(), stack.build()):
+            async with opened:
+                raise KeyError("the real error")
+
+    with pytest.raises(OSError, match="disk full") as caught:
+        asyncio.run(run())
+    assert caught.value.__notes__ == ["while closing layer 'logs'"]
+    assert isinstance(caught.value.__context__, KeyError)
+    assert Plain.closed == 1
+
+
 def test_open_gives_fresh_layers_and_closes_them_at_the_end() -> None:
     async def run() -> list[str]:
         closed: list[str] = []
