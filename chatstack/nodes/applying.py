@@ -47,6 +47,10 @@ class Applied:
         """The layers that are applied, with their names."""
         return list(zip(self._client.names, self._client.layers, strict=True))
 
+    async def aclose(self) -> None:
+        """End the background work of the layers."""
+        await self._client.aclose()
+
     async def to(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Return the messages as they would be sent; the same tuple if there is nothing to do."""
         return await self._applied(self._client, messages)

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, cast
 
 from chatstack.client.checks import check_client
+from chatstack.client.closing import Closing
 from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
@@ -24,12 +25,13 @@ from chatstack.values.responses import ChatResponse
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChatNode:
+class ChatNode(Closing):
     """A node: ``await node(state)`` asks the client, and returns the whole state with the answer at its end.
 
     A context manager or a strategy trims the messages for that call only; without one, the client's own layers do.
     ``trim_context=False`` turns the manager off; True raises ``WiringError`` if neither the node nor its client can
-    trim. A trimmed state never leaves the node, and the state that came in stays as it is: a manager works on a copy.
+    trim. A trimmed state never leaves the node, and the state that came in stays as it is: a manager works on a
+    copy with other messages, whose other fields are the same objects.
     An exception of the manager's surfaces; nothing is sent untrimmed instead.
 
     A strategy is applied around the client, so it sees only the first request of a turn; what a tool loop in the client
@@ -61,6 +63,11 @@ class ChatNode:
         whole = messages_of(state)
         answer = await self._answer(state, whole, conversation_id)
         return self._with_messages(state, (*whole, *answer.messages))
+
+    async def aclose(self) -> None:
+        """End the background work of the layer that a strategy was given; client and manager are closed by who made
+        them."""
+        await self._asked.aclose()
 
     async def answer(self, state: HasMessages, *, conversation_id: str | None = None) -> ChatResponse:
         """Return the response alone, for graphs that add ``response.messages`` to the state themselves."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
+from chatstack.client.closing import Closing
 from chatstack.client.protocol import ChatClient
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
@@ -20,7 +21,7 @@ from chatstack.values.responses import ChatResponse
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GraphNode:
+class GraphNode(Closing):
     """The base of a node that takes the state and the messages of another library: its fields, and ``ask``.
 
     A subclass writes ``__call__`` in its library's form, and converts the input of ``ask`` and its result. Its
@@ -53,6 +54,10 @@ class GraphNode:
             resolve=self.resolve,
         )
         object.__setattr__(self, "_node", node)
+
+    async def aclose(self) -> None:
+        """End the background work of the layer that a strategy was given."""
+        await self._node.aclose()
 
     async def ask(self, state: AgentState, thread: object) -> ChatResponse:
         """Return the response to that state. The graph's thread is the conversation; a thread without a name is none.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, cast
 
+from chatstack.client.closing import Closing
 from chatstack.client.options import PositiveInt, check_options
 from chatstack.client.protocol import ChatClient, ProviderInfo, layer_kind, provider_info
 from chatstack.client.wiring import Resolver
@@ -75,7 +76,7 @@ class AwaitedContextManager(BaseContextManager[S]):
         raise _must_be_awaited(self)
 
 
-class _Trimming(BaseContextManager[Any]):
+class _Trimming(Closing, BaseContextManager[Any]):
     """The common base of managers that apply a strategy. They take states of any class, and return that class."""
 
     __slots__ = ()
@@ -84,6 +85,10 @@ class _Trimming(BaseContextManager[Any]):
 
     def _arranged(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         return messages
+
+    async def aclose(self) -> None:
+        """End the background work of the layers: summaries that are written ahead of need."""
+        await self._applied.aclose()
 
     def trim_context(self, state: S) -> S:
         """Return the state with what the strategy leaves. Raises ``WiringError`` if that has to be awaited."""

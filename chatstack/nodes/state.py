@@ -29,7 +29,8 @@ class AgentState:
     """The plain state of a graph: the whole conversation, and ``extra`` for whatever else the nodes share.
 
     Subclass it for fields of your own, or take any class that has ``messages``. Nothing here changes a state that it
-    was given: managers and nodes return a new one, with the other fields as they were.
+    was given: managers and nodes return a new one, with the very same other fields. So ``extra`` is shared: branches
+    that run side by side, and managers, must not write into it, but give a state another one.
     Source: Agentflow's context manager.
     """
 
