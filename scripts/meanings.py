@@ -174,7 +174,7 @@ ATTRIBUTES = {
     "chatstack.compaction.tool_results_shortened": "Tool results that were shortened",
     "chatstack.compaction.tool_results_deduplicated": "Tool results that a reference to an earlier one stands for",
     "chatstack.context.input_tokens": "Size of the request as the guard weighed it",
-    "chatstack.context.messages": "Messages that came, while an edit is in force",
+    "chatstack.context.messages": "Messages that came, after repair, while an edit is in force",
     "chatstack.context.messages_sent": "Messages that were sent, while an edit is in force",
     "chatstack.context.threshold": "The guard's `warning_threshold`",
     "chatstack.context.token_source": "`counted` or `estimated`",

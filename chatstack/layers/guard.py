@@ -55,8 +55,8 @@ class ContextWindowGuard(ContextLayer):
     nothing else is left, a summary is shortened, too. What cannot be made to fit is sent as it is, or, with
     ``strict``, raised as ``ContextOverflowError`` before anything is sent. Sizes are estimates, by ``counter``, else by
     ``chars_per_token``, else as the provider's model counts (``EstimatingCounter``), or four characters a token where
-    the provider is not known; corrected by what the provider reports. Each crossing is warned of once; ``every_call``
-    repeats it.
+    the provider is not known; corrected by what the provider reports, up to four times the estimate (a report beyond
+    that may be of several calls). Each crossing is warned of once; ``every_call`` repeats it.
     Where the provider refuses a request as too long, a pruning guard takes the sizes that it tells for the true ones,
     prunes, and sends less, up to three times, as nothing has reached the caller yet; a limit that proved true holds
     from then on, whatever ``max_context_tokens`` says. Where it tells none, what was refused and what was then taken
