@@ -9,6 +9,7 @@ from chatstack.context.histories.last_reports import (
     LastReport,
     all_reports,
     last_reports,
+    reports_until,
     with_report,
 )
 
@@ -26,8 +27,19 @@ def test_the_last_two_reports_are_kept_under_what_they_depend_on() -> None:
     assert last_reports(rows, 1, 3) == (None, None)
     assert all_reports(rows) == [(7, latest), (-8, LastReport(1, 2, 3))]
     assert all_reports(NOTHING_REPORTED) == []
-    assert all_reports(rows, 8) == [(7, before), (-8, LastReport(1, 2, 3))]
-    assert all_reports(rows, 4) == [(-8, LastReport(1, 2, 3))]
+
+
+def test_what_was_reported_of_longer_requests_is_left_out() -> None:
+    rows = NOTHING_REPORTED
+    for length in (3, 5, 9):
+        rows = with_report(rows, 7, LastReport(length * 10, length * 11, length))
+    rows = with_report(rows, -8, LastReport(1, 2, 3))
+    whole = reports_until(rows, 9)
+    assert whole == rows
+    assert whole is not rows
+    assert all_reports(reports_until(rows, 8)) == [(7, LastReport(50, 55, 5)), (-8, LastReport(1, 2, 3))]
+    assert all_reports(reports_until(rows, 4)) == [(-8, LastReport(1, 2, 3))]
+    assert reports_until(NOTHING_REPORTED, 4) == NOTHING_REPORTED
 
 
 def test_a_report_out_of_order_is_ignored_and_one_of_the_same_request_replaces_it() -> None:

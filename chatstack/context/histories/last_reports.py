@@ -41,10 +41,22 @@ def last_reports(rows: Rows, terms: int, length: int) -> tuple[LastReport | None
     return (LastReport(*rows[at + 4 : at + _ROW]) if 0 <= rows[at + 6] < length else None), last
 
 
-def all_reports(rows: Rows, length: int = _LARGEST) -> list[tuple[int, LastReport]]:
-    """Return the last report under each of the terms for a request of at most that many messages."""
-    starts = ((at, at + 1 if rows[at + 3] <= length else at + 4) for at in range(0, len(rows), _ROW))
-    return [(rows[at], LastReport(*rows[of : of + 3])) for at, of in starts if 0 <= rows[of + 2] <= length]
+def all_reports(rows: Rows) -> list[tuple[int, LastReport]]:
+    """Return the last report under each of the terms."""
+    return [(rows[at], LastReport(*rows[at + 1 : at + 4])) for at in range(0, len(rows), _ROW)]
+
+
+def reports_until(rows: Rows, length: int) -> Rows:
+    """Return a copy of the rows without reports of longer requests, which another conversation may have made."""
+    rows = rows[:]  # in one step, as other threads may write
+    if max(rows[3::_ROW], default=0) <= length:
+        return rows
+    kept = NOTHING_REPORTED
+    for at in range(0, len(rows), _ROW):
+        of = at + 1 if rows[at + 3] <= length else at + 4
+        if 0 <= rows[of + 2] <= length:
+            kept = with_report(kept, rows[at], LastReport(*rows[of : of + 3]))
+    return kept
 
 
 def with_report(rows: Rows, terms: int, report: LastReport) -> Rows:

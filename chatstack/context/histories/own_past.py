@@ -12,7 +12,7 @@ import threading
 from chatstack.context.histories.conversations import Conversation, LastAnswer, Reached, Terms, with_term
 from chatstack.context.histories.digests import soft_hash
 from chatstack.context.histories.history import History, Recognised
-from chatstack.context.histories.last_reports import NOTHING_REPORTED, Rows, all_reports, with_report
+from chatstack.context.histories.last_reports import NOTHING_REPORTED, Rows, all_reports, reports_until
 from chatstack.lru import Lru
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
@@ -39,8 +39,7 @@ class Entry:
     def keep_reports(self, reports: Rows, length: int) -> None:
         """Keep what is known at a request of that length: the last report under whatever terms, as its conversation
         may come to each of them again."""
-        for terms, report in all_reports(reports, length):
-            self.reports = with_report(self.reports, terms, report)
+        self.reports = reports_until(reports, length)
 
     def keep_reached(self, terms: int, reached: Reached) -> None:
         """Keep the progress of a strategy, likewise."""
