@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -20,39 +21,53 @@ def as_msgspec_says(hint: Any) -> Any:
     """Return the hint with descriptions and bounds as ``msgspec.Meta``: those of texts in ``Annotated``, of pydantic's
     ``Field``, and of ``annotated_types``.
 
-    Raises ``TypeError`` with a remedy for what only pydantic could check, which would be left out without a word.
+    Raises ``TypeError`` with a remedy for what only pydantic could check, which would be left out without a word, and
+    ``ValueError`` or ``re.error`` for bounds that msgspec does not take.
     """
     if typing.get_origin(hint) is Annotated:
         kind, *metadata = typing.get_args(hint)
-        return Annotated[(as_msgspec_says(kind), *_metas(metadata))]
-    if isinstance(hint, type) and is_pydantics(hint):
-        raise TypeError(f"is, or holds, {hint.__name__}, which pydantic alone can check; {_MODEL}")
+        return _annotated(as_msgspec_says(kind), metadata)
+    named = _named_by(hint)
+    if named is not None:
+        said = as_msgspec_says(named)
+        return hint if said is named else said
+    structure = _structure_of(hint)
+    if structure is not None and is_pydantics(hint):
+        raise TypeError(f"is, or holds, {structure.__name__}, which pydantic alone can check; {_MODEL}")
     given = typing.get_args(hint)
-    said = tuple(map(as_msgspec_says, given))
-    if all(each is other for each, other in zip(given, said, strict=True)):
+    members: tuple[Any, ...] = tuple(map(as_msgspec_says, given))
+    if all(each is other for each, other in zip(given, members, strict=True)):
         return hint
     origin: Any = typing.get_origin(hint)
-    return typing.Union[said] if origin in (typing.Union, types.UnionType) else origin[said]  # noqa: UP007
+    if origin in (typing.Union, types.UnionType):
+        return typing.Union[members]  # noqa: UP007
+    return origin[members] if len(members) > 1 else origin[next(iter(members))]
 
 
-def _metas(metadata: list[object]) -> Iterator[object]:
-    is_described = False
+def _annotated(kind: Any, metadata: list[object]) -> Any:
+    """Return the type with what ``Annotated`` says of it. Bounds are of its values, and not of a None beside them."""
+    about: list[object] = []
+    bounds: list[msgspec.Meta] = []
+    texts = [each for each in metadata if isinstance(each, str)]
+    if texts:
+        about.append(msgspec.Meta(description=texts[0]))
     for each in metadata:
-        if not isinstance(each, str):
-            yield from _of_pydantic(each) if _is_of_pydantic(each) else (each,)
-        elif not is_described:
-            is_described = True
-            yield msgspec.Meta(description=each)
+        if _is_of_pydantic(each):
+            about += _description(each)
+            bounds += _bounds(each)
+        elif not isinstance(each, str):
+            about.append(each)
+    if bounds and typing.get_origin(kind) in (typing.Union, types.UnionType):
+        members = [each if each is types.NoneType else Annotated[(each, *bounds)] for each in typing.get_args(kind)]
+        kind, bounds = typing.Union[tuple(members)], []  # noqa: UP007
+    added = (*bounds, *about)
+    return Annotated[(kind, *added)] if added else kind
 
 
-def _of_pydantic(metadata: Any) -> Iterator[msgspec.Meta]:
+def _description(metadata: Any) -> Iterator[msgspec.Meta]:
     if type(metadata).__name__ != "FieldInfo":
-        bounds = {name: found for name in _BOUNDS if (found := getattr(metadata, name, None)) is not None}
-        if not bounds:
-            raise TypeError(f"has {metadata!r}, which pydantic alone can check; {_MODEL}")
-        yield msgspec.Meta(**bounds)
         return
-    if metadata.alias is not None or not metadata.is_required():
+    if metadata.alias is not None or metadata.validation_alias is not None or not metadata.is_required():
         raise TypeError("has a Field with an alias or a default; a parameter has a name and a default of its own")
     extra = metadata.json_schema_extra
     yield msgspec.Meta(
@@ -61,34 +76,62 @@ def _of_pydantic(metadata: Any) -> Iterator[msgspec.Meta]:
         examples=metadata.examples,
         extra_json_schema=dict(cast("Mapping[str, Any]", extra)) if isinstance(extra, Mapping) else None,
     )
-    for each in metadata.metadata:
-        yield from _of_pydantic(each)
+
+
+def _bounds(metadata: Any) -> Iterator[msgspec.Meta]:
+    if type(metadata).__name__ == "FieldInfo":
+        parts: Iterable[Any] = metadata.metadata
+    elif hasattr(metadata, "__iter__"):  # a group of them, as ``Interval`` is
+        parts = metadata
+    else:
+        is_plain = dataclasses.is_dataclass(metadata) and not isinstance(metadata, type)
+        fields = [each.name for each in dataclasses.fields(metadata)] if is_plain else vars(metadata)
+        said = {name: found for name in fields if (found := getattr(metadata, name)) is not None}
+        if not said or not said.keys() <= set(_BOUNDS):
+            raise TypeError(f"has {metadata!r}, which pydantic alone can check; {_MODEL}")
+        yield msgspec.Meta(**said)
+        return
+    for each in parts:
+        yield from _bounds(each)
 
 
 def is_pydantics(hint: object) -> bool:
     """Return True for a type in which pydantic reads more than msgspec would see: its dataclasses, and constraints of
     its own, at whatever depth."""
-    return _is_pydantics(hint, ())
-
-
-def _is_pydantics(hint: object, inside: tuple[object, ...]) -> bool:
-    if any(map(_is_of_pydantic, cast("tuple[object, ...]", getattr(hint, "__metadata__", ())))):
-        return True
-    if isinstance(hint, type) and hint not in inside and _is_structure(hint):
-        return hasattr(hint, "__pydantic_core_schema__") or _is_any_pydantics(_hints_of(hint), (*inside, hint))
-    return _is_any_pydantics(typing.get_args(hint), inside)
-
-
-def _is_any_pydantics(hints: Iterable[object], inside: tuple[object, ...]) -> bool:
-    return any(_is_pydantics(each, inside) for each in hints)
+    left, seen = [hint], set[object]()
+    while left:
+        each = left.pop()
+        if any(map(_is_of_pydantic, cast("tuple[object, ...]", getattr(each, "__metadata__", ())))):
+            return True
+        named = _named_by(each)
+        left += typing.get_args(each) if named is None else [named]
+        structure = _structure_of(each)
+        if structure is None or structure in seen:
+            continue
+        seen.add(structure)
+        if hasattr(structure, "__pydantic_core_schema__"):
+            return True
+        left += _hints_of(structure)
+    return False
 
 
 def _is_of_pydantic(metadata: object) -> bool:
     return type(metadata).__module__.partition(".")[0] in ("pydantic", "annotated_types")
 
 
-def _is_structure(kind: Any) -> bool:
-    return is_dataclass(kind) or typing.is_typeddict(kind) or hasattr(kind, "__struct_fields__")
+def _named_by(hint: object) -> Any:
+    """Return the type that a ``NewType`` or a ``type`` statement names; None for all else."""
+    return getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)
+
+
+def _structure_of(hint: Any) -> type | None:
+    """Return the class of a hint whose fields msgspec reads by itself; None for all others, models of pydantic's among
+    them."""
+    kind: Any = typing.get_origin(hint) or hint
+    if not inspect.isclass(kind):
+        return None
+    names = ("__dataclass_fields__", "__struct_fields__", "__total__", "_fields")  # of a TypedDict, of a NamedTuple
+    return kind if any(hasattr(kind, name) for name in names) else None
 
 
 def _hints_of(kind: type) -> Iterable[object]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from chatstack.client.constraints import is_pydantics
+from chatstack.client.constraints import as_msgspec_says, is_pydantics
 from chatstack.client.loose_json import decoded_as, unfenced
 from chatstack.errors import InputError, OutputError
 from chatstack.values.requests import OutputSchema
@@ -93,7 +93,7 @@ def shape_of(kind: object) -> OutputShape:
         raise InputError(f"output_type: expected a class, got text {kind!r}")
     try:
         return _shape_of(kind)
-    except (TypeError, NameError) as error:  # an undefined name in a type hint
+    except (TypeError, NameError, re.error) as error:  # an undefined name in a type hint
         told = str(error).split("\n")[0].rstrip(".")
         raise InputError(f"output_type={kind!r} cannot be described as JSON ({told})") from error
 
@@ -103,7 +103,7 @@ def _shape_of(kind: Any) -> OutputShape:
     if inspect.isroutine(kind):  # pydantic would call it
         raise TypeError("a function is no type")
     name = _NAME.sub("_", getattr(kind, "__name__", ""))[:64] or "answer"
-    schema, read = _by_pydantic(kind) or _by_msgspec(kind)
+    schema, read = _by_pydantic(kind) or _by_msgspec(as_msgspec_says(kind))
     is_object = schema.get("type") == "object" and "properties" in schema
     if not is_object:
         definitions = schema.pop("$defs", None)
@@ -133,6 +133,8 @@ def _by_pydantic(kind: Any) -> tuple[Schema, Callable[[str], Any]] | None:
         adapter = pydantic.TypeAdapter(kind)
         schema: Schema = adapter.json_schema()
     except pydantic.errors.PydanticUserError as error:
+        if is_pydantics(kind):  # with a Struct, of which pydantic knows nothing
+            return None
         raise TypeError(str(error)) from error
     return _inlined(schema), lambda text: adapter.validate_json(text)
 

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -147,7 +148,7 @@ def _service(hint: object, refused: Callable[[str], WiringError]) -> type:
 def _field(parameter: inspect.Parameter, hint: Any, refused: Callable[[str], WiringError]) -> Field:
     try:
         told = as_msgspec_says(hint)
-    except TypeError as error:
+    except (TypeError, ValueError, re.error) as error:
         raise refused(str(error)) from error
     value: object = parameter.default
     if value is inspect.Parameter.empty:
@@ -161,6 +162,8 @@ def _default(value: object, refused: Callable[[str], WiringError]) -> object:
     """Return the default in a form that msgspec takes; a mutable one is copied for every call."""
     if isinstance(value, float) and not math.isfinite(value):  # JSON has no form to show it in
         return msgspec.field(default_factory=lambda: value)
+    if value is msgspec.UNSET:
+        return value
     if not _can_change(value):
         return _shown(value, refused)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Generic, NamedTuple, NewType, TypedDict, TypeVar
 
 import annotated_types
 import msgspec
@@ -12,6 +12,9 @@ import pydantic
 import pytest
 
 from chatstack import Tool, WiringError, tool
+from chatstack.client.constraints import is_pydantics
+
+T = TypeVar("T")
 
 
 class Notes(TypedDict):
@@ -39,12 +42,27 @@ class Home:
     near: Home | None = None
 
 
+@dataclasses.dataclass
+class Page(Generic[T]):
+    items: list[T]
+    size: Annotated[int, pydantic.Field(gt=0)] = 1
+
+
+class Named(NamedTuple):
+    size: Annotated[int, pydantic.Field(gt=0)]
+
+
+Positive = NewType("Positive", Annotated[int, pydantic.Field(gt=0)])
+
+
 @tool
 def search(
     limit: Annotated[int, pydantic.Field(ge=1, le=50, description="how many", examples=[10])],
     code: Annotated[str, pydantic.Field(pattern="^[A-Z]+$", min_length=2)] = "AB",
     pages: list[Annotated[int, annotated_types.Interval(gt=0, lt=9)]] | None = None,
     share: Annotated[pydantic.PositiveFloat, "of all"] = 1.0,
+    most: Annotated[int | None, pydantic.Field(ge=1, description="at most")] = None,
+    of: Positive | msgspec.UnsetType = msgspec.UNSET,
 ) -> None: ...
 
 
@@ -63,6 +81,9 @@ def test_bounds_and_descriptions_are_shown() -> None:
         "examples": [10],
     }
     assert shown["code"] == {"type": "string", "pattern": "^[A-Z]+$", "minLength": 2, "default": "AB"}
+    assert shown["most"]["anyOf"] == [{"type": "integer", "minimum": 1}, {"type": "null"}]
+    assert shown["most"]["description"] == "at most"
+    assert shown["of"] == {"type": "integer", "exclusiveMinimum": 0}
     assert (shown["share"]["exclusiveMinimum"], shown["share"]["description"]) == (0, "of all")
 
 
@@ -85,6 +106,11 @@ def test_bounds_are_checked(beside: str) -> None:
         (Annotated[int, pydantic.Field(strict=True)], "has Strict"),
         (Annotated[int, pydantic.Field(alias="n")], "has a Field with an alias or a default"),
         (Annotated[int, pydantic.Field(default=3)], "has a Field with an alias or a default"),
+        (Annotated[int, pydantic.Field(validation_alias="n")], "has a Field with an alias or a default"),
+        (Page[int], "is, or holds, Page, which pydantic alone can check"),
+        (Named, "is, or holds, Named, which pydantic alone can check"),
+        (Annotated[str, pydantic.StringConstraints(min_length=1, to_upper=True)], "has _PydanticGeneralMetadata"),
+        (Annotated[str, pydantic.Field(pattern=r"^\p{L}$")], "bad escape"),
     ],
 )
 def test_what_pydantic_alone_can_check_is_refused(hint: Any, said: str) -> None:
@@ -93,6 +119,13 @@ def test_what_pydantic_alone_can_check_is_refused(hint: Any, said: str) -> None:
     pay.__annotations__["what"] = hint
     with pytest.raises(WiringError, match=f"tool 'pay': parameter 'what' {said}"):
         tool(pay)
+
+
+def test_types_that_hold_one_another_are_looked_at_once() -> None:
+    kinds = [dataclasses.make_dataclass("K0", [("at", int)])]
+    for number in range(1, 40):
+        kinds.append(dataclasses.make_dataclass(f"K{number}", [("one", kinds[-1]), ("other", kinds[-1])]))
+    assert is_pydantics(kinds[-1]) is False
 
 
 def test_a_dataclass_of_models_is_a_parameter_as_before() -> None:
