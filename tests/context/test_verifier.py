@@ -139,6 +139,15 @@ def test_arguments_that_the_model_wrote_wrong_may_stay_so() -> None:
     assert problems(Plan(strategy="test", reason="test", replace=((1, shorter),)), context_of(history)) == ()
 
 
+def test_calls_of_one_id_are_compared_with_each_other() -> None:
+    calls = (ToolCall("0", "look", '{"a": 1}'), ToolCall("0", "find", '"any text"'))
+    message = Message.assistant(LONG, *calls)
+    history = (Message.user("go"), message, Message.tool("0", "1"), Message.tool("0", "2"), Message.user("and now?"))
+    for parts in ((Text("less"), *calls), (Text("less"), ToolCall("0", "look", "{}"), calls[1])):
+        plan = Plan(strategy="test", reason="test", replace=((1, message.edited(parts=parts)),))
+        assert problems(plan, context_of(history)) == ()
+
+
 @pytest.mark.parametrize("changes", [{"drop": 3}, {"replace": {1: SUMMARY}}, {"insert": ((1, SUMMARY, 2),)}], ids=str)
 def test_a_plan_of_another_shape_is_refused(changes: dict[str, object]) -> None:
     assert wrong(**changes) == ("drop holds positions, replace and insert hold pairs of a position and a message",)

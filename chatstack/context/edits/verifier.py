@@ -140,21 +140,18 @@ def _unsendable(plan: Plan, context: Context) -> Iterator[str]:
         old = context.messages[position]
         if not message.parts and old.parts:
             yield f"replace at {position}: nothing is left of the message"
-        known = {call.id: call for call in old.calls}
+        names, arguments = {(call.id, call.name) for call in old.calls}, {call.arguments for call in old.calls}
         for call in message.calls:
-            was = known.get(call.id)
-            if was is not None and (call.name != was.name or not _is_as_valid(call.arguments, was.arguments)):
+            if (call.id, call.name) not in names or not (call.arguments in arguments or _is_json(call.arguments)):
                 yield f"replace at {position}: a call gets another name, or arguments that are no JSON"
     for position, message in (*plan.replace, *plan.insert):
         if message.role != "assistant" and any(type(part) is ToolCall for part in message.parts):
             yield f"position {position}: a {message.role} message makes no tool calls"
 
 
-def _is_as_valid(arguments: str, before: str) -> bool:
-    if arguments == before:
-        return True
+def _is_json(arguments: str) -> bool:
     try:
-        msgspec.json.decode(arguments or "{}", type=dict[str, msgspec.Raw])
+        msgspec.json.decode(arguments or "{}", type=msgspec.Raw)
     except (ValueError, RecursionError):
         return False
     return True
