@@ -18,10 +18,11 @@ def declared_names(tools: Collection[DeclaredTool]) -> Collection[str]:
     return {each.name for each in tools if isinstance(each, ToolDeclaration)}
 
 
-def sendable_name(name: str, declared: Collection[str] = (), *, longest: int = 64) -> str:
-    """Return the name of a call that can be sent: models make up some (``functions.look``), and with one of these in
-    the history every later request would be refused."""
-    if name in declared or (len(name) <= longest and _NAME.fullmatch(name)):
+def sendable_name(name: str, declared: Collection[str] | None, *, longest: int = 64) -> str:
+    """Return the name of a call as it can be sent in a request that declares these tools: models make up some
+    (``functions.look``), and with one of these in the history every later request would be refused. None: outside of a
+    request, names stay as they are."""
+    if declared is None or name in declared or (len(name) <= longest and _NAME.fullmatch(name)):
         return name
     return _NOT_IN_NAMES.sub("_", name)[:longest] or "_"
 
@@ -32,7 +33,7 @@ class CallIds:
     An id that another call of the message has gets a number; in other messages an API takes it again, as a recorded
     request shows. An id that does not match ``allowed``, a pattern, is replaced. The same history always gets the same
     ids. ``calls`` and ``results`` are the fields that hold ids, by the type of an item; ``declared`` are the names of
-    tools that stay as they are.
+    the request's tools, if there is one.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class CallIds:
         results: Mapping[str, str],
         *,
         allowed: re.Pattern[str] | None = None,
-        declared: Collection[str] = (),
+        declared: Collection[str] | None = None,
         longest_name: int = 64,
     ) -> None:
         self._calls = calls

@@ -89,12 +89,12 @@ def test_what_came_from_anthropic_goes_back_as_it_was() -> None:
 
 
 def said(messages: Sequence[Message]) -> Counter[str]:
-    """Every text, call and result that is not blank, with how often it is there; ids and names of calls may change, as
-    an API wants."""
+    """Every text, call and result that is not blank, with how often it is there; ids may change, as an API wants, and
+    names of calls on Anthropic's, whose form holds whole requests."""
     found: Counter[str] = Counter()
     for message in messages:
         found.update(part.text for part in message.parts if isinstance(part, Text) and part.text.strip())
-        found.update(f"call {sendable_name(call.name)}" for call in message.calls)
+        found.update(f"call {sendable_name(call.name, ())}" for call in message.calls)
         found.update(f"result {result.text.strip()}" for result in message.results)
     return found
 

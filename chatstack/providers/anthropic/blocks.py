@@ -87,7 +87,7 @@ def block_to_call(block: Mapping[str, object], arguments: str) -> ToolCall:
     return ToolCall(_string(block, "id"), _string(block, "name"), arguments, extra)
 
 
-def call_ids(declared: Collection[str]) -> CallIds:
+def call_ids(declared: Collection[str] | None) -> CallIds:
     """Return the ids for the calls of one message after the other, and for their results."""
     return CallIds(
         {"tool_use": "id"}, {"tool_result": "tool_use_id"}, allowed=_CALL_ID, declared=declared, longest_name=128

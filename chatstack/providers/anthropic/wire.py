@@ -120,7 +120,9 @@ def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     return _written(messages)[0]
 
 
-def _written(messages: Sequence[Message], declared: Collection[str] = ()) -> tuple[list[WireObject], WireObject | None]:
+def _written(
+    messages: Sequence[Message], declared: Collection[str] | None = None
+) -> tuple[list[WireObject], WireObject | None]:
     """Return the messages, and the last block of the last one that a layer has edited or put in."""
     wire: list[WireObject] = []
     results: list[WireObject] | None = None

@@ -94,17 +94,17 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
 
 
 def messages_to_wire(
-    messages: Sequence[Message], instructions: str = "", declared: Collection[str] = ()
+    messages: Sequence[Message], instructions: str = "", declared: Collection[str] | None = None
 ) -> list[WireObject]:
     """Return the messages as they go out; ``instructions`` are a system message before them, ``declared`` the names of
-    tools that stay as they are."""
+    the request's tools, if there is one."""
     wire: list[WireObject] = [{"role": "system", "content": instructions}] if instructions else []
     for position, message in enumerate(messages):
         where = f"messages[{position}]"
         if message.role == "assistant":
             wire.append(_assistant_to_wire(message, declared, where))
         else:
-            wire.extend(_others_to_wire(message, where))
+            wire.extend(_others_to_wire(message, declared, where))
     return wire
 
 
@@ -169,10 +169,10 @@ def finish_from_wire(finish_reason: str, message: Message) -> FinishReason:
     return finish
 
 
-def _others_to_wire(message: Message, where: str) -> list[WireObject]:
+def _others_to_wire(message: Message, declared: Collection[str] | None, where: str) -> list[WireObject]:
     """Return a message of the user's or the system's; results in it become messages of their own, before the rest."""
     wire = [
-        with_extra(_result_to_wire(part, where), message.extra_json, WIRE, where)
+        with_extra(_result_to_wire(part, declared, where), message.extra_json, WIRE, where)
         for part in message.parts
         if isinstance(part, ToolResult)
     ]
@@ -190,18 +190,18 @@ def _others_to_wire(message: Message, where: str) -> list[WireObject]:
     return wire
 
 
-def _result_to_wire(result: ToolResult, where: str) -> WireObject:
+def _result_to_wire(result: ToolResult, declared: Collection[str] | None, where: str) -> WireObject:
     output = result.output
     content = output if isinstance(output, str) else parts_to_wire(output, where) or ""
     written: WireObject = (
-        {"role": "function", "name": result.name, "content": content}
+        {"role": "function", "name": sendable_name(result.name, declared), "content": content}
         if extra_fields(result.extra_json, WIRE, where).get("role") == "function"
         else {"role": "tool", "tool_call_id": result.call_id, "content": content}
     )
     return with_extra(written, result.extra_json, WIRE, where)
 
 
-def _assistant_to_wire(message: Message, declared: Collection[str], where: str) -> WireObject:
+def _assistant_to_wire(message: Message, declared: Collection[str] | None, where: str) -> WireObject:
     wire: WireObject = {"role": "assistant", "content": None}
     content: list[Part] = []
     calls: list[WireObject] = []

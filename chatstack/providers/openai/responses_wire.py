@@ -48,8 +48,8 @@ _CALL_FIELDS: Mapping[str, str] = {"function_call": "call_id", _CUSTOM_CALL: "ca
 _RESULT_FIELDS: Mapping[str, str] = {kind: "call_id" for kind in _RESULTS}
 
 
-def messages_to_wire(messages: Sequence[Message], declared: Collection[str] = ()) -> list[WireObject]:
-    """Return the input items of the messages; ``declared`` are the names of tools that stay as they are."""
+def messages_to_wire(messages: Sequence[Message], declared: Collection[str] | None = None) -> list[WireObject]:
+    """Return the input items of the messages; ``declared`` are the names of the request's tools, if there is one."""
     items: list[WireObject] = []
     customs: set[str] = set()
     ids = CallIds(_CALL_FIELDS, _RESULT_FIELDS, declared=declared)
