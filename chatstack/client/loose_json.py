@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -42,10 +42,13 @@ def decoded_as(
     try:
         read = msgspec.json.decode(text, type=kind, strict=False, dec_hook=dec_hook)
         # What was read is handed on as it is: decoded from its own JSON, it could be another value.
-        leaves = _leaves(msgspec.json.decode(text), msgspec.to_builtins(read, enc_hook=enc_hook, str_keys=True))
-        is_doubtful = _is_time_of_number if _has_times(kind) else _is_not_finite
-        if any(is_doubtful(given, taken) for given, taken in leaves):
+        given, taken = msgspec.json.decode(text), msgspec.to_builtins(read, enc_hook=enc_hook)
+        if _holds_no_number(taken) and any(map(_says_no_number, _values(given))):
             raise failure
+        if _has_times(kind):
+            named = msgspec.to_builtins(read, enc_hook=enc_hook, str_keys=True)
+            if any(_is_time_of_number(each, made) for each, made in _leaves(given, named)):
+                raise failure
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         raise failure from None
     return read
@@ -65,16 +68,37 @@ def _leaves(given: object, taken: object) -> Iterator[tuple[object, object]]:
         yield given, taken
 
 
-def _is_not_finite(given: object, taken: object) -> bool:
-    """Return True for \"nan\" in quotes, or a number too large: a float, but none that JSON has, or a tool expects."""
-    return isinstance(given, str) and isinstance(taken, float) and not math.isfinite(taken)
+def _values(plain: object) -> Iterator[object]:
+    """Yield the texts and numbers of plain values, keys among them."""
+    if isinstance(plain, Mapping):
+        for name, each in cast("Mapping[object, object]", plain).items():
+            yield name
+            yield from _values(each)
+    elif isinstance(plain, list | tuple | set | frozenset):
+        for each in cast("Iterable[object]", plain):
+            yield from _values(each)
+    else:
+        yield plain
+
+
+def _holds_no_number(plain: object) -> bool:
+    """Return True for plain values with a float that JSON does not have, and that a tool does not expect."""
+    return any(isinstance(each, float) and not math.isfinite(each) for each in _values(plain))
+
+
+def _says_no_number(value: object) -> bool:
+    """Return True for "nan" in quotes, or a number that is too large."""
+    try:
+        return isinstance(value, str) and not math.isfinite(float(value))
+    except ValueError:
+        return False
 
 
 def _is_time_of_number(given: object, taken: object) -> bool:
     """Return True if a number has become a time, which leaves doubt: seconds or milliseconds. As JSON, it is text that
     was a number, or a number in quotes."""
     if not isinstance(taken, str) or given == taken:
-        return _is_not_finite(given, taken)
+        return False
     return not isinstance(given, str) or _NUMBER.fullmatch(given.strip()) is not None
 
 

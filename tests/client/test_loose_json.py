@@ -106,6 +106,9 @@ def test_text_stays_text_where_the_type_allows_it(kind: Any, text: str) -> None:
         (Place, '{"city": "x", "metres": "far", "days": []}'),
         (dict[str, float | None], '{"a": "nan", "b": "1"}'),
         (dict[str, list[float]], '{"a": ["1", "-Infinity"]}'),
+        (set[float], '["nan", 1]'),
+        (dict[float, float], '{"1": "nan"}'),
+        (dict[float, int], '{"nan": "1"}'),
     ],
 )
 def test_where_there_is_doubt_it_is_refused_as_it_would_have_been(kind: Any, text: str) -> None:
@@ -128,6 +131,11 @@ class Cents:
 class Sale:
     price: Cents
     times: int
+
+
+def test_a_text_that_stays_one_may_say_nan() -> None:
+    kind = msgspec.defstruct("Told", [("said", Any), ("times", int)])
+    assert read(kind, '{"said": ["nan"], "times": "2"}') == kind(["nan"], 2)
 
 
 def test_a_number_in_quotes_changes_nothing_beside_it() -> None:
