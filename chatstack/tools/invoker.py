@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
 from msgspec.structs import replace
 
 from chatstack import semconv
@@ -23,7 +24,7 @@ from chatstack.tools.options import checked_tools
 from chatstack.tools.recording import answered, carried_out
 from chatstack.tools.together import run_together
 from chatstack.tools.tool import Tool
-from chatstack.tools.turn import OVER_LIMIT, REPEATS, LimitsToolCalls, ToolTurn, canonical, limits_in, refused
+from chatstack.tools.turn import OVER_LIMIT, REPEATS, LimitsToolCalls, ToolTurn, limits_in, refused
 from chatstack.values.parts import ToolCall
 from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, DeclaredTool, ToolDeclaration
 from chatstack.values.responses import ChatResponse, ChatUpdate
@@ -245,10 +246,24 @@ class _WholeTurn:
 
 
 def _is_another(given: DeclaredTool, own: ToolDeclaration) -> bool:
-    """Return True for a declaration of that name whose parameters are others."""
+    """Return True for a declaration of that name whose parameters are others; how it describes them is its own."""
     if not isinstance(given, ToolDeclaration) or given.name != own.name:
         return False
-    return canonical(given.parameters) != canonical(own.parameters)
+    return _parameters(given.parameters) != _parameters(own.parameters)
+
+
+def _parameters(schema: str) -> tuple[set[str], set[str]]:
+    """Return the names of the parameters in a JSON schema, and of those that are required."""
+    try:
+        found = msgspec.json.decode(schema or "{}", type=_Schema)
+    except msgspec.DecodeError:  # the provider's to refuse
+        return set(), set()
+    return set(found.properties), set(found.required)
+
+
+class _Schema(msgspec.Struct):
+    properties: dict[str, msgspec.Raw] = {}
+    required: list[str] = []
 
 
 def _count(loop: ToolTurn, request: ChatRequest) -> None:

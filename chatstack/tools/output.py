@@ -78,14 +78,21 @@ def _refuse(value: object) -> object:
 
 
 def _holds_media(value: object) -> bool:
-    if isinstance(value, Image | File):
-        return True
-    if isinstance(value, Mapping):
-        return any(map(_holds_media, cast("Mapping[object, object]", value).values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(map(_holds_media, cast("Iterable[object]", value)))
-    fields = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", ())
-    return any(_holds_media(getattr(value, name, None)) for name in cast("Iterable[str]", fields))
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, Image | File):
+            return True
+        if isinstance(each, str | int | float | None):
+            continue
+        if isinstance(each, Mapping):
+            left += cast("Mapping[object, object]", each).values()
+        elif isinstance(each, list | tuple | set | frozenset):
+            left += cast("Iterable[object]", each)
+        else:
+            fields = getattr(each, "__struct_fields__", None) or getattr(each, "__dataclass_fields__", ())
+            left += [getattr(each, name, None) for name in cast("Iterable[str]", fields)]
+    return False
 
 
 def plain_model(value: object) -> object:

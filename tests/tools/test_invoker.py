@@ -514,9 +514,10 @@ def test_a_tool_that_both_declare_goes_out_once() -> None:
 
 def test_a_tool_of_the_same_name_with_other_parameters_is_refused_before_the_wrong_one_runs() -> None:
     theirs = ToolDeclaration("add", "Add words.", '{"type": "object", "properties": {"words": {"type": "string"}}}')
-    spaced = ToolDeclaration("add", "as ours", json.dumps(json.loads(add.declaration().parameters), indent=2))
+    ours = json.loads(add.declaration().parameters)
+    titled = ToolDeclaration("add", "as ours", json.dumps({**ours, "title": "Add"}, indent=2))
     loop = Loop("hello")
-    loop.ask(options=ChatOptions(tools=(spaced,)))
+    loop.ask(options=ChatOptions(tools=(titled,)))
     with pytest.raises(InputError, match="the tool 'add' of the options has other parameters than this stack's own"):
         loop.ask(options=ChatOptions(tools=(theirs,)))
     assert len(loop.provider.requests) == 1

@@ -129,6 +129,13 @@ def test_a_picture_within_another_value_is_refused_and_never_written_as_text(val
         output_of(value)
 
 
+def test_a_deep_value_is_searched_too() -> None:
+    deep: object = {"type": "file"}
+    for _ in range(500):
+        deep = [deep]
+    assert output_of(deep).count("[") == 500
+
+
 def test_what_only_looks_like_a_picture_is_written() -> None:
     assert output_of({"type": "image", "data": "x"}) == '{"type":"image","data":"x"}'
 
