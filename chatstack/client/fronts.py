@@ -10,7 +10,7 @@ from typing import Never, TypeGuard, TypeVar, cast, overload
 from chatstack.client.checks import send_to
 from chatstack.client.parsing import OutputShape, shape_of
 from chatstack.client.stream import ChatStream
-from chatstack.errors import BudgetExceeded, ChatStackError, InputError, ToolLoopError
+from chatstack.errors import BudgetExceeded, ChatStackError, InputError
 from chatstack.values.messages import Message
 from chatstack.values.mistakes import check_messages, remedy_for
 from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, refuse_blank
@@ -103,13 +103,13 @@ class ChatFronts:
         try:
             stream = await send_to(self, request)
             answer = await stream.response()  # which closes it
+            return answer if shape is None else shape.parsed(answer)
         except BaseException as error:
             if stream is not None:
                 await stream.aclose()
             if isinstance(error, ChatStackError):
                 _tell_what_was_done(error, stream)
             raise
-        return answer if shape is None else shape.parsed(answer)
 
     def get_streaming_response(
         self,
@@ -144,8 +144,6 @@ class ChatFronts:
 
 def _tell_what_was_done(error: ChatStackError, stream: ChatStream | None) -> None:
     """Put on the error what the turn had added before: tools may have done what must not be done twice."""
-    if isinstance(error, ToolLoopError | BudgetExceeded):  # which say it themselves
-        return
     so_far = ChatResponse(messages=()) if stream is None else stream.so_far
     open_calls: set[str] = set()
     whole = 0
@@ -154,7 +152,8 @@ def _tell_what_was_done(error: ChatStackError, stream: ChatStream | None) -> Non
         open_calls.difference_update(result.call_id for result in message.results)
         whole = whole if open_calls else at
     error.messages = so_far.messages[:whole]
-    error.usage, error.overhead_usage = so_far.usage, so_far.overhead_usage
+    if not isinstance(error, BudgetExceeded):  # which says what its budget has paid for
+        error.usage, error.overhead_usage = so_far.usage, so_far.overhead_usage
 
 
 def request_of(

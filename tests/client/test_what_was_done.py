@@ -16,6 +16,7 @@ from chatstack import (
     ChatStream,
     FunctionInvoker,
     Message,
+    OutputError,
     ServerError,
     ToolCall,
     TurnTimeoutError,
@@ -82,3 +83,11 @@ def test_an_error_that_comes_again_tells_only_of_its_own_turn() -> None:
     assert len(failure_of(ScriptedClient([BOOK, same])).messages) == 2
     assert failure_of(ScriptedClient([same])).messages == ()
     assert same.usage is None or same.usage.total_tokens == 0
+
+
+@pytest.mark.parametrize("timeout_seconds", [None, 30.0])
+def test_an_answer_of_another_type_tells_them_too(timeout_seconds: float | None) -> None:
+    client = ChatStack(ScriptedClient([BOOK, "no number"])).use(FunctionInvoker, tools=[book]).build()
+    with pytest.raises(OutputError) as caught:
+        asyncio.run(client.get_response("go", output_type=int, timeout_seconds=timeout_seconds))
+    assert [message.role for message in caught.value.messages] == ["assistant", "tool", "assistant"]
