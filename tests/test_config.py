@@ -108,6 +108,10 @@ def test_a_provider_is_made_by_name_and_model(monkeypatch: pytest.MonkeyPatch) -
         ({"use": "opena", "model": "m"}, "config: provider.use: 'opena' is no provider; did you mean 'openai'?"),
         ({"use": "openai"}, "config: provider.model: expected the name of a model, got None"),
         (
+            {"use": "openai", "modl": "x"},
+            "config: provider.model: expected the name of a model, got None; is it 'modl'?",
+        ),
+        (
             {"use": "openai", "model": "m", "base_url": "x"},
             "config: provider.base_url: base_url must be like 'https://host:port/path': scheme, host or port is "
             "missing or wrong",

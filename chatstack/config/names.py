@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -153,7 +154,9 @@ class Services:
         use, model = content.pop("use"), content.pop("model", None)
         name, offer = self.providers.find(use, f"{here}.use")
         if not isinstance(model, str) or not model:
-            raise WiringError(f"{here}.model: expected the name of a model, got {shown(model)}", parameter="model")
+            misspelt = difflib.get_close_matches("model", map(str, content), n=1) if model is None else []
+            told = f"expected the name of a model, got {shown(model)}{''.join(f'; is it {x!r}?' for x in misspelt)}"
+            raise WiringError(f"{here}.model: {told}", parameter="model")
         if self.describe and offer is not None and not content:
             return NamedProvider(name, model)
         make, _ = self.providers.load(name, f"{here}.use")
