@@ -29,8 +29,7 @@ def as_msgspec_says(hint: Any) -> Any:
         return _annotated(as_msgspec_says(kind), metadata)
     named = _named_by(hint)
     if named is not None:
-        said = as_msgspec_says(named)
-        return hint if said is named else said
+        return as_msgspec_says(named) if is_pydantics(named) else hint
     structure = _structure_of(hint)
     if structure is not None and is_pydantics(hint):
         raise TypeError(f"is, or holds, {structure.__name__}, which pydantic alone can check; {_MODEL}")
@@ -98,20 +97,22 @@ def _bounds(metadata: Any) -> Iterator[msgspec.Meta]:
 def is_pydantics(hint: object) -> bool:
     """Return True for a type in which pydantic reads more than msgspec would see: its dataclasses, and constraints of
     its own, at whatever depth."""
-    left, seen = [hint], set[object]()
+    left, seen = [hint], dict[int, object]()  # by identity, as hints need not be hashable; they stay alive
     while left:
         each = left.pop()
+        if id(each) in seen:
+            continue
+        seen[id(each)] = each
         if any(map(_is_of_pydantic, cast("tuple[object, ...]", getattr(each, "__metadata__", ())))):
             return True
         named = _named_by(each)
         left += typing.get_args(each) if named is None else [named]
         structure = _structure_of(each)
-        if structure is None or structure in seen:
+        if structure is None:
             continue
-        seen.add(structure)
         if hasattr(structure, "__pydantic_core_schema__"):
             return True
-        left += _hints_of(structure)
+        left += _hints_of(structure) if typing.get_origin(each) is None else [structure]
     return False
 
 

@@ -93,7 +93,7 @@ def shape_of(kind: object) -> OutputShape:
         raise InputError(f"output_type: expected a class, got text {kind!r}")
     try:
         return _shape_of(kind)
-    except (TypeError, NameError, re.error) as error:  # an undefined name in a type hint
+    except (TypeError, NameError, RecursionError, re.error) as error:  # an undefined name in a type hint
         told = str(error).split("\n")[0].rstrip(".")
         raise InputError(f"output_type={kind!r} cannot be described as JSON ({told})") from error
 
@@ -121,7 +121,7 @@ def _by_pydantic(kind: Any) -> tuple[Schema, Callable[[str], Any]] | None:
     if not is_pydantics(kind):  # which msgspec would misread
         try:
             msgspec.json.schema(kind)
-        except TypeError:
+        except (TypeError, RecursionError):  # the latter for a type alias that names itself
             pass
         else:
             return None

@@ -148,7 +148,7 @@ def _service(hint: object, refused: Callable[[str], WiringError]) -> type:
 def _field(parameter: inspect.Parameter, hint: Any, refused: Callable[[str], WiringError]) -> Field:
     try:
         told = as_msgspec_says(hint)
-    except (TypeError, ValueError, re.error) as error:
+    except (TypeError, ValueError, RecursionError, re.error) as error:
         raise refused(str(error)) from error
     value: object = parameter.default
     if value is inspect.Parameter.empty:

@@ -21,7 +21,7 @@ def structure_of(called: str, fields: list[Field]) -> type[msgspec.Struct]:
     """Return the class into which the model's arguments are decoded."""
     try:
         return msgspec.defstruct(called, fields, kw_only=True, forbid_unknown_fields=True)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise WiringError(f"tool {called!r}: its parameters cannot be used: {error}") from error
 
 
@@ -33,7 +33,7 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
             (arguments,), schema_hook=functools.partial(_model_schema, models), ref_template="#/$defs/{name}"
         )
         _add_definitions(components, models)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise WiringError(f"tool {called!r}: {_indescribable(arguments, error)}") from error
     own = components.pop(top["$ref"].rsplit("/", 1)[-1])
     own.pop("title", None)
@@ -47,7 +47,7 @@ def _indescribable(arguments: type[msgspec.Struct], error: Exception) -> str:
     for field in msgspec.structs.fields(arguments):
         try:
             msgspec.json.schema_components((field.type,), schema_hook=functools.partial(_model_schema, {}))
-        except (TypeError, ValueError) as own:
+        except (TypeError, ValueError, RecursionError) as own:
             where = f"parameter {field.encode_name!r} ({getattr(field.type, '__name__', field.type)})"
             if str(own).startswith("Type unions"):
                 told = "could be one of several classes, which only a tag tells apart"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -103,3 +104,17 @@ def test_a_method_without_its_object_is_told_how_to_become_a_tool() -> None:
     with pytest.raises(WiringError, match="parameter 'self' has no type hint; make a tool of the bound method"):
         tool(Shop.sell)
     assert list(tool(Shop().sell).arguments_from('{"what": "tea"}')) == ["what"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements came with 3.12")
+def test_a_type_that_names_itself_is_refused_by_its_parameter_and_may_be_an_output_type() -> None:
+    named: dict[str, Any] = {}
+    exec("type Tree = dict[str, Tree]", named)  # no syntax of the oldest Python
+
+    def grow(tree: Any) -> None: ...
+
+    grow.__annotations__["tree"] = named["Tree"]
+    with pytest.raises(WiringError, match=r"tool 'grow': parameter 'tree' .* cannot be described as JSON"):
+        tool(grow)
+    client = ChatStack(ScriptedClient(['{"value": {"a": {}}}'])).build()
+    assert asyncio.run(client.get_response("go", output_type=named["Tree"])).parsed == {"a": {}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated, Any, Generic, NamedTuple, NewType, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, NewType, TypedDict, TypeVar, cast
 
 import annotated_types
 import msgspec
@@ -119,6 +119,21 @@ def test_what_pydantic_alone_can_check_is_refused(hint: Any, said: str) -> None:
     pay.__annotations__["what"] = hint
     with pytest.raises(WiringError, match=f"tool 'pay': parameter 'what' {said}"):
         tool(pay)
+
+
+def test_a_type_that_names_itself_is_looked_at_once() -> None:
+    """As ``type Tree = list[Tree]`` does, from Python 3.12 on."""
+    tree: Any = cast("Any", NewType)("Tree", list)
+    tree.__supertype__ = list[tree]
+    assert is_pydantics(dict[str, tree]) is False
+    bounded: Any = cast("Any", NewType)("Bounded", list)
+    bounded.__supertype__ = list[Annotated[bounded, pydantic.Field(max_length=3)]]
+
+    def grow(what: Any) -> None: ...
+
+    grow.__annotations__["what"] = bounded
+    with pytest.raises(WiringError, match="parameter 'what' maximum recursion depth exceeded"):
+        tool(grow)
 
 
 def test_types_that_hold_one_another_are_looked_at_once() -> None:
