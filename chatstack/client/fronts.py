@@ -10,7 +10,7 @@ from typing import Never, TypeGuard, TypeVar, cast, overload
 from chatstack.client.checks import send_to
 from chatstack.client.parsing import OutputShape, shape_of
 from chatstack.client.stream import ChatStream
-from chatstack.errors import BudgetExceeded, ChatStackError, InputError
+from chatstack.errors import BudgetExceeded, ChatStackError, InputError, ToolLoopError
 from chatstack.values.messages import Message
 from chatstack.values.mistakes import check_messages, remedy_for
 from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest, refuse_blank
@@ -145,6 +145,8 @@ class ChatFronts:
 def _tell_what_was_done(error: ChatStackError, stream: ChatStream | None) -> None:
     """Put on the error what the turn had added before: tools may have done what must not be done twice."""
     so_far = ChatResponse(messages=()) if stream is None else stream.so_far
+    if isinstance(error, ToolLoopError | BudgetExceeded) and not so_far.messages:
+        return  # raised where a layer had read the answer by itself: only the error knows
     open_calls: set[str] = set()
     whole = 0
     for at, message in enumerate(so_far.messages, 1):

@@ -19,6 +19,7 @@ from chatstack import (
     OutputError,
     ServerError,
     ToolCall,
+    ToolLoopError,
     TurnTimeoutError,
     tool,
 )
@@ -91,3 +92,25 @@ def test_an_answer_of_another_type_tells_them_too(timeout_seconds: float | None)
     with pytest.raises(OutputError) as caught:
         asyncio.run(client.get_response("go", output_type=int, timeout_seconds=timeout_seconds))
     assert [message.role for message in caught.value.messages] == ["assistant", "tool", "assistant"]
+
+
+class Reads:
+    """A layer that reads the answer by itself, as one that checks it would."""
+
+    def __init__(self, inner: ChatClient) -> None:
+        self.inner = inner
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        stream = await self.inner.send(request)
+        await stream.response()
+        return stream
+
+
+@pytest.mark.parametrize("timeout_seconds", [None, 30.0])
+def test_what_the_loop_says_itself_stays_where_a_layer_reads_its_answer(timeout_seconds: float | None) -> None:
+    provider = ScriptedClient([BOOK, BOOK, BOOK])
+    client = ChatStack(provider).use(Reads).use(FunctionInvoker, tools=[book], max_tool_calls_per_turn=1).build()
+    with pytest.raises(ToolLoopError) as caught:
+        asyncio.run(client.get_response("go", timeout_seconds=timeout_seconds))
+    assert [message.role for message in caught.value.messages] == ["assistant", "tool"] * 2
+    assert caught.value.usage.output_tokens > 0
