@@ -132,6 +132,18 @@ def test_what_no_provider_would_take_is_refused(changes: dict[str, object], said
     assert said in wrong(**changes)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "is_taken"),
+    [("{}", "[]", False), ("{}", '"text"', False), ('"text"', '"t"', True), ("", "{}", True)],
+)
+def test_arguments_stay_an_object_or_the_text_of_a_custom_tool(before: str, after: str, is_taken: bool) -> None:
+    call = Message.assistant(LONG, ToolCall("a", "look", before))
+    history = (Message.user("go"), call, Message.tool("a", LONG), Message.user("and now?"))
+    edit = call.edited(parts=(Text("less"), ToolCall("a", "look", after)))
+    found = problems(Plan(strategy="test", reason="test", replace=((1, edit),)), context_of(history))
+    assert (found == ()) is is_taken
+
+
 def test_arguments_that_the_model_wrote_wrong_may_stay_so() -> None:
     call = Message.assistant(LONG, ToolCall("a", "look", '{"a'))
     history = (Message.user("go"), call, Message.tool("a", LONG), Message.user("and now?"))

@@ -140,18 +140,21 @@ def _unsendable(plan: Plan, context: Context) -> Iterator[str]:
         old = context.messages[position]
         if not message.parts and old.parts:
             yield f"replace at {position}: nothing is left of the message"
-        names, arguments = {(call.id, call.name) for call in old.calls}, {call.arguments for call in old.calls}
+        arguments = {call.arguments for call in old.calls}
+        kinds = {(call.id, call.name): call.arguments.lstrip()[:1] for call in old.calls}
         for call in message.calls:
-            if (call.id, call.name) not in names or not (call.arguments in arguments or _is_json(call.arguments)):
+            kind = kinds.get((call.id, call.name))
+            if kind is None or not (call.arguments in arguments or _is_json(call.arguments, kind)):
                 yield f"replace at {position}: a call gets another name, or arguments that are no JSON"
     for position, message in (*plan.replace, *plan.insert):
         if message.role != "assistant" and any(type(part) is ToolCall for part in message.parts):
             yield f"position {position}: a {message.role} message makes no tool calls"
 
 
-def _is_json(arguments: str) -> bool:
+def _is_json(arguments: str, kind: str) -> bool:
+    """Return True for a JSON object; for a text, too, where the arguments were one: a custom tool takes it."""
     try:
-        msgspec.json.decode(arguments or "{}", type=msgspec.Raw)
+        msgspec.json.decode(arguments or "{}", type=str if kind == '"' else dict[str, msgspec.Raw])
     except (ValueError, RecursionError):
         return False
     return True
