@@ -29,9 +29,9 @@ def as_msgspec_says(hint: Any) -> Any:
         return _annotated(as_msgspec_says(kind), metadata)
     named = _named_by(hint)
     if named is not None:
-        return as_msgspec_says(named) if is_pydantics(named) else hint
+        return as_msgspec_says(_filled(hint, named)) if is_pydantics(hint) else hint
     structure = _structure_of(hint)
-    if structure is not None and is_pydantics(hint):
+    if structure is not None and is_pydantics(structure):
         raise TypeError(f"is, or holds, {structure.__name__}, which pydantic alone can check; {_MODEL}")
     given = typing.get_args(hint)
     members: tuple[Any, ...] = tuple(map(as_msgspec_says, given))
@@ -44,20 +44,21 @@ def as_msgspec_says(hint: Any) -> Any:
 
 
 def _annotated(kind: Any, metadata: list[object]) -> Any:
-    """Return the type with what ``Annotated`` says of it. Bounds are of its values, and not of a None beside them."""
+    """Return the type with what ``Annotated`` says of it. Bounds are of its values, not of a None beside them."""
     about: list[object] = []
     bounds: list[msgspec.Meta] = []
-    texts = [each for each in metadata if isinstance(each, str)]
-    if texts:
-        about.append(msgspec.Meta(description=texts[0]))
     for each in metadata:
         if _is_of_pydantic(each):
             about += _description(each)
             bounds += _bounds(each)
         elif not isinstance(each, str):
             about.append(each)
+    texts = [each for each in metadata if isinstance(each, str)]
+    if texts:  # last, as it wins
+        about.append(msgspec.Meta(description=texts[0]))
     if bounds and typing.get_origin(kind) in (typing.Union, types.UnionType):
-        members = [each if each is types.NoneType else Annotated[(each, *bounds)] for each in typing.get_args(kind)]
+        unbound = (types.NoneType, msgspec.UnsetType)
+        members = [each if each in unbound else Annotated[(each, *bounds)] for each in typing.get_args(kind)]
         kind, bounds = typing.Union[tuple(members)], []  # noqa: UP007
     added = (*bounds, *about)
     return Annotated[(kind, *added)] if added else kind
@@ -105,8 +106,7 @@ def is_pydantics(hint: object) -> bool:
         seen[id(each)] = each
         if any(map(_is_of_pydantic, cast("tuple[object, ...]", getattr(each, "__metadata__", ())))):
             return True
-        named = _named_by(each)
-        left += typing.get_args(each) if named is None else [named]
+        left += [*typing.get_args(each), _named_by(each)]
         structure = _structure_of(each)
         if structure is None:
             continue
@@ -125,6 +125,13 @@ def _named_by(hint: object) -> Any:
     return getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)
 
 
+def _filled(hint: object, named: Any) -> Any:
+    """Return the type that a generic ``type`` statement names, with the arguments that it is given here."""
+    given = dict(zip(getattr(hint, "__type_params__", ()), typing.get_args(hint), strict=False))
+    wanted = tuple(given[each] for each in getattr(named, "__parameters__", ()) if each in given)
+    return named[wanted] if wanted else named
+
+
 def _structure_of(hint: Any) -> type | None:
     """Return the class of a hint whose fields msgspec reads by itself; None for all others, models of pydantic's among
     them."""
@@ -138,5 +145,5 @@ def _structure_of(hint: Any) -> type | None:
 def _hints_of(kind: type) -> Iterable[object]:
     try:
         return typing.get_type_hints(kind, include_extras=True).values()
-    except (NameError, TypeError):  # msgspec says what is wrong with it
+    except Exception:  # noqa: BLE001 - an annotation is code; msgspec says what is wrong with it
         return ()

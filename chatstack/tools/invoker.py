@@ -256,7 +256,7 @@ def _parameters(schema: str) -> tuple[set[str], set[str]]:
     """Return the names of the parameters in a JSON schema, and of those that are required."""
     try:
         found = msgspec.json.decode(schema or "{}", type=_Schema)
-    except msgspec.DecodeError:  # the provider's to refuse
+    except (ValueError, RecursionError):  # no such schema: the provider's to refuse, where ours has no parameters
         return set(), set()
     return set(found.properties), set(found.required)
 

@@ -33,7 +33,7 @@ def schema_of(arguments: type[msgspec.Struct], called: str) -> str:
             (arguments,), schema_hook=functools.partial(_model_schema, models), ref_template="#/$defs/{name}"
         )
         _add_definitions(components, models)
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # an annotation is code, so it may raise anything
         raise WiringError(f"tool {called!r}: {_indescribable(arguments, error)}") from error
     own = components.pop(top["$ref"].rsplit("/", 1)[-1])
     own.pop("title", None)
@@ -47,7 +47,7 @@ def _indescribable(arguments: type[msgspec.Struct], error: Exception) -> str:
     for field in msgspec.structs.fields(arguments):
         try:
             msgspec.json.schema_components((field.type,), schema_hook=functools.partial(_model_schema, {}))
-        except (TypeError, ValueError, RecursionError) as own:
+        except Exception as own:  # noqa: BLE001 - likewise
             where = f"parameter {field.encode_name!r} ({getattr(field.type, '__name__', field.type)})"
             if str(own).startswith("Type unions"):
                 told = "could be one of several classes, which only a tag tells apart"

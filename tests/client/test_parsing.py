@@ -326,6 +326,14 @@ def test_pydantic_is_asked_only_where_msgspec_cannot_tell_classes_apart(pydantic
     assert ask(client_of('{"value":{"a":1}}'), First | Second).parsed == First(1)
 
 
+@pytest.mark.parametrize(
+    "kind", [Annotated[str, pydantic.Field(pattern="(?=a)b")], Annotated[list[First], pydantic.Field(min_length=-1)]]
+)
+def test_a_constraint_that_no_library_takes_is_told(kind: Any) -> None:
+    with pytest.raises(InputError, match="cannot be described as JSON"):
+        ask(client_of('{"value":[]}'), kind)
+
+
 @pydantic.dataclasses.dataclass
 class Transfer:
     cents: Annotated[int, pydantic.Field(le=100)]

@@ -523,6 +523,14 @@ def test_a_tool_of_the_same_name_with_other_parameters_is_refused_before_the_wro
     assert len(loop.provider.requests) == 1
 
 
+@pytest.mark.parametrize(
+    "schema", ["no JSON", '{"properties":{"x":' + "[" * 3_000, '{"properties":{"x":{"title":"\ud800"}}}'], ids=ascii
+)
+def test_a_declaration_of_that_name_without_a_schema_is_refused_too(schema: str) -> None:
+    with pytest.raises(InputError, match="the tool 'add' of the options has other parameters"):
+        Loop("hello").ask(options=ChatOptions(tools=(ToolDeclaration("add", "", schema),)))
+
+
 # What is filled in
 
 

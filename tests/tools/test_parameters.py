@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+import pydantic
 import pytest
 
 from chatstack import (
@@ -118,3 +120,18 @@ def test_a_type_that_names_itself_is_refused_by_its_parameter_and_may_be_an_outp
         tool(grow)
     client = ChatStack(ScriptedClient(['{"value": {"a": {}}}'])).build()
     assert asyncio.run(client.get_response("go", output_type=named["Tree"])).parsed == {"a": {}}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements came with 3.12")
+def test_a_generic_type_statement_keeps_its_arguments_and_its_bounds() -> None:
+    named: dict[str, Any] = {"Annotated": Annotated, "Meta": msgspec.Meta, "Field": pydantic.Field}
+    exec("type Few[T] = Annotated[list[T], Field(max_length=2)]\ntype Row[T] = list[T]", named)
+
+    def look(few: Any, row: Any) -> None: ...
+
+    look.__annotations__ |= {"few": named["Few"][int], "row": named["Row"][Annotated[int, pydantic.Field(ge=1)]]}
+    made = tool(look)
+    made.arguments_from('{"few": [1, 2], "row": [1]}')
+    for wrong in ('{"few": ["a"], "row": []}', '{"few": [1, 2, 3], "row": []}', '{"few": [], "row": [0]}'):
+        with pytest.raises(msgspec.ValidationError):
+            made.arguments_from(wrong)

@@ -52,6 +52,11 @@ class Named(NamedTuple):
     size: Annotated[int, pydantic.Field(gt=0)]
 
 
+@dataclasses.dataclass
+class Box(Generic[T]):
+    item: T
+
+
 Positive = NewType("Positive", Annotated[int, pydantic.Field(gt=0)])
 
 
@@ -63,6 +68,8 @@ def search(
     share: Annotated[pydantic.PositiveFloat, "of all"] = 1.0,
     most: Annotated[int | None, pydantic.Field(ge=1, description="at most")] = None,
     of: Positive | msgspec.UnsetType = msgspec.UNSET,
+    up_to: Annotated[int | msgspec.UnsetType, pydantic.Field(le=9)] = msgspec.UNSET,
+    boxed: Box[Annotated[int, pydantic.Field(ge=3)]] | None = None,
 ) -> None: ...
 
 
@@ -84,6 +91,8 @@ def test_bounds_and_descriptions_are_shown() -> None:
     assert shown["most"]["anyOf"] == [{"type": "integer", "minimum": 1}, {"type": "null"}]
     assert shown["most"]["description"] == "at most"
     assert shown["of"] == {"type": "integer", "exclusiveMinimum": 0}
+    assert shown["up_to"] == {"type": "integer", "maximum": 9}
+    assert '"minimum":3' in search.parameters
     assert (shown["share"]["exclusiveMinimum"], shown["share"]["description"]) == (0, "of all")
 
 
