@@ -101,7 +101,7 @@ class ContextEditing:
             if opened.replayed is not None and opened.replayed.touches(seen.history.latest_user):
                 opened.know(NOTHING_KNOWN)
             if opened.replayed is not None:
-                edited = self.carried_out(opened.replayed, context, opened)
+                edited = self._carried_out(opened.replayed, context, opened)
                 if edited is None:
                     opened.know(NOTHING_KNOWN)
                 else:
@@ -194,13 +194,10 @@ class ContextEditing:
         """Return the context as it came, with edits of this conversation that are not reported again; None if they do
         not fit its messages, or do not pass the verifier: another branch may have made them."""
         edited = record.edited(came.messages, opened.seen.positions)
-        if edited is None or problems(record.plan(opened.seen.positions, len(came.messages), edited), came):
+        if edited is None:
             return None
-        return self.carried_out(record, came, opened)
-
-    def carried_out(self, record: Record | None, came: Context, opened: Opened) -> Context | None:
-        """Return the context as it came, with these edits, unverified; None if they do not fit its messages."""
-        return carried_out(record, came, opened, owner=self.owner, counter=self.counter)
+        plan = record.plan(opened.seen.positions, len(came.messages), edited)
+        return None if problems(plan, came) else came.after(plan)
 
     def apply(self, plan: Plan | None, context: Context, opened: Opened, *, span: Span | None = None) -> Context:
         """Verify a plan, apply it and report it; return the context unchanged if there is nothing to do.
@@ -279,12 +276,15 @@ class ContextEditing:
         """Return True if this fact was reported before."""
         return self.memory.level(f"{self.owner}:{what}", opened.who) > 0
 
+    def _carried_out(self, record: Record | None, context: Context, opened: Opened) -> Context | None:
+        return carried_out(record, context, opened, owner=self.owner, counter=self.counter)
+
     def _adopted(self, record: Record, context: Context, opened: Opened) -> Context:
         """Return the context as it came in, with a record carried out, scaled as this context."""
         came = msgspec.structs.replace(
             opened.context, scale=context.scale, is_unstable=context.is_unstable, window_tokens=context.window_tokens
         )
-        return self.carried_out(record, came, opened) or context
+        return self._carried_out(record, came, opened) or context
 
 
 def _with_pairs(context: Context, opened: Opened) -> None:
