@@ -11,6 +11,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
+from chatstack.client.hints import is_union
+
 _BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern")
 """Bounds that ``annotated_types`` and msgspec call alike."""
 
@@ -37,9 +39,9 @@ def as_msgspec_says(hint: Any) -> Any:
     members: tuple[Any, ...] = tuple(map(as_msgspec_says, given))
     if all(each is other for each, other in zip(given, members, strict=True)):
         return hint
-    origin: Any = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
+    if is_union(hint):
         return typing.Union[members]  # noqa: UP007
+    origin: Any = typing.get_origin(hint)
     return origin[members] if len(members) > 1 else origin[next(iter(members))]
 
 
@@ -56,7 +58,7 @@ def _annotated(kind: Any, metadata: list[object]) -> Any:
     texts = [each for each in metadata if isinstance(each, str)]
     if texts:  # last, as it wins
         about.append(msgspec.Meta(description=texts[0]))
-    if bounds and typing.get_origin(kind) in (typing.Union, types.UnionType):
+    if bounds and is_union(kind):
         unbound = (types.NoneType, msgspec.UnsetType)
         members = [each if each in unbound else Annotated[(each, *bounds)] for each in typing.get_args(kind)]
         kind, bounds = typing.Union[tuple(members)], []  # noqa: UP007

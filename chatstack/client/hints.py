@@ -50,8 +50,12 @@ def bare(hint: object) -> object:
 
 def members(hint: object) -> tuple[object, ...]:
     """Return the hints between which a union leaves the choice, each as it is annotated."""
-    is_union = typing.get_origin(bare(hint)) in (typing.Union, types.UnionType)
-    return typing.get_args(bare(hint)) if is_union else (hint,)
+    return typing.get_args(bare(hint)) if is_union(bare(hint)) else (hint,)
+
+
+def is_union(hint: object) -> bool:
+    """Return True for a union, however it is spelt."""
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
 def kinds(hint: object) -> tuple[object, ...]:

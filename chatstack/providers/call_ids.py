@@ -14,7 +14,7 @@ _NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_-]")
 
 
 def declared_names(tools: Collection[DeclaredTool]) -> Collection[str]:
-    """Return the names of a request's tools that every API takes, or a server that is less strict."""
+    """Return the names of the functions that a request declares."""
     return {each.name for each in tools if isinstance(each, ToolDeclaration)}
 
 
