@@ -112,7 +112,7 @@ def test_what_is_held_beside_a_conversation_is_little(
     assert 0.02 < (beside - own if is_fresh else beside) / own < most
 
 
-def test_own_past_is_kept_of_the_latest_answers_and_turns() -> None:
+def test_own_past_is_kept_of_the_latest_answers_and_some_turns() -> None:
     memory = ContextMemory()
     messages: list[Message] = [Message.user("task")]
     for number in range(60):
@@ -120,7 +120,7 @@ def test_own_past_is_kept_of_the_latest_answers_and_turns() -> None:
         said = Message.assistant(f"{number}", *([ToolCall(f"c{number}", "look")] if called else []))
         memory.past.entry(memory.recognise(messages), said)
         messages += [said, Message.tool(f"c{number}", "seen") if called else Message.user("and then?")]
-    assert len(memory.past) == 4
+    assert len(memory.past) == 7  # the two latest answers, and five of the ten that ended a turn
 
 
 def test_own_past_of_another_conversation_is_not_thinned_out() -> None:

@@ -227,6 +227,36 @@ def test_the_past_of_an_answer_outlives_the_history_that_it_was_given_for() -> N
         assert again.conversation.answered == known
 
 
+def test_a_conversation_keeps_few_answers_and_one_is_near_wherever_it_goes_back_to() -> None:
+    memory, history, turns = ContextMemory(), [Message.user("turn 0")], 300
+    for turn in range(1, turns):
+        seen, said = memory.recognise(tuple(history)), Message.assistant(f"said {turn}")
+        memory.past.entry(seen, said).answered = LastAnswer(0.0, turn, missed_cache=False, record=0, length=seen.length)
+        history += [said, Message.user(f"turn {turn}")]
+    assert len(memory.past) <= 10
+    for back in range(1, 60):
+        again = memory.recognise((*history[: -2 * back - 1], Message.user("Something else.")))
+        again.conversation.answered = None
+        memory.past.recall(again)
+        assert again.conversation.answered is not None
+        assert turns - again.conversation.answered.input_tokens <= 3 * back + 3, back
+
+
+def test_who_goes_back_several_turns_is_sent_what_fits_by_earlier_reports() -> None:
+    model = Heavy(["fine"])
+    client = guarded(ChatStack(model), 30_000).build()
+
+    async def talk() -> int:
+        history: list[Message] = []
+        for turn in range(12):
+            history.append(Message.user(f"{turn} " + "word " * 900))
+            history += (await client.get_response(history)).messages
+        back = [*history[:-10], Message.user("another " * 6_500)]
+        return (await client.get_response(back)).usage.input_tokens
+
+    assert asyncio.run(talk()) <= 30_000
+
+
 def test_the_past_of_an_answer_is_that_of_all_messages_before_it() -> None:
     memory = ContextMemory()
     for first in ("a", "b"):

@@ -17,20 +17,23 @@ from chatstack.lru import Lru
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
 
-_LOOKS_BACK = 64
+_LOOKS_BACK = 256
 """Maximum number of messages since the answer that an entry is kept under."""
 _ANSWERS = 2
 """A conversation keeps the entries of so many latest answers: for one that is made again, or parts."""
-_TURNS = 2
-"""It also keeps the entries of so many earlier answers that ended a turn: for a question that is changed."""
+_TURNS = 8
+"""It also keeps the entries of at most so many earlier answers that ended a turn, for a question that is changed: each
+at most ``_APART`` times as far back as the next, so that one is near wherever the conversation goes back to."""
+_APART = 3
 
 
 class Entry:
     """The state of a conversation at one answer."""
 
-    __slots__ = ("answered", "ends_turn", "reached", "reports")
+    __slots__ = ("answered", "ends_turn", "length", "reached", "reports")
 
-    def __init__(self, *, ends_turn: bool = False) -> None:
+    def __init__(self, length: int = 0, *, ends_turn: bool = False) -> None:
+        self.length = length
         self.ends_turn = ends_turn
         self.answered: LastAnswer | None = None
         self.reports = NOTHING_REPORTED
@@ -83,9 +86,9 @@ class OwnPast:
         with self._lock:
             entry = self._parted.get(key)
             if entry is None:
-                entry = Entry(ends_turn=not said.parts or type(said.parts[-1]) is not ToolCall)
+                entry = Entry(seen.length, ends_turn=not said.parts or type(said.parts[-1]) is not ToolCall)
                 self._parted.put(key, entry)
-                self._thin_out(seen.conversation, key)
+                self._thin_out(seen.conversation, key, seen.length)
             self._latest = (seen, said, entry)
             return entry
 
@@ -96,16 +99,23 @@ class OwnPast:
                 self._parted.pop(key, None)
             conversation.past.clear()
 
-    def _thin_out(self, conversation: Conversation, key: int) -> None:
+    def _thin_out(self, conversation: Conversation, key: int, length: int) -> None:
         """Note a new entry of a conversation, and drop those that it need not keep any more."""
         past = conversation.past
         past.append(key)
-        if len(past) <= _ANSWERS:
+        older = [self._parted.peek(each) for each in past[:-_ANSWERS]]
+        if not older:
             return
-        older = self._parted.peek(past[-1 - _ANSWERS])
-        if older is None or not older.ends_turn:
-            self._parted.pop(past.pop(-1 - _ANSWERS), None)
-        elif len(past) > _ANSWERS + _TURNS:
+        latest = older[-1]
+        if latest is None or not latest.ends_turn:
+            self._parted.pop(past.pop(len(older) - 1), None)
+            return
+        ages = [length - (0 if entry is None else entry.length) for entry in older]
+        for at in range(len(ages) - 2, 0, -1):
+            if ages[at - 1] <= _APART * ages[at + 1]:
+                del ages[at]
+                self._parted.pop(past.pop(at), None)
+        if len(ages) > _TURNS:
             self._parted.pop(past.pop(0), None)
 
     def clear(self) -> None:
