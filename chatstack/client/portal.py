@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
 
@@ -29,6 +29,8 @@ else:
 T = TypeVar("T")
 
 _EXIT_SECONDS = 10.0
+_INTERRUPTED_SECONDS = 1.0
+"""Seconds after which an interrupted call is cancelled at the latest."""
 _UNSET: Any = object()
 
 
@@ -91,7 +93,11 @@ class _Call(Generic[T]):
 
     def wait(self) -> None:
         """Wait for its end, in the caller's thread: once, and once more after ``abandon``."""
-        self._ends.get()
+        while True:
+            try:
+                return self._ends.get(timeout=_INTERRUPTED_SECONDS)
+            except Empty:  # the interpreter handles a signal now that came just before it began to wait
+                continue
 
     async def _work(self) -> None:
         try:
