@@ -1,4 +1,4 @@
-"""Overhead: the usage of summaries, reported with the next answer that reaches its end."""
+"""Overhead: the usage of summaries, told once, as the first update of the next answer that is read."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from chatstack.values.responses import ChatUpdate, Usage
 
 
 class ToldFirst:
-    """The same stream, preceded by the usage of summaries; ``owe`` is called if it does not reach its end."""
+    """The same stream, preceded by the usage of summaries; ``owe`` is called if nobody reads it."""
 
     def __init__(self, stream: ChatStream, usage: Usage, owe: Callable[[], None]) -> None:
         self._stream = stream
         self._usage: Usage | None = usage
-        self._owe: Callable[[], None] | None = owe
+        self._owe = owe
 
     async def __anext__(self) -> ChatUpdate:
         if self._usage is not None:
             usage, self._usage = self._usage, None
             return ChatUpdate(overhead_usage=usage)
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._owe = None
-            raise
+        return await self._stream.__anext__()
 
     async def aclose(self) -> None:
         self._give_back()
@@ -34,6 +30,6 @@ class ToldFirst:
         self._give_back()
 
     def _give_back(self) -> None:
-        owe, self._owe = self._owe, None
-        if owe is not None:
-            owe()
+        usage, self._usage = self._usage, None
+        if usage is not None:
+            self._owe()

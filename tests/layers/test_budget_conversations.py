@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from contextlib import nullcontext
 
 import pytest
 
 from chatstack import (
+    BrokenStreamError,
     Budget,
     BudgetExceeded,
     ChatResponse,
@@ -133,6 +135,29 @@ def test_the_cost_of_a_summary_is_counted(stream: bool) -> None:
     assert caught.value.usage == Usage(50)
     assert caught.value.overhead_usage == paid
     assert asyncio.run(twice(stack_with(51 + paid.total_tokens))).text == "done"
+
+
+@pytest.mark.parametrize("how", ["stopped", "broken"])
+def test_the_cost_of_a_summary_is_counted_once_whatever_becomes_of_the_answers(how: str) -> None:
+    writer = ScriptedClient(["They met, and talked about the weather."])
+    answer = ["half ", BrokenStreamError("cut")] if how == "broken" else ["some ", "words"]
+    spending = Spending()
+    stack = ChatStack(ScriptedClient([answer])).use(Budget, max_tokens=10**6, per="conversation", spending=spending)
+    client = stack.use(Summarizer, max_tokens=200, keep_recent_turns=1, summary_client=writer).build()
+    history = [Message.user("x " * 300) if at % 2 == 0 else Message.assistant("y " * 300) for at in range(9)]
+
+    async def until_the_first_word() -> None:
+        async with client.get_streaming_response(history, conversation_id="c") as stream:
+            async for update in stream:
+                if update.text and how == "stopped":
+                    break
+
+    for _ in range(3):
+        with nullcontext() if how == "stopped" else pytest.raises(BrokenStreamError):
+            asyncio.run(until_the_first_word())
+    assert len(writer.requests) == 1
+    written = asyncio.run(ScriptedClient(["They met, and talked about the weather."]).get_response("x")).usage
+    assert spending.of("c").overhead.output_tokens == written.output_tokens
 
 
 @pytest.mark.parametrize("how", ["cancelled", "closed", "dropped", "failed"])
