@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, cast
 
+from chatstack.context.edits.item_pairs import ItemPairs
 from chatstack.errors import InputError
 from chatstack.values.messages import Message, as_shaped
 from chatstack.values.parts import ProviderItem, Text, ToolCall, ToolResult
@@ -21,17 +22,20 @@ class Pairing:
     """The pairs of a list of messages, by position, and what is left over.
 
     ``answers`` are pairs (position of a result, position of its call). ``orphans`` are results without a call before
-    them, ``open_calls`` calls without a result after them, each with its position.
+    them, ``open_calls`` calls without a result after them, each with its position. ``items`` describes provider items
+    whose partner is missing.
     """
 
     answers: tuple[tuple[int, int], ...]
     orphans: tuple[tuple[int, ToolResult], ...]
     open_calls: tuple[tuple[int, ToolCall], ...]
+    items: tuple[str, ...] = ()
 
     def leftovers(self, last: int) -> Counter[str]:
         """Count what does not pair, by description; the calls of a last message still wait, and are not counted."""
         found = Counter(f"result without call: {result.call_id}" for _, result in self.orphans)
         found.update(f"call without result: {call.id}" for position, call in self.open_calls if position != last)
+        found.update(self.items)
         return found
 
     def waiting(self, last: int) -> Counter[str]:
@@ -87,7 +91,7 @@ class Pairs:
     an id alone says nothing. ``answers``, if given, gets all places of answers.
     """
 
-    __slots__ = ("_answers", "_round", "displaced", "orphans", "waiting")
+    __slots__ = ("_answers", "_round", "displaced", "items", "orphans", "waiting")
 
     def __init__(self, answers: list[Place] | Places | None = None) -> None:
         self._answers = answers
@@ -96,6 +100,8 @@ class Pairs:
         self.waiting: dict[str, list[tuple[int, int, ToolCall]]] = {}
         self.displaced = 0
         """Number of results that do not directly follow their calls."""
+        self.items: ItemPairs | None = None
+        """The pairs of provider items; None while there is none."""
         self._round = -1
         """The position of the message whose results may come next, -1 once something else has come."""
 
@@ -131,10 +137,19 @@ class Pairs:
             elif kind is ToolCall and role == "assistant":
                 self.waiting.setdefault(part.id, []).append((position, index, part))  # type: ignore[union-attr, arg-type]
                 has_calls = True
-            elif kind is not ProviderItem or role != "tool":
+            elif kind is ProviderItem:
+                self._add_item(position, part)  # type: ignore[arg-type]
+                if role != "tool":
+                    self._round = -1
+            else:
                 self._round = -1
         if has_calls:
             self._round = position
+
+    def _add_item(self, position: int, item: ProviderItem) -> None:
+        if self.items is None:
+            self.items = ItemPairs()
+        self.items.add(position, item)
 
     def _answer(self, position: int, index: int, result: ToolResult) -> None:
         asked = self.waiting.get(result.call_id)
@@ -172,6 +187,7 @@ def pair(messages: Sequence[Message]) -> Pairing:
         tuple([(position, call_position) for position, _, call_position, _, _ in places]),
         tuple([(position, result) for position, _, result in pairs.orphans]),
         tuple([(position, call) for position, _, call in pairs.open_calls()]),
+        () if pairs.items is None else tuple(pairs.items.leftovers()),
     )
 
 

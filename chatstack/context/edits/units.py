@@ -12,7 +12,8 @@ from chatstack.values.parts import Reasoning, Text, ToolCall, ToolResult
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A plain message, or an assistant message with all its tool calls and all their results, wherever they stand.
+    """A plain message, or an assistant message with all its tool calls and all their results, wherever they stand;
+    likewise for provider items that name one another.
 
     ``positions`` are those of its messages, ascending. An open one has a call that still waits for its result.
     """
@@ -49,7 +50,10 @@ def units_of(messages: Sequence[Message]) -> tuple[Unit, ...]:
     """
     pairs, places = places_of(messages)
     home = list(range(len(messages)))
-    for answer, _, call, _, _ in places:
+    joined = [(answer, call) for answer, _, call, _, _ in places]
+    if pairs.items is not None:
+        joined += pairs.items.joined
+    for answer, call in joined:
         one, other = _home(home, answer), _home(home, call)
         home[one] = home[other] = min(one, other)
     members: dict[int, list[int]] = {}

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from chatstack.context.edits.context import Context
+from chatstack.context.edits.item_pairs import is_linked
 from chatstack.context.edits.pairing import answered_calls, pair, pairs_and_answers
 from chatstack.context.edits.plans import Plan
 from chatstack.values.messages import Message, Role
 from chatstack.values.native import compaction_in
-from chatstack.values.parts import Part, ToolCall, ToolResult
+from chatstack.values.parts import Part, ProviderItem, ToolCall, ToolResult
 
 
 def problems(plan: Plan, context: Context, *, is_repair: bool = False) -> tuple[str, ...]:
@@ -280,11 +281,16 @@ def _asks_alike(before: Message, after: Message) -> bool:
 
 
 def _ids(parts: tuple[Part, ...]) -> list[tuple[type[Part], str]]:
-    return [
-        (type(part), part.id if isinstance(part, ToolCall) else part.call_id)
-        for part in parts
-        if isinstance(part, ToolCall | ToolResult)
-    ]
+    """Return what pairs go by: ids of calls and results, and provider items that belong to others."""
+    found: list[tuple[type[Part], str]] = []
+    for part in parts:
+        if isinstance(part, ToolCall):
+            found.append((ToolCall, part.id))
+        elif isinstance(part, ToolResult):
+            found.append((ToolResult, part.call_id))
+        elif isinstance(part, ProviderItem) and is_linked(part):
+            found.append((ProviderItem, part.json))
+    return found
 
 
 def _unpaired(before: Context, after: Context) -> Iterator[str]:

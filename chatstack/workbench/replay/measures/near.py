@@ -56,6 +56,10 @@ class GrowingUnits:
             for _, _, call, _, _ in self._places:
                 self._join(self._home(at), self._home(call))
             self._places.clear()
+            if self._pairs.items is not None:
+                for _, call in self._pairs.items.joined:
+                    self._join(self._home(at), self._home(call))
+                self._pairs.items.joined.clear()
 
     def newest(self) -> Iterator[list[int]]:
         """Yield the positions in each unit, the one whose first message is the latest first."""

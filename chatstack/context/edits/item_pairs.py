@@ -1,0 +1,87 @@
+"""Pairs of provider items: a tool that runs at the provider, or at the caller for it, may have its call in one message
+and its result in another, as after a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from chatstack.values.parts import ProviderItem
+
+
+class ItemPairs:
+    """An incremental pairing of provider items: calls, and results that name one of them before it."""
+
+    __slots__ = ("_answered", "_calls", "_orphans", "joined")
+
+    def __init__(self) -> None:
+        self._calls: dict[str, int] = {}
+        """The position of each call, by its id."""
+        self._answered: set[str] = set()
+        self._orphans: list[str] = []
+        self.joined: list[tuple[int, int]] = []
+        """The positions of a result and its call, where they stand in two messages."""
+
+    def add(self, position: int, item: ProviderItem) -> None:
+        """Add the next item."""
+        fields = _fields_of(item)
+        if fields is None:
+            return
+        asked = fields.asked
+        if asked:
+            call = self._calls.get(asked)
+            if call is None:
+                self._orphans.append(asked)
+            else:
+                self._answered.add(asked)
+                if call != position:
+                    self.joined.append((position, call))
+        if fields.own:
+            self._calls[fields.own] = position
+
+    def leftovers(self) -> Iterator[str]:
+        """Yield descriptions of results without a call, and of calls without a result."""
+        for asked in self._orphans:
+            yield f"provider's result without call: {asked}"
+        for own in self._calls:
+            if own not in self._answered:
+                yield f"provider's call without result: {own}"
+
+
+def is_linked(item: ProviderItem) -> bool:
+    """Return True if an item may belong to another one."""
+    fields = _fields_of(item)
+    return fields is not None and bool(fields.own or fields.asked)
+
+
+class _Fields(msgspec.Struct, gc=False):
+    """The fields that tell which items belong together: of Anthropic's blocks, and of items of OpenAI's Responses."""
+
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    tool_use_id: str | None = None
+    approval_request_id: str | None = None
+
+    @property
+    def own(self) -> str | None:
+        """The id by which a result names it."""
+        if self.type.endswith("_call"):
+            return self.call_id
+        return self.id if self.type.endswith(("_tool_use", "_approval_request")) else None
+
+    @property
+    def asked(self) -> str | None:
+        """The id of the call that it answers."""
+        return self.tool_use_id or self.approval_request_id or (self.call_id if self.type.endswith("_output") else None)
+
+
+_decode = msgspec.json.Decoder(_Fields).decode
+
+
+def _fields_of(item: ProviderItem) -> _Fields | None:
+    try:
+        return _decode(item.json)
+    except (msgspec.DecodeError, RecursionError):
+        return None
