@@ -100,8 +100,6 @@ class Fallback(ChatFronts):
 
 
 def _for_another(request: ChatRequest) -> ChatRequest:
-    """The request without what is meant for one provider alone."""
-    options = request.options
-    if options.model is None and not options.extra and not options.native_edits:
-        return request
-    return request.but(options=options.but(model=None, extra={}, native_edits=()))
+    """The request without what is meant for one provider alone. Always another one, so that no layer takes for the size
+    of its request what another model reports."""
+    return request.but(options=request.options.but(model=None, extra={}, native_edits=()))

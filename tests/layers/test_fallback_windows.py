@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from chatstack import (
+    ChatRequest,
     ChatStack,
     ContextOverflowError,
     ContextWindowGuard,
@@ -13,6 +14,7 @@ from chatstack import (
     ServerError,
 )
 from chatstack.testing import Answer
+from chatstack.tokens.counter import char_counter
 from tests.layers.fallbacks import BOTH, COUNTER, ask, history, model, size, stack_of
 
 
@@ -102,3 +104,20 @@ def test_one_that_overflows_too_gets_less_until_it_fits() -> None:
     first = model(ContextOverflowError(5_000, 4_000), name="one")
     assert ask(stack_of(first, second).build(), history(15)).text == "shorter"
     assert size(second.requests[1]) < size(second.requests[0])
+
+
+def test_what_another_models_tokenizer_counts_is_not_the_size_for_the_first() -> None:
+    messages = history(30)
+    first = model(ServerError("down"), "back again", name="one")
+    second = model(window=100_000, counter=char_counter(2))
+    limit = size(ChatRequest(tuple(messages))) + 1_000
+    client = (
+        ChatStack(first)
+        .use(ContextWindowGuard, max_context_tokens=limit, prune_on_overflow=True)
+        .use(Fallback, clients=[second])
+        .build()
+    )
+    answered = ask(client, messages)
+    again = [*messages, *answered.messages, Message.user("And now?")]
+    ask(client, again)
+    assert first.requests[-1].messages == tuple(again)
