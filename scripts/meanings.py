@@ -186,6 +186,8 @@ ATTRIBUTES = {
     "chatstack.guard.action": "`warn`, `prune` or `reject`",
     "chatstack.iteration": "Number of the iteration, from 0",
     "chatstack.loop.end_reason": "Why an `IterativeLoop` ended",
+    "chatstack.overhead.input_tokens": "Input tokens that the provider used beside the answer, as to compact",
+    "chatstack.overhead.output_tokens": "Output tokens that the provider used beside the answer",
     "chatstack.progress.dropped": "Progress events that a listener lost",
     "chatstack.severity": "`WARN` or `INFO`: filter by it",
     "chatstack.tools.calls": "Tool calls so far",

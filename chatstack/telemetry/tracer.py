@@ -74,7 +74,7 @@ class ModelTracer(ChatFronts):
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         turn = current_turn()
-        is_heard = turn is not None and turn.listener is not None
+        is_heard = turn is not None and turn.is_heard
         if not is_heard and (self.nested == "defer" or self.telemetry.is_silent):
             if turn is not None and turn.root.is_recording():
                 self.telemetry.shortened(turn, left_out_of(request.messages, asked_of(turn)))
@@ -250,19 +250,21 @@ class _ModelCall:
         labels = dict(self._labels)
         if answer is not None and answer.model:
             labels[semconv.RESPONSE_MODEL] = answer.model
-        if usage.total_tokens:
-            self._telemetry.instruments.chat_tokens.record(usage.input_tokens, {**labels, semconv.TOKEN_TYPE: "input"})
-            self._telemetry.instruments.chat_tokens.record(
-                usage.output_tokens, {**labels, semconv.TOKEN_TYPE: "output"}
-            )
-            if self._telemetry.measures:
-                self._telemetry.instruments.costs.add(
-                    (answer.model if answer is not None else "", self._model), usage, labels.copy()
-                )
-                self._measure_cache(usage, labels)
+        overhead = answer.overhead_usage if answer is not None else Usage()
+        for used in (usage, overhead):
+            if used.total_tokens:
+                self._measure_usage(answer, used, labels)
         if error:
             labels[semconv.ERROR_TYPE] = error
         self._telemetry.instruments.chat_duration.record(seconds, labels)
+
+    def _measure_usage(self, answer: ChatResponse | None, usage: Usage, labels: Mapping[str, Value]) -> None:
+        instruments = self._telemetry.instruments
+        instruments.chat_tokens.record(usage.input_tokens, {**labels, semconv.TOKEN_TYPE: "input"})
+        instruments.chat_tokens.record(usage.output_tokens, {**labels, semconv.TOKEN_TYPE: "output"})
+        if self._telemetry.measures:
+            instruments.costs.add((answer.model if answer is not None else "", self._model), usage, {**labels})
+            self._measure_cache(usage, labels)
 
     def _measure_cache(self, usage: Usage, labels: Mapping[str, Value]) -> None:
         figures = {"read": usage.cache_read_tokens, "written": usage.cache_write_tokens, "missed": self._missed}
@@ -309,7 +311,7 @@ def _request_attributes(
 
 
 def _answer_attributes(answer: ChatResponse) -> dict[str, Value | Sequence[str]]:
-    usage = answer.usage
+    usage, overhead = answer.usage, answer.overhead_usage
     known: dict[str, Value | Sequence[str] | None] = {
         semconv.RESPONSE_ID: answer.id or None,
         semconv.RESPONSE_MODEL: answer.model or None,
@@ -320,5 +322,7 @@ def _answer_attributes(answer: ChatResponse) -> dict[str, Value | Sequence[str]]
         semconv.USAGE_CACHE_WRITE: usage.cache_write_tokens or None,
         semconv.USAGE_CACHE_CREATION: usage.cache_write_tokens or None,
         semconv.USAGE_REASONING: usage.reasoning_tokens or None,
+        semconv.OVERHEAD_INPUT: overhead.input_tokens or None,
+        semconv.OVERHEAD_OUTPUT: overhead.output_tokens or None,
     }
     return {name: value for name, value in known.items() if value is not None}

@@ -31,10 +31,14 @@ USAGE = Usage(10_000, 500, cache_read_tokens=4_000)
 class Reports(ChatFronts):
     """A model of that name that has used so much; it may be another one that answers."""
 
-    def __init__(self, model: str, answered: str = "", usage: Usage = USAGE) -> None:
+    def __init__(self, model: str, answered: str = "", usage: Usage = USAGE, beside: Usage | None = None) -> None:
         self.info = ProviderInfo(name="openai", model=model)
         self._done = ChatUpdate(
-            message_done=Message.assistant("fine"), usage=usage, model=answered, finish_reason="stop"
+            message_done=Message.assistant("fine"),
+            usage=usage,
+            overhead_usage=beside,
+            model=answered,
+            finish_reason="stop",
         )
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
@@ -81,6 +85,20 @@ def test_what_nobody_has_a_price_for_is_not_counted() -> None:
     capture = TelemetryCapture()
     ask(capture, Reports("my-own-model"), Reports("gpt-5-mini", usage=Usage()))
     assert capture.metric("chatstack.cost") == ()
+
+
+def test_what_the_provider_uses_beside_the_answer_is_on_the_span_and_in_all_totals() -> None:
+    """As a server-side compaction does: the answer is one call, the compaction before it another."""
+    capture, beside = TelemetryCapture(), Usage(40_000, 3_500)
+    ask(capture, Reports("claude-haiku-4-5", beside=beside))
+    both = cost_of("claude-haiku-4-5") + cost_of("claude-haiku-4-5", beside)
+    assert costs(capture) == {"claude-haiku-4-5": pytest.approx(float(both))}
+    tokens = {point.labels["gen_ai.token.type"]: point.total for point in capture.metric("gen_ai.client.token.usage")}
+    assert tokens == {"input": 50_000, "output": 4_000}
+    (span,) = capture.spans_named("chat claude-haiku-4-5")
+    assert span.attributes["gen_ai.usage.input_tokens"] == 10_000
+    assert span.attributes["chatstack.overhead.input_tokens"] == 40_000
+    assert span.attributes["chatstack.overhead.output_tokens"] == 3_500
 
 
 def test_stacks_of_one_meter_provider_are_added_up_in_one_series() -> None:
