@@ -244,7 +244,7 @@ class Telemetry:
         turn = current_turn()
         if turn is not None:
             turn.utilization = max(turn.utilization, utilization)
-            if turn.listener is not None:
+            if turn.is_heard:
                 numbers = {"input_tokens": tokens, "window_tokens": limit, "utilization": round(utilization, 4)}
                 turn.tell("context_weighed", "", numbers=numbers)
 

@@ -26,15 +26,21 @@ Listener = Callable[[ProgressEvent], None]
 
 
 class Turn:
-    """One user message and all its rounds. ``root`` is our outermost span of it; a foreign span is never touched."""
+    """One user message and all its rounds. ``root`` is our outermost span of it; a foreign span is never touched.
+
+    A turn within another one, as an agent's that is another's tool, tells the outer one of its warnings and edits, and
+    of its progress where it has no listener itself.
+    """
 
     __slots__ = (
         "_counted_by",
+        "_listener",
+        "_outer",
         "asked",
         "conversation_id",
         "edits",
+        "is_heard",
         "left_out",
-        "listener",
         "root",
         "round",
         "utilization",
@@ -45,9 +51,12 @@ class Turn:
     def __init__(
         self, root: Span, conversation_id: str | None, listener: Listener | None = None, *, asked: Messages = ()
     ) -> None:
+        self._outer = outer = current_turn()
         self.root = root
         self.conversation_id = conversation_id
-        self.listener = listener
+        self._listener = listener
+        self.is_heard: bool = listener is not None or (outer is not None and outer.is_heard)
+        """True if there is a listener, its own or that of the turn around it."""
         self.asked = asked
         """The messages of the current round, before any layer inside of its loop has seen them."""
         self.round = 0
@@ -83,11 +92,15 @@ class Turn:
         self.warning_count += 1
         self.root.set_attribute(semconv.WARNINGS, list(dict.fromkeys(code for code, _ in self.warnings)))
         self.root.set_attribute(semconv.WARNING_COUNT, self.warning_count)
+        if self._outer is not None:
+            self._outer.warned(code, message)
 
     def edited(self, strategy: str, message: str) -> None:
         """Count an edit on the root."""
         self.edits.append((strategy, message))
         self.root.set_attribute(semconv.EDIT_COUNT, self.edit_count)
+        if self._outer is not None:
+            self._outer.edited(strategy, message)
 
     def shortened(self, left_out: LeftOut) -> None:
         """Record on the root what was left out of a request."""
@@ -115,9 +128,13 @@ class Turn:
         error: str = "",
         numbers: Mapping[str, int | float] = _NOTHING,
     ) -> None:
-        """Pass an event to the listener, if there is one."""
-        if self.listener is not None:
-            self.listener(
+        """Pass an event to the listener, if there is one; else to that of the turn around this one, whose beginning and
+        end are its own."""
+        if self._listener is None:
+            if self._outer is not None and not kind.startswith("turn_"):
+                self._outer.tell(kind, name, message=message, error=error, numbers=numbers)
+        else:
+            self._listener(
                 ProgressEvent(
                     kind=kind,
                     name=name,

@@ -24,7 +24,7 @@ from chatstack import (
     Usage,
     find,
 )
-from chatstack.testing import ScriptedClient
+from chatstack.testing import Answer, ScriptedClient
 from tests.layers.budgets import BOTH, Metered, Round, ask, calls, stack_of
 
 # A conversation
@@ -140,7 +140,7 @@ def test_the_cost_of_a_summary_is_counted(stream: bool) -> None:
 @pytest.mark.parametrize("how", ["stopped", "broken"])
 def test_the_cost_of_a_summary_is_counted_once_whatever_becomes_of_the_answers(how: str) -> None:
     writer = ScriptedClient(["They met, and talked about the weather."])
-    answer = ["half ", BrokenStreamError("cut")] if how == "broken" else ["some ", "words"]
+    answer: Answer = ["half ", BrokenStreamError("cut")] if how == "broken" else ["some ", "words"]
     spending = Spending()
     stack = ChatStack(ScriptedClient([answer])).use(Budget, max_tokens=10**6, per="conversation", spending=spending)
     client = stack.use(Summarizer, max_tokens=200, keep_recent_turns=1, summary_client=writer).build()

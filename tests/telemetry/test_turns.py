@@ -9,8 +9,16 @@ import pytest
 from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN
 
-from chatstack import ProgressEvent
+from chatstack import (
+    ChatStack,
+    ContextWindowGuard,
+    FunctionInvoker,
+    ProgressEvent,
+    ProgressReporter,
+    ToolCall,
+)
 from chatstack.telemetry.turns import Turn, attached, current_turn, with_turn
+from chatstack.testing import ScriptedClient, TelemetryCapture
 
 
 def test_there_is_no_turn_unless_one_runs() -> None:
@@ -61,3 +69,49 @@ def test_telling_makes_an_event_of_the_turn() -> None:
     assert (event.kind, event.name, event.conversation_id, event.round) == ("tool_ended", "look", "c-1", 2)
     assert (event.error, event.message, dict(event.numbers)) == ("ValueError", "", {"seconds": 1.5})
     assert before <= event.at <= time.time()
+
+
+@pytest.mark.parametrize("has_sdk", [True, False])
+def test_a_stack_within_another_turn_tells_that_one_what_it_would_tell_without_a_turn_of_its_own(has_sdk: bool) -> None:
+    """An agent that is a tool: its warnings reach the outer root, its progress the outer listener."""
+    capture = TelemetryCapture()
+    resolve = capture.resolve if has_sdk else None
+    heard: list[ProgressEvent] = []
+    inner = (
+        ChatStack(ScriptedClient(["found"]))
+        .use(ProgressReporter, agent_name="researcher")
+        .use(ContextWindowGuard, max_context_tokens=100)
+        .build(resolve)
+    )
+
+    async def research() -> str:
+        """Research."""
+        return (await inner.get_response("a question " * 33)).text
+
+    async def ask() -> None:
+        model = ScriptedClient([[ToolCall("1", "research", "{}")], "done"])
+        stack = ChatStack(model).use(ProgressReporter, agent_name="boss", on_progress=heard.append)
+        async with stack.use(FunctionInvoker, tools=[research]).open(resolve) as client:
+            await client.get_response("hi", conversation_id="o")
+
+    asyncio.run(ask())
+    calls = ["model_call_started", "model_call_ended"]
+    within = ["tool_started", "context_weighed", "warning", *calls, "tool_ended"]
+    assert [event.kind for event in heard] == ["turn_started", *calls, *within, *calls, "turn_ended"]
+    assert {event.conversation_id for event in heard} == {"o"}
+    assert heard[-1].numbers["warnings"] == 1
+    for agent in ("boss", "researcher") if has_sdk else ():
+        (root,) = capture.spans_named(f"invoke_agent {agent}")
+        assert root.attributes["chatstack.warning.count"] == 1
+
+
+def test_a_turn_with_a_listener_of_its_own_tells_the_outer_one_only_what_rolls_up() -> None:
+    outside, inside = list[ProgressEvent](), list[ProgressEvent]()
+    outer = Turn(INVALID_SPAN, "outer", outside.append)
+    with attached(with_turn(outer, otel.get_current())):
+        inner = Turn(INVALID_SPAN, "inner", inside.append)
+    inner.tell("edit", "summarize")
+    inner.warned("context_window_near_limit", "fits")
+    inner.edited("summarize", "9 messages")
+    assert (len(outside), len(inside)) == (0, 1)
+    assert (outer.warning_count, outer.edit_count) == (1, 1)
