@@ -35,9 +35,10 @@ class Budget(ChatFronts):
 
     ``max_tokens`` counts input and output as the provider reports them: what it does not report is not counted.
     ``max_cost`` is in dollars, at the prices of ``price``, else at those of ``genai-prices`` (the extra ``prices``) for
-    the model that answered or, if its price is not known, for the requested one. The budget of a conversation is kept
-    in this process, by ``conversation_id``, in the stack's ``Spending``. Raises ``InputError`` for a conversation
-    without an id, and ``WiringError`` if the price of the requested model is not known, before anything is sent.
+    the model that answered, or that of the ``summary_client``; for the requested one, if their price is not known. The
+    budget of a conversation is kept in this process, by ``conversation_id``, in the stack's ``Spending``. Raises
+    ``InputError`` for a conversation without an id, and ``WiringError`` if the price of the requested model is not
+    known, before anything is sent.
     """
 
     inner: ChatClient
@@ -100,10 +101,10 @@ class _Metered:
                 await self.stream.aclose()
                 raise
         update = await self.stream.__anext__()
-        if update.usage is not None:
-            self.account.add(update.usage, self.allowance.price_of_answer(update.model, self.price))
-        if update.overhead_usage is not None:
-            self.account.add(update.overhead_usage, self.price, is_overhead=True)
+        for used in (update.usage, update.overhead_usage):
+            if used is not None:
+                price = self.allowance.price_of_answer(update.model, self.price)
+                self.account.add(used, price, is_overhead=used is update.overhead_usage)
         self._note(update)
         return update
 

@@ -9,17 +9,19 @@ from chatstack.values.responses import ChatUpdate, Usage
 
 
 class ToldFirst:
-    """The same stream, preceded by the usage of summaries; ``owe`` is called if nobody reads it."""
+    """The same stream, preceded by the usage of summaries, and the model that wrote them; ``owe`` is called if nobody
+    reads it."""
 
-    def __init__(self, stream: ChatStream, usage: Usage, owe: Callable[[], None]) -> None:
+    def __init__(self, stream: ChatStream, usage: Usage, model: str, owe: Callable[[], None]) -> None:
         self._stream = stream
         self._usage: Usage | None = usage
+        self._model = model
         self._owe = owe
 
     async def __anext__(self) -> ChatUpdate:
         if self._usage is not None:
             usage, self._usage = self._usage, None
-            return ChatUpdate(overhead_usage=usage)
+            return ChatUpdate(overhead_usage=usage, model=self._model)
         return await self._stream.__anext__()
 
     async def aclose(self) -> None:

@@ -10,7 +10,7 @@ from opentelemetry.trace import Span
 from chatstack.client.background import Owner
 from chatstack.client.checks import wraps_a_client
 from chatstack.client.options import PositiveFloat, PositiveInt, Share, versioned
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, provider_info
 from chatstack.client.stream import ChatStream
 from chatstack.context.decisions.agreement import Agreement
 from chatstack.context.decisions.editing import ContextEditing
@@ -213,9 +213,15 @@ class Summarizer(ContextLayer):
             yield from self._ahead.start(context, opened)
         if overhead == Usage():
             return stream
-        told = ChatStream(ToldFirst(stream, overhead, owe), owns=stream)
+        told = ChatStream(ToldFirst(stream, overhead, self._writes, owe), owns=stream)
         told.sent = stream.sent
         return told
+
+    @property
+    def _writes(self) -> str:
+        """The model that writes the summaries; "" where it is the one that is asked, or is not known."""
+        info = None if self.summary_client is None else provider_info(self.summary_client)
+        return "" if info is None else info.model
 
     def _without_what_cannot_fit(self, arrived: Arrived, opened: Opened) -> Arrived | None:
         """Return the arrival with tool results larger than the limit shortened; None if there are none.

@@ -22,6 +22,7 @@ from chatstack import (
     FunctionInvoker,
     Message,
     RateLimitError,
+    Summarizer,
     ToolCall,
     Usage,
     WiringError,
@@ -123,6 +124,26 @@ def test_where_another_client_answered_its_own_price_counts() -> None:
     with pytest.raises(BudgetExceeded) as caught:
         asyncio.run(stack.use(Fallback, clients=[cheaper]).build().get_response(WORK))
     assert caught.value.cost == Decimal("1.2")
+
+
+@pytest.mark.parametrize("writes", ["gpt-4o-mini", "gpt-4o", "no-such-model-9"])
+def test_a_summary_costs_what_the_model_that_wrote_it_costs_or_else_the_one_that_is_asked(writes: str) -> None:
+    writer = ScriptedClient(["They talked."], info=ProviderInfo(name="openai", model=writes))
+    model = ScriptedClient(["fine"], info=ProviderInfo(name="openai", model="gpt-4o"))
+    stack = ChatStack(model).use(Budget, max_cost=1, per="conversation")
+    client = stack.use(Summarizer, max_tokens=300, keep_recent_turns=1, summary_client=writer).build()
+    history = [Message.user("x " * 300) if at % 2 == 0 else Message.assistant("y " * 300) for at in range(9)]
+    answer = asyncio.run(client.get_response(history, conversation_id="c"))
+    budget = find(client, Budget)
+    assert budget is not None
+    costs = [
+        found.of_usage(usage)
+        for name, usage in (("gpt-4o", answer.usage), (writes, answer.overhead_usage))
+        if (found := prices.price_of(name) or prices.price_of("gpt-4o")) is not None
+    ]
+    assert answer.overhead_usage.total_tokens > 100
+    assert answer.model != writes or writes == "gpt-4o"
+    assert budget.spending.of("c").cost == sum(cost for cost in costs if cost is not None)
 
 
 @pytest.mark.parametrize("named", [None, "no-such-model-9"])
