@@ -1,4 +1,4 @@
-"""Clients and layers as async context managers: ``async with`` closes them."""
+"""Closing: clients and layers as async context managers, and coroutines that are closed from elsewhere."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ class Closing(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def closes_this(error: BaseException | None) -> bool:
+    """Return True if the error closes the coroutine that caught it, as the garbage collector does. It may do so in
+    another context, where there is nothing to leave. A ``GeneratorExit`` raised by code below has a traceback frame
+    from there."""
+    if not isinstance(error, GeneratorExit):
+        return False
+    return error.__traceback__ is None or error.__traceback__.tb_next is None

@@ -7,7 +7,8 @@ import contextvars
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from chatstack.client.time_limits import expire_at
+from chatstack.client.closing import closes_this
+from chatstack.client.time_limits import expire_at, told_as
 from chatstack.errors import ChatStackError, StreamBusyError, StreamClosedError, TurnTimeoutError
 from chatstack.values.responses import ChatResponse, ChatUpdate
 
@@ -54,15 +55,6 @@ class StreamWatch(Protocol):
     def leave(self, token: object, /) -> None: ...
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None, /) -> None: ...
-
-
-def closes_this(error: BaseException | None) -> bool:
-    """Return True if the error closes the coroutine that caught it, as the garbage collector does. It may do so in
-    another context, where there is nothing to leave. A ``GeneratorExit`` raised by code below has a traceback frame
-    from there."""
-    if not isinstance(error, GeneratorExit):
-        return False
-    return error.__traceback__ is None or error.__traceback__.tb_next is None
 
 
 class OpeningSource:
@@ -143,7 +135,8 @@ class OpeningSource:
         try:
             async with limit:
                 expire_at(limit, self._deadline)
-                return await step()
+                with told_as(TurnTimeoutError.__name__, limit):
+                    return await step()
         except TimeoutError as error:
             if limit.expired() and not isinstance(error, ChatStackError):
                 if self._stream is not None:

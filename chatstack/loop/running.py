@@ -235,9 +235,8 @@ class IterativeRun(Closing):
         _set_usage(turn.root, self._spent)
         if turn.root.is_recording():
             self._show(turn, reason, error)
-        kind = end_span(
-            turn.root, GeneratorExit() if reason == "cancelled" else self._error if reason == "error" else None
-        )
+        stop = error or GeneratorExit() if reason == "cancelled" else self._error if reason == "error" else None
+        kind = end_span(turn.root, stop)
         seconds = time.perf_counter() - self._started_at
         labels = {semconv.WORKFLOW_NAME: self._loop.name} | ({semconv.ERROR_TYPE: kind} if kind else {})
         self._loop.telemetry.instruments.workflow_duration.record(seconds, labels)

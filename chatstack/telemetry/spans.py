@@ -13,6 +13,7 @@ from opentelemetry import context as otel
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer
 
 from chatstack import semconv
+from chatstack.client.time_limits import expired_limit
 from chatstack.forks import at_fork
 from chatstack.values.responses import ChatResponse, ChatUpdate
 
@@ -62,10 +63,12 @@ def end_span(span: Span, error: BaseException | None) -> str:
 
 
 def error_type(error: BaseException | None) -> str:
-    """Return the low-cardinality name of a span's end: the error's type, "cancelled" for a stop, "" for a regular
-    end."""
+    """Return the low-cardinality name of a span's end: the error's type, that of a time limit which ran out,
+    "cancelled" for another stop, "" for a regular end."""
     if error is None:
         return ""
+    if isinstance(error, asyncio.CancelledError) and (limit := expired_limit()):
+        return limit
     if isinstance(error, (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)):
         return "cancelled"
     return type(error).__name__

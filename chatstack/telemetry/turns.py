@@ -11,7 +11,7 @@ from opentelemetry import context as otel
 from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
-from chatstack.client.sources import closes_this
+from chatstack.client.closing import closes_this
 from chatstack.telemetry.events import ProgressEvent, ProgressKind
 from chatstack.telemetry.shortening import LeftOut, Messages, unmarked
 from chatstack.telemetry.spans import Attributes

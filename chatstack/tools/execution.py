@@ -15,6 +15,7 @@ import msgspec
 
 from chatstack import semconv
 from chatstack.client.threads import in_own_thread
+from chatstack.client.time_limits import told_as
 from chatstack.client.wiring import Resolver, ask, is_bound, nearest
 from chatstack.errors import ToolDeniedError, ToolError, ToolTimeoutError, UnknownToolError, WiringError
 from chatstack.telemetry.content import as_attributes, tool_content
@@ -161,11 +162,12 @@ class ToolRunner:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                if found.is_async:
-                    return await found.function(**arguments)
-                output = await in_own_thread(partial(found.function, **arguments), f"chatstack-tool-{found.name}")
-                # A plain function around a coroutine function, as many decorators make.
-                return await output if inspect.isawaitable(output) else output
+                with told_as(ToolTimeoutError.__name__, limit):
+                    if found.is_async:
+                        return await found.function(**arguments)
+                    output = await in_own_thread(partial(found.function, **arguments), f"chatstack-tool-{found.name}")
+                    # A plain function around a coroutine function, as many decorators make.
+                    return await output if inspect.isawaitable(output) else output
         except TimeoutError as error:
             if limit.expired():
                 raise ToolTimeoutError(f"{found.name} took longer than {seconds:g} seconds.") from error

@@ -20,18 +20,25 @@ from opentelemetry import context as otel
 
 from chatstack import (
     BuiltClient,
+    ChatFronts,
     ChatRequest,
     ChatStack,
     ChatStream,
     ContextWindowGuard,
     FunctionInvoker,
+    IterativeContext,
+    IterativeLoop,
+    MemoryWorkspace,
     Message,
+    ProgressEvent,
     ProgressReporter,
     ProviderInfo,
     ServerError,
     StreamClosedError,
     Summarizer,
     ToolCall,
+    ToolTimeoutError,
+    TurnTimeoutError,
     tool,
 )
 from chatstack.client.sources import StreamWatch
@@ -292,6 +299,159 @@ def test_a_watch_that_raises_at_the_end_is_left_all_the_same() -> None:
 
     for stop in (ChatStream.response, ChatStream.aclose, read):
         asyncio.run(run(stop))
+
+
+# Time that runs out
+
+
+def run_out_of_time() -> None:
+    """Set the clock of the running event loop an hour ahead."""
+    loop = asyncio.get_running_loop()
+    ahead = loop.time() + 3_600
+    loop.time = lambda: ahead  # type: ignore[method-assign]
+
+
+class Hangs:
+    """A client whose time runs out as soon as it is asked; it never answers."""
+
+    info = ProviderInfo(name="scripted", model="hangs")
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        run_out_of_time()
+        await asyncio.Event().wait()
+        raise AssertionError("it waits for ever")
+
+
+async def hang() -> str:
+    """Look for ever."""
+    run_out_of_time()
+    await asyncio.Event().wait()
+    return "never"
+
+
+def ended_by_time(*ends: tuple[str, str]) -> dict[str, tuple[str, str]]:
+    return {name: (error, "error" if error not in ("", "cancelled") else "unset") for name, error in ends}
+
+
+def ends_of(capture: TelemetryCapture) -> dict[str, tuple[str, str]]:
+    assert capture.open_spans == ()
+    return {span.name: (error_of(span), span.status) for span in capture.spans}
+
+
+async def answered(client: ChatFronts, *, streaming: bool, **given: Any) -> None:
+    if streaming:
+        await client.get_streaming_response("hello", **given).response()
+    else:
+        await client.get_response("hello", **given)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("hanging", ["model", "tool"])
+def test_a_turn_that_runs_out_of_time_is_an_error_on_all_that_it_ends(hanging: str, streaming: bool) -> None:
+    capture, events = TelemetryCapture(), list[ProgressEvent]()
+    stack = ChatStack(Hangs() if hanging == "model" else ScriptedClient([LOOK])).use(
+        ProgressReporter, on_progress=events.append
+    )
+    stack = stack.use(FunctionInvoker, tools=[tool(name="look")(hang)])
+
+    async def run() -> None:
+        async with stack.open(capture.resolve) as client:
+            with pytest.raises(TurnTimeoutError):
+                await answered(client, streaming=streaming, timeout_seconds=600)
+
+    asyncio.run(run())
+    late = TurnTimeoutError.__name__
+    inside = [("chat hangs", late)] if hanging == "model" else [(CHAT, ""), (TOOL, late)]
+    assert ends_of(capture) == ended_by_time((ROOT, late), *inside)
+    assert [point.labels.get("error.type") for point in capture.metric("gen_ai.invoke_agent.duration")] == [late]
+    chat = "" if hanging == "tool" else late
+    assert [point.labels.get("error.type", "") for point in capture.metric("gen_ai.client.operation.duration")] == [
+        chat
+    ]
+    assert (events[-1].kind, events[-1].error) == ("turn_ended", late)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_time_limit_of_the_callers_own_is_a_stop(streaming: bool) -> None:
+    capture = TelemetryCapture()
+    client = ChatStack(Hangs()).use(ProgressReporter).build(capture.resolve)
+
+    async def run() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(600):
+                await answered(client, streaming=streaming, timeout_seconds=100_000)
+
+    asyncio.run(run())
+    assert ends_of(capture) == ended_by_time((ROOT, "cancelled"), ("chat hangs", "cancelled"))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_agent_in_a_tool_that_runs_out_of_time_is_ended_by_the_limit_of_the_tool(streaming: bool) -> None:
+    capture = TelemetryCapture()
+    inner = ChatStack(Hangs()).use(ProgressReporter, agent_name="inner").build(capture.resolve)
+
+    async def look() -> str:
+        return (await inner.get_response("look", timeout_seconds=100_000)).text
+
+    stack = ChatStack(ScriptedClient([LOOK, "it is sunny"])).use(ProgressReporter)
+    client = stack.use(FunctionInvoker, tools=[look], tool_timeout_seconds=600).build(capture.resolve)
+    asyncio.run(answered(client, streaming=streaming, timeout_seconds=200_000))
+    late = ToolTimeoutError.__name__
+    assert ends_of(capture) == ended_by_time(
+        (ROOT, ""), (CHAT, ""), (TOOL, late), ("invoke_agent inner", late), ("chat hangs", late)
+    )
+
+
+def test_a_call_for_a_summary_that_runs_out_of_time_is_an_error() -> None:
+    capture = TelemetryCapture()
+    client = ChatStack(ScriptedClient(["sunny"]))
+    client = client.use(ProgressReporter).use(Summarizer, max_tokens=200, keep_recent_turns=1, summary_client=Hangs())
+    asyncio.run(client.build(capture.resolve).get_response(HISTORY))
+    found = ends_of(capture)
+    assert (found[SUMMARY], found["chat hangs"], found[ROOT]) == (
+        ("timeout", "error"),
+        ("timeout", "error"),
+        ("", "unset"),
+    )
+
+
+def test_a_loop_in_a_tool_of_a_turn_that_runs_out_of_time_ends_with_it() -> None:
+    capture = TelemetryCapture()
+    loop = IterativeLoop(Hangs(), "look around", lambda _: "go on", telemetry=capture.telemetry)
+
+    async def look() -> str:
+        return str(await loop.run(IterativeContext(workspace=MemoryWorkspace())))
+
+    client = ChatStack(ScriptedClient([LOOK])).use(FunctionInvoker, tools=[look]).build(capture.resolve)
+    with pytest.raises(TurnTimeoutError):
+        asyncio.run(client.get_response("hello", timeout_seconds=600))
+    late = TurnTimeoutError.__name__
+    names = "invoke_workflow loop", "invoke_agent loop", "chat hangs", TOOL
+    assert {name: end for name, end in ends_of(capture).items() if name != CHAT} == ended_by_time(
+        *((name, late) for name in names)
+    )
+
+
+def test_what_is_stopped_after_the_turn_that_ran_out_of_time_is_just_stopped() -> None:
+    capture = TelemetryCapture()
+    inner = ChatStack(ScriptedClient(["late"], delay_seconds=0)).use(ProgressReporter).build(capture.resolve)
+    contexts: list[contextvars.Context] = []
+
+    async def look() -> str:
+        contexts.append(contextvars.copy_context())
+        return await hang()
+
+    async def run() -> None:
+        with pytest.raises(TurnTimeoutError):
+            await client.get_response("hello", timeout_seconds=600)
+        asking = asyncio.create_task(inner.get_response("hello"), context=contexts[0])
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+
+    client = ChatStack(ScriptedClient([LOOK])).use(FunctionInvoker, tools=[look]).build(capture.resolve)
+    asyncio.run(run())
+    assert error_of(capture.span(ROOT)) == "cancelled"
 
 
 # A process that ends

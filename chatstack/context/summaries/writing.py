@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient
-from chatstack.client.time_limits import expire_in
+from chatstack.client.time_limits import expire_in, told_as
 from chatstack.context.edits.summaries import SummaryError, instructions_for, summary_in, summary_request
 from chatstack.context.edits.transcripts import Entry
 from chatstack.context.summaries.aligned import Aligned
@@ -161,7 +161,8 @@ class Writing:
         try:
             async with limit:
                 expire_in(limit, self._writer.timeout_seconds)
-                answer = await self._answer(request)
+                with told_as("timeout", limit):
+                    answer = await self._answer(request)
             self.usage += answer.usage
             return summary_in(answer), answer.model
         except (ContextOverflowError, asyncio.CancelledError) as error:
