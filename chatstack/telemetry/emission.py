@@ -23,7 +23,7 @@ from chatstack.telemetry.caches import PromptCaches
 from chatstack.telemetry.content import Content, ContentCapture, capture_of
 from chatstack.telemetry.instruments import Instruments
 from chatstack.telemetry.outcomes import what_was_done
-from chatstack.telemetry.providers import does_nothing, global_meter_provider, global_tracer_provider
+from chatstack.telemetry.providers import does_nothing, global_meter_provider, global_tracer_provider, unless_proxy
 from chatstack.telemetry.shortening import LeftOut
 from chatstack.telemetry.spans import Attributes, Value, end_span, numbers_of, start_span
 from chatstack.telemetry.standard_logging import reaches_opentelemetry, write_warning
@@ -61,13 +61,13 @@ class Telemetry:
         warning_status: Literal["unset", "error"] = "unset",
         capture_content: ContentCapture | None = None,
     ) -> None:
-        self._tracer_provider = tracer_provider
-        self._meter_provider = meter_provider
-        self._logger_provider = logger_provider
+        self._tracer_provider = unless_proxy(tracer_provider)
+        self._meter_provider = unless_proxy(meter_provider)
+        self._logger_provider = unless_proxy(logger_provider)
         self.tracer = trace.get_tracer(semconv.SCOPE, tracer_provider=tracer_provider)
         self._logger = _logs.get_logger(semconv.SCOPE, logger_provider=logger_provider)
         meter = metrics.get_meter(semconv.SCOPE, meter_provider=meter_provider)
-        self.instruments = Instruments(meter, meter_provider)
+        self.instruments = Instruments(meter, self._meter_provider)
         self.span_events = span_events
         self.log_warnings = log_warnings
         self.display_hints = display_hints

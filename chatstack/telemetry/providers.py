@@ -11,10 +11,19 @@ import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any, TypeVar
 
 from opentelemetry import metrics, trace
 
+T = TypeVar("T")
+
 _ASKED_FOR = object()
+
+
+def unless_proxy(provider: T | None) -> T | None:
+    """Return the provider; None for the API's proxy, which stands for the process's one, whenever that comes."""
+    kind = type(provider)
+    return None if _is_of_the_api(kind.__module__) and "Proxy" in kind.__name__ else provider
 
 
 def does_nothing(provider: object) -> bool:
@@ -27,16 +36,14 @@ def _is_of_the_api(module: str) -> bool:
     return module.startswith(("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs"))
 
 
-def _looking_up(
-    module: ModuleType, name: str, variable: str, ask: Callable[[], object], stand_in: object
-) -> Callable[[], object]:
+def _looking_up(module: ModuleType, name: str, variable: str, ask: Callable[[], T], stand_in: T) -> Callable[[], T]:
     """Return a look-up of a provider: where the API keeps it, or the API itself if the environment names one or that
     place is gone."""
     if variable in os.environ or not hasattr(module, name):
         return ask
 
-    def look_up() -> object:
-        found = getattr(module, name, _ASKED_FOR)
+    def look_up() -> T:
+        found: Any = getattr(module, name, _ASKED_FOR)
         return ask() if found is _ASKED_FOR else stand_in if found is None else found
 
     return look_up

@@ -9,6 +9,7 @@ from contextlib import suppress
 from opentelemetry import _logs
 
 from chatstack import semconv
+from chatstack.telemetry.providers import unless_proxy
 from chatstack.telemetry.spans import Attributes, error_type
 
 _logger = logging.getLogger(semconv.SCOPE)
@@ -72,8 +73,7 @@ def _refuses(each: logging.Filter) -> bool:
 def _configured(provider: object) -> object:
     """Return the provider, and the process's one for None and for the API's proxy, which leads to it once it is
     configured."""
-    is_stand_in = provider is None or type(provider).__module__.startswith("opentelemetry._logs")
-    return _logs.get_logger_provider() if is_stand_in else provider
+    return unless_proxy(provider) or _logs.get_logger_provider()
 
 
 def _handlers() -> Iterator[logging.Handler]:
