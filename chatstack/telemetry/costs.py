@@ -67,21 +67,17 @@ class Costs:
                 self._sums[key] = self._sums.get(key, Decimal(0)) + dollars
 
 
-_everybodys: list[Costs] = []
 _by_provider: WeakKeyDictionary[metrics.MeterProvider, Costs] = WeakKeyDictionary()
 _making = threading.Lock()
 
 
-def costs_of(meter: metrics.Meter, provider: metrics.MeterProvider | None) -> Costs:
-    """Return the sum for a provider (None: the process's). One each, because an observed sum must have one observer."""
+def costs_of(provider: metrics.MeterProvider) -> Costs:
+    """Return the sum for a provider. One each, because an observed sum must have one observer: a second one of the same
+    name would not be asked."""
     with _making:
-        if provider is None:
-            if not _everybodys:
-                _everybodys.append(Costs(meter))
-            return _everybodys[0]
         found = _by_provider.get(provider)
         if found is None:
-            found = _by_provider[provider] = Costs(meter)
+            found = _by_provider[provider] = Costs(metrics.get_meter(semconv.SCOPE, meter_provider=provider))
         return found
 
 

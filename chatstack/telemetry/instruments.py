@@ -5,7 +5,8 @@ from __future__ import annotations
 from opentelemetry import metrics
 
 from chatstack import semconv
-from chatstack.telemetry.costs import costs_of
+from chatstack.telemetry.costs import Costs, costs_of
+from chatstack.telemetry.providers import global_meter_provider
 
 
 class Instruments:
@@ -30,4 +31,10 @@ class Instruments:
         self.prepared = meter.create_counter(*semconv.PREPARED_METRIC)
         self.cache_tokens = meter.create_counter(*semconv.CACHE_TOKENS_METRIC)
         self.evicted = meter.create_counter(*semconv.EVICTED_METRIC)
-        self.costs = costs_of(meter, meter_provider)
+        self._meter_provider = meter_provider
+
+    @property
+    def costs(self) -> Costs:
+        """The sum that this call adds to. It is looked up late: the provider given to one stack may become the
+        process's, which others use."""
+        return costs_of(self._meter_provider or global_meter_provider())

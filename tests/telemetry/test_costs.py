@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import subprocess
 import sys
 from decimal import Decimal
@@ -114,6 +116,41 @@ def test_stacks_of_one_meter_provider_are_added_up_in_one_series() -> None:
     (point,) = cost.data.data_points
     assert isinstance(point, NumberDataPoint)
     assert point.value == pytest.approx(2 * float(cost_of("gpt-5-mini")))
+
+
+ONE_PROVIDER = """
+import asyncio
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from chatstack import ChatStack, Telemetry
+from tests.telemetry.test_costs import Reports
+
+reader = InMemoryMetricReader()
+provider = MeterProvider([reader], shutdown_on_exit=False)
+made = {
+    "installed": lambda: metrics.set_meter_provider(provider),
+    "global": lambda: clients.append(ChatStack(Reports("gpt-5-mini")).build({Telemetry: Telemetry()}.get)),
+    "given": lambda: clients.append(
+        ChatStack(Reports("gpt-5-mini")).build({Telemetry: Telemetry(meter_provider=provider)}.get)
+    ),
+}
+clients = []
+for what in ORDER:
+    made[what]()
+for client in clients * 2:
+    asyncio.run(client.get_response("hi"))
+found = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+print([point.value for each in found if each.name == "chatstack.cost" for point in each.data.data_points])
+"""
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("installed", "global", "given"))), ids=", ".join)
+def test_stacks_of_a_meter_provider_that_is_the_processs_too_are_added_up_in_one_series(order: tuple[str, ...]) -> None:
+    program = f"ORDER = {order}\n{ONE_PROVIDER}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == [pytest.approx(4 * float(cost_of("gpt-5-mini")))]
 
 
 @pytest.mark.slow
