@@ -87,7 +87,7 @@ class Fallback(ChatFronts):
                 counter=client.counter or self.counter,
                 services=self.services,
             )
-        client = traced(client, self.services.telemetry)
+        client = traced(client, self.services.telemetry, beside=self.inner)
         if any(isinstance(layer, ContextWindowGuard) for layer in chain(client)):
             return client
         return ContextWindowGuard(

@@ -64,4 +64,4 @@ def _below_layers(inner: ChatClient) -> ChatClient:
 def client_that_writes(given: ChatClient | None, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
     """Return the client that writes the summaries, with a span for each call: ``given``, or the one below the inner
     layers."""
-    return traced(given or _below_layers(inner), telemetry)
+    return traced(given or _below_layers(inner), telemetry, beside=inner)

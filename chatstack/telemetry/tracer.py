@@ -109,10 +109,13 @@ def needs_tracer(client: ChatClient) -> bool:
     return _WITHOUT_ANOTHER.isdisjoint(layer_kind(layer) for layer in chain(client))
 
 
-def traced(client: ChatClient, telemetry: Telemetry) -> ChatClient:
+def traced(client: ChatClient, telemetry: Telemetry, *, beside: ChatClient | None = None) -> ChatClient:
     """Return the client, with a tracer around it if it needs one: for layers that take a client which may be a bare
-    provider."""
-    return ModelTracer(client, telemetry=telemetry) if needs_tracer(client) else client
+    provider. It treats spans of others as the tracer in ``beside`` does, the client that the layer wraps."""
+    if not needs_tracer(client):
+        return client
+    nested = next((each.nested for each in chain(beside) if isinstance(each, ModelTracer)), "suppress")
+    return ModelTracer(client, nested=nested, telemetry=telemetry)
 
 
 class _ModelCall:

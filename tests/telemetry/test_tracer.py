@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from opentelemetry import context as otel
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
@@ -18,6 +19,7 @@ from chatstack import (
     ChatStream,
     ChatUpdate,
     ContextWindowGuard,
+    Fallback,
     LayerOrderWarning,
     Message,
     ModelTracer,
@@ -25,11 +27,13 @@ from chatstack import (
     ProviderInfo,
     RateLimitError,
     ServerError,
+    Summarizer,
     Telemetry,
     Usage,
 )
 from chatstack.stack.recipe import ChatStack
-from chatstack.testing import ScriptedClient, TelemetryCapture
+from chatstack.telemetry.tracer import Nested
+from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
 
 INFO = ProviderInfo(name="openai", model="gpt-5-mini", server_address="127.0.0.1", server_port=8080)
 
@@ -293,3 +297,52 @@ def test_spans_that_the_provider_opens_are_inside_the_call() -> None:
     client = ModelTracer(Posts(), telemetry=capture.telemetry)
     asyncio.run(client.get_response("hello"))
     assert capture.tree() == [("chat", [("POST", [])])]
+
+
+# Clients that are asked in the place of the provider, or beside it
+
+
+class Instrumented(ScriptedClient):
+    """A provider whose SDK opens a span of its own, unless somebody keeps it from that."""
+
+    def __init__(self, capture: TelemetryCapture, *answers: Answer, model: str) -> None:
+        super().__init__(answers, info=ProviderInfo(name="openai", model=model, window_tokens=100_000))
+        self.capture = capture
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        if otel.get_value("suppress_instrumentation"):
+            return await super().send(request)
+        with self.capture.telemetry.tracer.start_as_current_span(f"theirs {self.info.model}"):
+            return await super().send(request)
+
+
+BY_WHOM: Mapping[Nested, Any] = {
+    "suppress": lambda model: (f"chat {model}", []),
+    "keep": lambda model: (f"chat {model}", [(f"theirs {model}", [])]),
+    "defer": lambda model: (f"theirs {model}", []),
+}
+as_nested = pytest.mark.parametrize("nested", BY_WHOM)
+
+
+@as_nested
+def test_the_other_clients_of_a_fallback_leave_spans_to_others_as_the_first_one_does(nested: Nested) -> None:
+    capture = TelemetryCapture()
+    first, second, third = (
+        Instrumented(capture, answer, model=model)
+        for answer, model in ((RateLimitError("no"), "a"), (RateLimitError("no"), "b"), ("fine", "c"))
+    )
+    stack = ChatStack(first).use(Fallback, clients=[second, Fallback(third, clients=[first])])
+    asyncio.run(stack.use(ModelTracer, nested=nested).build(capture.resolve).get_response("hello"))
+    assert capture.tree() == [BY_WHOM[nested](model) for model in "abc"]
+
+
+@as_nested
+def test_the_client_that_writes_summaries_leaves_spans_to_others_as_the_provider_does(nested: Nested) -> None:
+    capture = TelemetryCapture()
+    writer, provider = Instrumented(capture, "short", model="w"), Instrumented(capture, "fine", model="a")
+    stack = ChatStack(provider).use(Summarizer, max_tokens=200, keep_recent_turns=1, summary_client=writer)
+    history = [each("some words " * 20) for _ in range(6) for each in (Message.user, Message.assistant)]
+    client = stack.use(ModelTracer, nested=nested).build(capture.resolve)
+    asyncio.run(client.get_response([*history, Message.user("and now?")]))
+    summary, chat = capture.tree()
+    assert (summary, chat) == (("compact_context summarize", [BY_WHOM[nested]("w")]), BY_WHOM[nested]("a"))
