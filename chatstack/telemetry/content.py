@@ -28,6 +28,7 @@ _FINISH: Final[dict[str, str]] = {"tool_calls": "tool_call", "refused": "content
 """Names of finish reasons in the conventions' messages, where they differ from ours."""
 
 _DEEPEST = 64
+_INTEGERS = range(-(2**63), 2**63)
 
 JSON: TypeAlias = Any
 Content: TypeAlias = dict[str, JSON]
@@ -154,18 +155,18 @@ def _tool(tool: ToolDeclaration | ProviderItem) -> dict[str, JSON]:
 
 
 def _parsed(text: str) -> JSON:
-    """Return the value of a JSON text. Text that is no JSON, or cannot be written again (lone surrogates, too deep),
-    stays text."""
+    """Return the value of a JSON text. Text that is no JSON, or that exporters cannot write (lone surrogates, too deep,
+    an integer of more than 64 bits), stays text."""
     try:
         value = msgspec.json.decode(text)
         msgspec.json.encode(value)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text
-    return text if _is_deep(value) else value
+    return value if _is_exportable(value) else text
 
 
-def _is_deep(value: JSON) -> bool:
-    """Return True if the value is nested deeper than exporters accept."""
+def _is_exportable(value: JSON) -> bool:
+    """Return True if the value is nested no deeper than exporters accept, and its integers fit into 64 bits."""
     level: list[JSON] = [value]
     for _ in range(_DEEPEST):
         below: list[JSON] = []
@@ -174,10 +175,12 @@ def _is_deep(value: JSON) -> bool:
                 below += cast("dict[str, JSON]", each).values()
             elif isinstance(each, list):
                 below += cast("list[JSON]", cast("object", each))
+            elif isinstance(each, int) and each not in _INTEGERS:
+                return False
         if not below:
-            return False
+            return True
         level = below
-    return True
+    return False
 
 
 def _clean(value: JSON) -> JSON:

@@ -335,6 +335,23 @@ def test_tools_are_what_the_conventions_own_types_write(declared: dict[str, Any]
 # What cannot be written down
 
 
+@both_fronts
+@pytest.mark.parametrize(
+    ("number", "is_text"), [(-(2**63), False), (-(2**63) - 1, True), (2**63 - 1, False), (2**63, True), (10**30, True)]
+)
+def test_arguments_with_an_integer_that_no_exporter_takes_are_text(
+    number: int, is_text: bool, front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exporter drops the whole attribute, all messages of the request, for one of them."""
+    capture, arguments = captured(monkeypatch), f'{{"city":"Dubai","deep":[{{"number":{number}}}]}}'
+    ask(capture, front, [ToolCall("1", "look", arguments)], "done")
+    written = arguments if is_text else json.loads(arguments)
+    asked = [said("assistant", called("1", written))]
+    last = capture.logs[-1]
+    assert plain(last.attributes["gen_ai.input.messages"])[1:2] == asked
+    assert parsed(capture.spans_named("chat script")[-1])["gen_ai.input.messages"][1:2] == asked
+
+
 HALF, DEEP = "half a character \ud83d", "[" * 5_000 + "]" * 5_000  # a client of one's own may let both through
 
 
