@@ -76,6 +76,9 @@ class ChatStack:
 
     Every ``use``, ``override`` and ``without`` returns a new recipe; all of them share the services that keep decisions
     and learnt values (the context memory among them), so decisions outlive a built client.
+
+    ``trace_model_calls=False`` builds no ``ModelTracer``: for a client of your own that hands each request to another
+    stack, which counts the call by itself.
     """
 
     provider: ChatClient = NO_PROVIDER

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from chatstack import (
+    ChatClient,
     ChatFronts,
     ChatOptions,
     ChatRequest,
@@ -24,6 +25,8 @@ from chatstack import (
     Message,
     ModelTracer,
     OutputSchema,
+    ProgressEvent,
+    ProgressReporter,
     ProviderInfo,
     RateLimitError,
     ServerError,
@@ -346,3 +349,34 @@ def test_the_client_that_writes_summaries_leaves_spans_to_others_as_the_provider
     asyncio.run(client.get_response([*history, Message.user("and now?")]))
     summary, chat = capture.tree()
     assert (summary, chat) == (("compact_context summarize", [BY_WHOM[nested]("w")]), BY_WHOM[nested]("a"))
+
+
+# A client that asks other stacks
+
+
+class Router:
+    """Hands each request on to one of several stacks."""
+
+    def __init__(self, *clients: ChatClient) -> None:
+        self.clients = clients
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.clients[len(request.messages) % len(self.clients)].send(request)
+
+
+def test_a_call_that_a_client_of_ones_own_hands_to_a_stack_is_counted_once_if_no_tracer_is_around_that_client() -> None:
+    capture, events = TelemetryCapture(), list[ProgressEvent]()
+    models = [ChatStack(ScriptedClient(info=ProviderInfo(name="openai", model=each))) for each in ("small", "large")]
+    router = Router(*(each.build(capture.resolve) for each in models))
+    stack = ChatStack(router, trace_model_calls=False).use(ProgressReporter, on_progress=events.append)
+
+    async def run() -> None:
+        async with stack.open(capture.resolve) as client:
+            await client.get_response("hello")
+
+    asyncio.run(run())
+    assert capture.tree() == [("invoke_agent chat", [("chat large", [])])]
+    counted = {each: capture.metric(f"gen_ai.client.{each}") for each in ("operation.duration", "token.usage")}
+    assert [(len(points), {point.count for point in points}) for points in counted.values()] == [(1, {1}), (2, {1})]
+    calls = [(event.kind, event.name) for event in events if event.kind.startswith("model_call")]
+    assert calls == [("model_call_started", "large"), ("model_call_ended", "large")]
