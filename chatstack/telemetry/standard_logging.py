@@ -53,21 +53,28 @@ def write_tool_failure(tool: str, error: BaseException) -> None:
 
 def reaches_opentelemetry(provider: _logs.LoggerProvider | None) -> bool:
     """Return True if a warning line becomes a log record of that provider by OpenTelemetry's own ``LoggingHandler``."""
-    if not _logger.isEnabledFor(logging.WARNING):
+    if not _logger.isEnabledFor(logging.WARNING) or _refuses(_logger):
         return False
     ours = _configured(provider)
     return any(
-        handler.level <= logging.WARNING
-        and not any(isinstance(each, logging.Filter) and _refuses(each) for each in handler.filters)
-        and _configured(getattr(handler, "_logger_provider", ours)) is ours
-        for handler in _handlers()
-        if _is_opentelemetrys(handler)
+        _is_opentelemetrys(handler) and _configured(getattr(handler, "_logger_provider", ours)) is ours
+        for first in _handlers()
+        if first.level <= logging.WARNING
+        for handler in _on_the_way(first)
     )
 
 
-def _refuses(each: logging.Filter) -> bool:
+def _refuses(part: logging.Filterer) -> bool:
     """Return True if a filter by name rejects our lines. Other filters are not called: they may have side effects."""
-    return type(each) is logging.Filter and not each.filter(_line)
+    return any(type(each) is logging.Filter and not each.filter(_line) for each in part.filters)
+
+
+def _on_the_way(handler: logging.Handler | None) -> Iterator[logging.Handler]:
+    """Yield a handler that passes our lines, and those that it hands them on to, as a ``MemoryHandler`` does. The level
+    of these is not asked."""
+    while isinstance(handler, logging.Handler) and not _refuses(handler):
+        yield handler
+        handler = getattr(handler, "target", None)
 
 
 def _configured(provider: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import logging.handlers
 import subprocess
 import sys
 import types
@@ -219,6 +220,34 @@ def test_where_lines_do_not_propagate_to_it_our_own_record_stays(
     monkeypatch.setattr(logging.getLogger("chatstack"), "propagate", False)
     with installed(sdks(provider)):
         warn(Telemetry(logger_provider=provider))
+    assert codes(exporter) == [CODE]
+
+
+def test_where_a_filter_by_name_stops_them_our_own_record_stays(
+    exported: tuple[LoggerProvider, InMemoryLogRecordExporter],
+) -> None:
+    provider, exporter = exported
+    logger, theirs = logging.getLogger("chatstack"), logging.Filter("theirs")
+    logger.addFilter(theirs)
+    try:
+        with installed(sdks(provider)):
+            warn(Telemetry(logger_provider=provider))
+    finally:
+        logger.removeFilter(theirs)
+    assert codes(exporter) == [CODE]
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["", "refused there"])
+def test_a_handler_behind_one_that_hands_on_lines_is_known_too(
+    exported: tuple[LoggerProvider, InMemoryLogRecordExporter], refused: bool
+) -> None:
+    provider, exporter = exported
+    memory = logging.handlers.MemoryHandler(1, target=sdks(provider, logging.ERROR))
+    if refused:
+        memory.addFilter(logging.Filter("theirs"))
+    with installed(memory):
+        warn(Telemetry(logger_provider=provider))
+    memory.close()
     assert codes(exporter) == [CODE]
 
 
