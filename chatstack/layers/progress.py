@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
@@ -19,7 +18,7 @@ from chatstack.errors import WiringError
 from chatstack.telemetry.content import as_attributes, content_of, shown_input, shown_output
 from chatstack.telemetry.delivery import ProgressDelivery
 from chatstack.telemetry.emission import Telemetry, say_dropped
-from chatstack.telemetry.events import ProgressEvent
+from chatstack.telemetry.events import LISTENER, ProgressEvent, is_listener
 from chatstack.telemetry.feed import ProgressFeed
 from chatstack.telemetry.spans import SpanWatch, end_span, start_span
 from chatstack.telemetry.turns import Turn, attached, inside, of_conversation
@@ -53,9 +52,9 @@ class ProgressReporter(ChatFronts):
         if not isinstance(self.feed, ProgressFeed):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise wrong("ProgressReporter", "feed", self.feed, "a ProgressFeed")
         listener = self.on_progress
-        if listener is not None and (not callable(listener) or _is_async(listener)):
+        if listener is not None and not is_listener(listener):
             raise WiringError(
-                f"ProgressReporter: on_progress={type(listener).__name__} must be a plain function of one event",
+                f"ProgressReporter: on_progress={type(listener).__name__} must be {LISTENER}",
                 layer="ProgressReporter",
                 parameter="on_progress",
             )
@@ -162,8 +161,3 @@ class _TurnRun:
         if self.turn.utilization:
             known[semconv.CONTEXT_UTILIZATION] = round(self.turn.utilization, 4)
         return known
-
-
-def _is_async(listener: object) -> bool:
-    kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
-    return any(is_kind(each) for is_kind in kinds for each in (listener, type(listener).__call__))

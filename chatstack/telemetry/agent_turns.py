@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from chatstack import semconv
 from chatstack.errors import InputError
 from chatstack.telemetry.emission import Telemetry
+from chatstack.telemetry.events import LISTENER, is_listener
 from chatstack.telemetry.spans import end_span, start_span
 from chatstack.telemetry.turns import Listener, Turn, attached, current_turn, inside, of_conversation
 from chatstack.values.requests import ChatRequest
@@ -32,18 +33,23 @@ def agent_turn(
         with agent_turn("planner", conversation_id="c-42"):
             state = await agent.ainvoke(...)
 
-    Raises ``InputError`` for a name or an id that is no text.
+    Raises ``InputError`` for a name or an id that is no text, for an ``on_progress`` that is no plain function, and for
+    a ``telemetry`` that is none.
     """
     for what, given in (("name", name), ("conversation_id", conversation_id or "")):
         if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"agent_turn: {what}: expected text, got {type(given).__name__}")
-    telemetry = telemetry or Telemetry()
+    if on_progress is not None and not is_listener(on_progress):
+        raise InputError(f"agent_turn: on_progress={type(on_progress).__name__} must be {LISTENER}")
+    telemetry = Telemetry() if telemetry is None else telemetry
+    if not isinstance(telemetry, Telemetry):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"agent_turn: telemetry: expected a Telemetry, got {type(telemetry).__name__}")
     about = {semconv.OPERATION_NAME: "invoke_agent", semconv.AGENT_NAME: name}
     span = start_span(telemetry.tracer, f"invoke_agent {name}", of_conversation(conversation_id, about))
     turn = Turn(span, conversation_id, on_progress)
     started, error = time.perf_counter(), None
-    turn.tell("turn_started", name)
     try:
+        turn.tell("turn_started", name)
         with attached(inside(turn)):
             yield
     except BaseException as raised:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -43,3 +44,14 @@ class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     error: str = ""
     numbers: Mapping[str, int | float] = {}
+
+
+LISTENER: Final = "a plain function of one event"
+
+
+def is_listener(value: object) -> bool:
+    """Return True for what is called with an event at once; a coroutine or a generator would never run."""
+    if not callable(value):
+        return False
+    kinds = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    return not any(is_kind(each) for is_kind in kinds for each in (value, type(value).__call__))

@@ -78,3 +78,35 @@ def test_without_an_sdk_it_costs_nothing_and_breaks_nothing() -> None:
 def test_a_name_that_is_no_text_is_refused() -> None:
     with pytest.raises(InputError, match="name"), agent_turn(cast("Any", 5)):
         pass
+
+
+async def later(event: ProgressEvent) -> None:
+    """A listener that would never run."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"on_progress": "x"}, "agent_turn: on_progress=str must be a plain function of one event"),
+        ({"on_progress": later}, "agent_turn: on_progress=function must be a plain function of one event"),
+        ({"telemetry": "x"}, "agent_turn: telemetry: expected a Telemetry, got str"),
+        ({"telemetry": 0}, "agent_turn: telemetry: expected a Telemetry, got int"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_there_is_a_span(wrong: dict[str, Any], told: str) -> None:
+    capture = TelemetryCapture()
+    given: dict[str, Any] = {"telemetry": capture.telemetry, **wrong}
+    with pytest.raises(InputError, match=told), agent_turn("planner", **given):
+        pass
+    assert (capture.spans, capture.open_spans) == ((), ())
+
+
+def test_a_listener_that_raises_leaves_no_span_open() -> None:
+    def raises(event: ProgressEvent) -> None:
+        raise ValueError("it broke")
+
+    capture = TelemetryCapture()
+    turn = agent_turn("planner", on_progress=raises, telemetry=capture.telemetry)
+    with pytest.raises(ValueError, match="broke"), turn:
+        raise AssertionError("not reached")
+    assert (capture.open_spans, capture.span("invoke_agent planner").attributes["error.type"]) == ((), "ValueError")
