@@ -90,22 +90,26 @@ class Turn:
         if (code, message) not in self.warnings:
             self.warnings.append((code, message))
         self.warning_count += 1
-        self.root.set_attribute(semconv.WARNINGS, list(dict.fromkeys(code for code, _ in self.warnings)))
-        self.root.set_attribute(semconv.WARNING_COUNT, self.warning_count)
+        codes = list(dict.fromkeys(code for code, _ in self.warnings))
+        self._show({semconv.WARNINGS: codes, semconv.WARNING_COUNT: self.warning_count})
         if self._outer is not None:
             self._outer.warned(code, message)
 
     def edited(self, strategy: str, message: str) -> None:
         """Count an edit on the root."""
         self.edits.append((strategy, message))
-        self.root.set_attribute(semconv.EDIT_COUNT, self.edit_count)
+        self._show({semconv.EDIT_COUNT: self.edit_count})
         if self._outer is not None:
             self._outer.edited(strategy, message)
 
     def shortened(self, left_out: LeftOut) -> None:
         """Record on the root what was left out of a request."""
         self.left_out = left_out
-        self.root.set_attributes(left_out.attributes)
+        self._show(left_out.attributes)
+
+    def _show(self, attributes: Attributes) -> None:
+        if self.root.is_recording():  # not once the turn has ended
+            self.root.set_attributes(attributes)
 
     @property
     def story(self) -> str:
@@ -129,12 +133,15 @@ class Turn:
         numbers: Mapping[str, int | float] = _NOTHING,
     ) -> None:
         """Pass an event to the listener, if there is one; else to that of the turn around this one, whose beginning and
-        end are its own."""
-        if self._listener is None:
-            if self._outer is not None and not kind.startswith("turn_"):
-                self._outer.tell(kind, name, message=message, error=error, numbers=numbers)
+        end are its own. "turn_ended" is the last."""
+        listener, outer = self._listener, self._outer
+        if kind == "turn_ended":  # a task that outlives the turn still has it as its own
+            self._listener, self._outer, self.is_heard = None, None, False
+        if listener is None:
+            if outer is not None and not kind.startswith("turn_"):
+                outer.tell(kind, name, message=message, error=error, numbers=numbers)
         else:
-            self._listener(
+            listener(
                 ProgressEvent(
                     kind=kind,
                     name=name,

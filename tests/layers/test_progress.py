@@ -7,6 +7,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -22,10 +23,12 @@ from chatstack import (
     ServerError,
     ToolCall,
     WiringError,
+    agent_turn,
     tool,
 )
 from chatstack.telemetry.delivery import ProgressDelivery
 from chatstack.testing import Answer, ScriptedClient, TelemetryCapture
+from chatstack.testing.leftovers import complaints
 
 
 @tool
@@ -273,6 +276,41 @@ def test_closing_waits_until_everything_was_delivered() -> None:
 
     Reported("fine", on_progress=listen).ask()
     assert heard[-1] == "turn_ended"
+
+
+@pytest.mark.parametrize("root", ["reporter", "agent_turn"])
+def test_a_task_that_outlives_the_turn_tells_nothing_of_it_and_adds_nothing_to_its_span(root: str) -> None:
+    capture, heard = TelemetryCapture(), list[ProgressEvent]()
+    late = ChatStack(ScriptedClient()).use(ContextWindowGuard, max_context_tokens=5).build(capture.resolve)
+    tasks = list[asyncio.Task[object]]()
+    is_over = asyncio.Event()
+
+    async def ask_later() -> None:
+        await is_over.wait()
+        await late.get_response("x" * 36)
+
+    @tool
+    async def start() -> str:
+        """Start something."""
+        tasks.append(asyncio.create_task(ask_later()))
+        return "started"
+
+    async def run() -> None:
+        stack = ChatStack(ScriptedClient([Message.assistant(ToolCall("1", "start")), "fine"]))
+        if root == "reporter":
+            stack = stack.use(ProgressReporter, on_progress=heard.append)
+        of_agent = agent_turn("chat", on_progress=heard.append, telemetry=capture.telemetry)
+        with of_agent if root == "agent_turn" else nullcontext():
+            async with stack.use(FunctionInvoker, tools=[start]).open(capture.resolve) as client:
+                await client.get_response("hello")
+        is_over.set()
+        await asyncio.gather(*tasks)
+
+    with complaints() as told:
+        asyncio.run(run())
+    assert capture.warnings[-1] == "context_window_exceeded"
+    assert (told, heard[-1].kind) == ([], "turn_ended")
+    assert "chatstack.warnings" not in capture.span("invoke_agent chat").attributes
 
 
 async def listens(event: ProgressEvent) -> None: ...
