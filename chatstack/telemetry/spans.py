@@ -10,7 +10,7 @@ from typing import TypeAlias
 from weakref import WeakSet
 
 from opentelemetry import context as otel
-from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import NonRecordingSpan, Span, SpanKind, Status, StatusCode, Tracer, get_current_span
 
 from chatstack import semconv
 from chatstack.client.time_limits import expired_limit
@@ -30,13 +30,14 @@ _known: WeakSet[Tracer] = WeakSet()
 def start_span(tracer: Tracer, name: str, attributes: Attributes, *, kind: SpanKind = SpanKind.INTERNAL) -> Span:
     """Start a span that ``end_span`` ends, or the exit of the process; internal unless ``kind`` says otherwise.
 
-    If a sampler or a span processor raises, that is logged, and there is no span; the call goes on.
+    If a sampler or a span processor raises, that is logged, and there is no span: the current one stands in its place,
+    as the parent of what is inside. The call goes on.
     """
     try:
         span = tracer.start_span(name, kind=kind, attributes=attributes)
     except Exception:  # noqa: BLE001 - the user's sampler or processor may raise; the call must not fail because of it
         _log.exception("a span is not recorded: a sampler or a span processor raised")
-        return INVALID_SPAN
+        return NonRecordingSpan(get_current_span().get_span_context())
     if span.is_recording():
         _end_at_exit(tracer)
         _open.add(span)

@@ -221,6 +221,24 @@ def test_a_sampler_or_a_processor_that_raises_costs_the_span_alone(
     assert told == {("chatstack.telemetry.spans", logging.ERROR)}
 
 
+@pytest.mark.parametrize("lost", ["invoke_agent", "chat", "execute_tool", "context_guard"])
+def test_what_is_inside_of_a_span_that_is_lost_stands_under_the_one_around_it(lost: str) -> None:
+    class Refuses(SpanProcessor):
+        def on_start(self, span: Span, parent_context: otel.Context | None = None) -> None:
+            if span.name.startswith(lost):
+                raise RuntimeError("hunter2")
+
+    everything, tracers = Everything(), TracerProvider(shutdown_on_exit=False)
+    for processor in (Refuses(), everything.processor):
+        tracers.add_span_processor(processor)
+    with tracers.get_tracer("theirs").start_as_current_span("a web request"):
+        assert ask(Telemetry(tracer_provider=tracers), limit=1) == "it is sunny"
+    names = {span.context.span_id: span.name for span in everything.started if span.context is not None}
+    roots = [span.name for span in everything.started if span.parent is None or span.parent.span_id not in names]
+    assert roots == ["a web request"]
+    assert len({span.context.trace_id for span in everything.started if span.context is not None}) == 1
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("where", ["export", "failure"])
 def test_an_exporter_that_raises_or_fails_in_the_very_call_is_not_felt(where: str, streaming: bool) -> None:
