@@ -49,10 +49,10 @@ def _looking_up(module: ModuleType, name: str, variable: str, ask: Callable[[], 
     return look_up
 
 
-global_tracer_provider = _looking_up(
+global_tracer_provider: Callable[[], trace.TracerProvider] = _looking_up(
     trace, "_TRACER_PROVIDER", "OTEL_PYTHON_TRACER_PROVIDER", trace.get_tracer_provider, trace.ProxyTracerProvider()
 )
-global_meter_provider = _looking_up(
+global_meter_provider: Callable[[], metrics.MeterProvider] = _looking_up(
     sys.modules.get("opentelemetry.metrics._internal", metrics),
     "_METER_PROVIDER",
     "OTEL_PYTHON_METER_PROVIDER",

@@ -66,7 +66,8 @@ def reaches_opentelemetry(provider: _logs.LoggerProvider | None) -> bool:
 
 def _refuses(part: logging.Filterer) -> bool:
     """Return True if a filter by name rejects our lines. Other filters are not called: they may have side effects."""
-    return any(type(each) is logging.Filter and not each.filter(_line) for each in part.filters)
+    by_name = [each for each in part.filters if isinstance(each, logging.Filter) and type(each) is logging.Filter]
+    return any(not each.filter(_line) for each in by_name)
 
 
 def _on_the_way(handler: logging.Handler | None) -> Iterator[logging.Handler]:

@@ -114,8 +114,8 @@ def traced(client: ChatClient, telemetry: Telemetry, *, beside: ChatClient | Non
     provider. It treats spans of others as the tracer in ``beside`` does, the client that the layer wraps."""
     if not needs_tracer(client):
         return client
-    nested = next((each.nested for each in chain(beside) if isinstance(each, ModelTracer)), "suppress")
-    return ModelTracer(client, nested=nested, telemetry=telemetry)
+    tracer = next((each for each in chain(beside) if isinstance(each, ModelTracer)), None)
+    return ModelTracer(client, nested="suppress" if tracer is None else tracer.nested, telemetry=telemetry)
 
 
 class _ModelCall:
