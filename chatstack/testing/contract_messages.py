@@ -6,17 +6,35 @@ import asyncio
 
 import msgspec
 
-from chatstack.client.protocol import LAYER_KINDS, layer_kind
+from chatstack.client.protocol import LAYER_KINDS, ChatClient, layer_kind
+from chatstack.client.stream import ChatStream
 from chatstack.context.edits.pairing import pair
 from chatstack.testing.capture import TelemetryCapture
 from chatstack.testing.conversations import EchoClient, numbered, numbers_in
-from chatstack.testing.exchanges import Fronted, LayerUnderTest, same
+from chatstack.testing.exchanges import SECONDS, Fronted, LayerUnderTest, same
 from chatstack.testing.outages import silent_telemetry
 from chatstack.testing.scripted import Answer, ScriptedClient
 from chatstack.values.messages import Message
-from chatstack.values.responses import ChatUpdate
+from chatstack.values.parts import ToolCall
+from chatstack.values.requests import ChatOptions, ChatRequest, OutputSchema, ToolDeclaration
+from chatstack.values.responses import ChatResponse, ChatUpdate, Usage
 
 _CONVERSATIONS = 1_000
+_OPTIONS = ChatOptions(
+    model="another",
+    instructions="be brief",
+    tools=(ToolDeclaration("elsewhere", "run by the caller"),),
+    tool_choice="auto",
+    parallel_tool_calls=False,
+    max_tokens=9,
+    temperature=0.5,
+    top_p=0.9,
+    stop=("END",),
+    seed=7,
+    reasoning_effort="low",
+    output_schema=OutputSchema("answer", '{"type": "object"}'),
+    extra={"service_tier": "flex"},
+)
 
 
 class MessageContract(LayerUnderTest):
@@ -78,6 +96,43 @@ class MessageContract(LayerUnderTest):
             same([*map(id, given)], [*map(id, history)], f"{name}: the objects in the caller's list")
             same(msgspec.msgpack.encode(given), written, f"{name}: what is in them")
 
+    def test_what_the_caller_asks_for_reaches_inner(self) -> None:
+        asked, inner = ChatRequest((Message.user("hello"),), _OPTIONS, "contract", stream=True), ScriptedClient(["{}"])
+        asyncio.run(self._answered(inner, asked))
+        wanted = self._wishes(asked)
+        got = map(self._wishes, inner.requests)
+        lost = [[name for name, wish in each.items() if wish != wanted[name]] for each in got]
+        nearest = min(lost, key=len, default=["all, as it got no request"])  # a layer may ask for itself, too
+        same(nearest, [], "of what the caller asks for, what does not reach inner as it was")
+
+    def _wishes(self, request: ChatRequest) -> dict[str, object]:
+        """Return what a layer passes on as it is: it may add tools, and leave edits to the provider."""
+        wishes = {name: getattr(request.options, name) for name in ChatOptions.__struct_fields__}
+        wishes["tools"] = [each for each in request.options.tools if each in _OPTIONS.tools]
+        wishes |= {"conversation_id": request.conversation_id, "stream": request.stream}
+        return {name: wish for name, wish in wishes.items() if name not in {"native_edits", *self.own_options}}
+
+    def test_what_inner_answers_is_handed_on(self) -> None:
+        is_plain = layer_kind(self.make(ScriptedClient(), silent_telemetry())) == "plain"
+        fields = ("messages", "finish_reason", "id", "model", "usage") if is_plain else ()
+        for name, answers in self.answers.items():
+            for stream in (False, True):
+                inner = _Remembering(answers)
+                found = asyncio.run(self._answered(inner, ChatRequest((Message.user("hello"),), stream=stream)))
+                for field in fields:
+                    if all(getattr(found, field) != getattr(each, field) for each in inner.answered):
+                        raise AssertionError(f"{name}: a plain layer hands on another {field} than inner's answer has")
+                spent, told = sum((each.usage for each in inner.answered), Usage()), found.usage + found.overhead_usage
+                less = [each for each in Usage.__struct_fields__ if getattr(told, each) < getattr(spent, each)]
+                same(less, [], f"{name}: usage of which the answer tells less than inner's answers did")
+                calls = [call for each in inner.answered for call in _calls(each)]
+                lost = [call for call in calls if call not in _calls(found)]
+                same(lost, [], f"{name}: calls of inner's answers that the answer has not")
+
+    async def _answered(self, inner: ChatClient, request: ChatRequest) -> ChatResponse:
+        async with asyncio.timeout(SECONDS):
+            return await (await self.make(inner, silent_telemetry()).send(request)).response()
+
     def test_what_must_be_sent_is_sent(self) -> None:
         for name, history, answers in self.cases():
             inner = ScriptedClient(answers)
@@ -122,6 +177,23 @@ class MessageContract(LayerUnderTest):
         same(answered, [{number} for number in range(_CONVERSATIONS)], "the conversations in the answers")
         mixed = [numbers for request in inner.requests if len(numbers := numbers_in(request.messages)) != 1]
         same(mixed, [], "requests with messages of more than one conversation")
+
+
+class _Remembering(ScriptedClient):
+    """A scripted client that keeps the answers that were read to their end, too."""
+
+    def __init__(self, answers: tuple[Answer, ...]) -> None:
+        super().__init__(answers)
+        self.answered: list[ChatResponse] = []
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        stream = await super().send(request)
+        stream.when_answered(self.answered.append)
+        return stream
+
+
+def _calls(answer: ChatResponse) -> list[ToolCall]:
+    return [call for message in answer.messages for call in message.calls]
 
 
 def _said(messages: list[Message] | tuple[Message, ...]) -> str:

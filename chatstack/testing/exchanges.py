@@ -18,7 +18,7 @@ from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate
 
-_SECONDS = 30.0
+SECONDS = 30.0
 
 
 class LayerUnderTest:
@@ -29,6 +29,7 @@ class LayerUnderTest:
     streaming_attributes: ClassVar[frozenset[str]] = frozenset(
         {semconv.REQUEST_STREAM, semconv.RESPONSE_TIME_TO_FIRST_CHUNK}
     )
+    own_options: ClassVar[frozenset[str]] = frozenset()
     histories: ClassVar[Mapping[str, tuple[Message, ...]]] = HISTORIES
     answers: ClassVar[Mapping[str, tuple[Answer, ...]]] = ANSWERS
 
@@ -55,7 +56,7 @@ class LayerUnderTest:
         client = Fronted(self.make(inner, telemetry or silent_telemetry()))
         heard = [] if updates is None else updates
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(SECONDS):
                 if not stream:
                     return await client.get_response(messages, conversation_id="contract")
                 async with client.get_streaming_response(messages, conversation_id="contract") as answer:

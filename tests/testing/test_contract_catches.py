@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import force_setattr, replace
 
-from chatstack import ChatClient, ChatRequest, ChatStream, ChatUpdate, LayerKind, Message, Telemetry, Text
-from chatstack.testing import LayerContract
+from chatstack import ChatClient, ChatRequest, ChatStream, ChatUpdate, LayerKind, Message, Reasoning, Telemetry, Text
+from chatstack.testing import LayerContract, ScriptedClient
 from chatstack.testing.conversations import numbers_in
+from chatstack.values.requests import NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,83 @@ class AsksAgainForEveryResponse(Faulty):
         return Again(stream, owns=stream)
 
 
+class LosesOptions(Faulty):
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.inner.send(ChatRequest(request.messages, NO_OPTIONS, request.conversation_id, request.stream))
+
+
+class LosesTools(Faulty):
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.inner.send(request.but(options=request.options.but(tools=())))
+
+
+class LosesTheConversation(Faulty):
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.inner.send(request.but(conversation_id=None))
+
+
+class LosesTheStream(Faulty):
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.inner.send(request.but(stream=False))
+
+
+class AnswersByItself(Faulty):
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await ScriptedClient(["fine"]).send(request)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Faulty):
+    """Changes the updates of the answer."""
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        stream = await self.inner.send(request)
+
+        async def updates() -> AsyncGenerator[ChatUpdate, None]:
+            async for update in stream:
+                yield self.changed(update)
+
+        return ChatStream(updates(), owns=stream)
+
+    def changed(self, update: ChatUpdate) -> ChatUpdate:
+        raise NotImplementedError
+
+
+class LosesUsage(Changes):
+    def changed(self, update: ChatUpdate) -> ChatUpdate:
+        return replace(update, usage=None)
+
+
+class LosesUsageOfItsContext(LosesUsage):
+    kind = "context"
+
+
+class LosesTheFinishReason(Changes):
+    def changed(self, update: ChatUpdate) -> ChatUpdate:
+        return replace(update, finish_reason=None)
+
+
+class LosesTheModel(Changes):
+    def changed(self, update: ChatUpdate) -> ChatUpdate:
+        return replace(update, model="")
+
+
+class LosesReasoning(Changes):
+    def changed(self, update: ChatUpdate) -> ChatUpdate:
+        done = update.message_done
+        if done is None:
+            return update
+        return replace(update, message_done=Message.assistant(*(p for p in done.parts if not isinstance(p, Reasoning))))
+
+
+class LosesCallsOfItsContext(Changes):
+    kind = "context"
+
+    def changed(self, update: ChatUpdate) -> ChatUpdate:
+        done = update.message_done
+        return update if done is None else replace(update, message_done=Message.assistant(done.text))
+
+
 class SpeaksBeforeItIsAsked(Faulty):
     def __init__(self, inner: ChatClient, telemetry: Telemetry) -> None:
         super().__init__(inner, telemetry)
@@ -241,6 +319,19 @@ BREAKS: list[tuple[type[Faulty], Callable[[LayerContract], None]]] = [
     (AsksAgainForEveryResponse, LayerContract.test_a_response_may_be_asked_for_again),
     (SpeaksBeforeItIsAsked, LayerContract.test_a_stream_that_is_not_opened_sends_nothing),
 ]
+LOSSES: list[tuple[type[Faulty], Callable[[LayerContract], None], str]] = [
+    (LosesOptions, LayerContract.test_what_the_caller_asks_for_reaches_inner, "'temperature'"),
+    (LosesTools, LayerContract.test_what_the_caller_asks_for_reaches_inner, r"\['tools'\]"),
+    (LosesTheConversation, LayerContract.test_what_the_caller_asks_for_reaches_inner, r"\['conversation_id'\]"),
+    (LosesTheStream, LayerContract.test_what_the_caller_asks_for_reaches_inner, r"\['stream'\]"),
+    (AnswersByItself, LayerContract.test_what_the_caller_asks_for_reaches_inner, "no request"),
+    (LosesUsage, LayerContract.test_what_inner_answers_is_handed_on, "another usage"),
+    (LosesTheFinishReason, LayerContract.test_what_inner_answers_is_handed_on, "another finish_reason"),
+    (LosesTheModel, LayerContract.test_what_inner_answers_is_handed_on, "another model"),
+    (LosesReasoning, LayerContract.test_what_inner_answers_is_handed_on, "another messages"),
+    (LosesUsageOfItsContext, LayerContract.test_what_inner_answers_is_handed_on, "'input_tokens', 'output_tokens'"),
+    (LosesCallsOfItsContext, LayerContract.test_what_inner_answers_is_handed_on, "c1"),
+]
 
 
 def contract_of(layer: type[Faulty]) -> LayerContract:
@@ -256,6 +347,33 @@ def contract_of(layer: type[Faulty]) -> LayerContract:
 def test_a_broken_promise_is_noticed(layer: type[Faulty], check: Callable[[LayerContract], None]) -> None:
     with pytest.raises(AssertionError):
         check(contract_of(layer))
+
+
+@pytest.mark.parametrize(("layer", "check", "told"), LOSSES, ids=lambda each: getattr(each, "__name__", ""))
+def test_what_a_layer_loses_is_named(layer: type[Faulty], check: Callable[[LayerContract], None], told: str) -> None:
+    with pytest.raises(AssertionError, match=told):
+        check(contract_of(layer))
+
+
+def test_an_option_that_a_layer_sets_itself_may_differ() -> None:
+    class Contract(LayerContract):
+        own_options = frozenset({"tools"})
+
+        def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+            return LosesTools(inner, telemetry)
+
+    Contract().test_what_the_caller_asks_for_reaches_inner()
+
+
+def test_a_layer_may_ask_inner_for_itself_too() -> None:
+    class AsksFirst(Faulty):
+        kind = "context"
+
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            await (await self.inner.send(ChatRequest((Message.user("is it long?"),)))).response()
+            return await self.inner.send(request)
+
+    contract_of(AsksFirst).test_what_the_caller_asks_for_reaches_inner()
 
 
 def test_a_layer_that_edits_and_calls_itself_plain_is_noticed() -> None:
@@ -287,7 +405,8 @@ def test_a_layer_with_nothing_but_send_keeps_the_contract(name: str) -> None:
 
 def test_every_check_is_seen_to_fail_but_for_those_that_a_layer_cannot_break_alone() -> None:
     checks = {name for name in dir(LayerContract) if name.startswith("test_")}
-    assert checks - {check.__name__ for _, check in BREAKS} == {
+    broken = [check for _, check in BREAKS] + [check for _, check, _ in LOSSES]
+    assert checks - {check.__name__ for check in broken} == {
         "test_an_exporter_that_fails_is_not_felt",
         "test_an_exporter_that_hangs_is_not_felt",
         "test_the_messages_of_the_caller_are_left_alone",  # by itself, above
