@@ -20,7 +20,7 @@ class IterativeLoop(LoopSettings):
 
     A run ends for one of these reasons:
 
-    - ``is_complete`` returns True; it is called after each iteration, before the other reasons are checked
+    - ``is_complete`` returns True (a bool); it is called after each iteration, before the other reasons are checked
     - the model answers in words, and there is no ``is_complete``
     - ``max_iterations``, ``max_total_tool_calls``, ``max_tokens`` or ``max_cost`` is reached (in dollars, summaries at
       the price of the requested model)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -112,7 +112,14 @@ def histories(entries: Sequence[Entry]) -> list[tuple[Message, ...]]:
                 prompt, answers, results = () if entry is None else entry.prompt, [], {}
             case ToolStarted():
                 pass
+            case other:
+                raise _no_entry("histories", other)
     return found
+
+
+def _no_entry(owner: str, given: object) -> StoreError:
+    read = "msgspec.json.decode(data, type=Entry), with the Entry of chatstack.loop.journal, reads one"
+    return StoreError(f"{owner}: a {type(given).__name__} in the place of an entry: {read}")
 
 
 def _answered(answers: Sequence[ModelAnswered], results: Sequence[ToolResult]) -> Iterator[Message]:
@@ -153,7 +160,11 @@ class Journalled:
         """Read what was written before. Raises ``StoreError`` if that is the run of another loop."""
         if self._journal is None:
             return
-        for entry in await self._journal.entries(self._run_id):
+        written = await self._done("entries", self._journal.entries(self._run_id))
+        if not isinstance(written, Iterable):
+            told = f"entries() gave a {type(written).__name__}: return a list of entries, which may be empty"
+            raise StoreError(f"{type(self._journal).__name__}: {told}")
+        for entry in cast("Iterable[Entry]", written):
             self._number += 1
             if isinstance(entry, IterationStarted | ToolEnded | IterationEnded) and entry.state is not None:
                 self.state = entry.state
@@ -174,7 +185,16 @@ class Journalled:
                 case IterationEnded():
                     self._forget_iteration()
                     self.finished.append(entry)
+                case other:
+                    raise _no_entry(f"{type(self._journal).__name__}.entries()", other)
         self._written = msgspec.json.encode(self.state or {})
+
+    async def _done(self, method: str, coming: object) -> object:
+        """Await what a method of the journal gave. Raises ``StoreError`` that names both if it is no coroutine."""
+        if isinstance(coming, Awaitable):
+            return await cast("Awaitable[object]", coming)
+        told = f"{method}() is no coroutine function: write 'async def {method}', without a 'yield'"
+        raise StoreError(f"{type(self._journal).__name__}: {told}")
 
     async def write(self, entry: Entry) -> None:
         """Append one entry. After one that failed, or was cancelled, all others fail: the journal must have no gap.
@@ -187,7 +207,7 @@ class Journalled:
             if self._is_broken:  # a concurrent tool that is not cancelled yet
                 raise StoreError(f"run {self._run_id!r}: something before could not be written down, so this is not")
             self._is_broken = True
-            await self._journal.append(self._run_id, self._number, entry)
+            await self._done("append", self._journal.append(self._run_id, self._number, entry))
             self._is_broken = False
             self._number += 1
         if isinstance(entry, IterationEnded):

@@ -11,7 +11,7 @@ from opentelemetry.trace import Span, set_span_in_context
 
 from chatstack import semconv
 from chatstack.client.closing import Closing
-from chatstack.errors import StreamBusyError
+from chatstack.errors import InputError, StreamBusyError
 from chatstack.layers.spending import Account
 from chatstack.loop.calling import called
 from chatstack.loop.context import CancelledRun, IterativeContext, PaidOut
@@ -204,7 +204,10 @@ class IterativeRun(Closing):
         """Return the reason why this iteration was the last, or None. Completion takes precedence over all else."""
         loop, context = self._loop, self._context
         if loop.is_complete is not None:
-            if await called(loop.is_complete, context):
+            said: object = await called(loop.is_complete, context)
+            if said is not None and not isinstance(said, bool):  # a generator, or a method not called, is no yes
+                raise InputError(f"IterativeLoop: is_complete gave a {type(said).__name__}, not True or False")
+            if said:
                 return "completed"
         elif iteration.ended_in_words and not context.is_finalizing:
             return "answered"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from chatstack import ToolCall, tool
+from chatstack import InputError, ToolCall, tool
 from chatstack.testing import Answer
 from tests.loop.runs import Options, call, fresh, look, looped, note, outputs, run
 
@@ -25,6 +25,18 @@ def test_it_is_completed_when_is_complete_says_so() -> None:
     assert (result.reason, result.error) == ("completed", None)
     assert outputs(result) == [["noted 0"], ["noted 1"]]
     assert result.text == "two"
+
+
+@pytest.mark.parametrize("said", ["no", 1, [], iter("no"), str])
+def test_what_is_complete_gives_besides_true_and_false_is_an_error_and_no_end(said: object) -> None:
+    result = run(looped([noted(0), "one"], is_complete=lambda context: said))  # type: ignore[arg-type, return-value]
+    assert (result.reason, type(result.error)) == ("error", InputError)
+    assert f"is_complete gave a {type(said).__name__}, not True or False" in str(result.error)
+
+
+def test_none_of_is_complete_is_no_end() -> None:
+    options: Options = {"is_complete": lambda context: None, "max_iterations": 1}  # type: ignore[typeddict-item, return-value]
+    assert run(looped([noted(0), "one"], **options)).reason == "max_iterations"
 
 
 def test_it_is_answered_when_the_model_answers_in_words_and_nobody_else_says_when_it_is_complete() -> None:

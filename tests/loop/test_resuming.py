@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
+import msgspec
 import pytest
 
 from chatstack import InputError, ServerError, StoreError, ToolCall, tool
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.iteration import INTERRUPTED
 from chatstack.loop.iterative import IterativeLoop
-from chatstack.loop.journal import Entry, IterationEnded, IterationStarted, ModelAnswered, ToolEnded
+from chatstack.loop.journal import Entry, IterationEnded, IterationStarted, ModelAnswered, ToolEnded, histories
 from chatstack.loop.results import IterativeResult
 from chatstack.loop.settings import LoopMode, Prompt
 from chatstack.loop.workspace import MemoryWorkspace
@@ -328,3 +330,66 @@ def test_the_state_is_written_only_where_it_has_changed() -> None:
         entry.state for entry in journal.written if isinstance(entry, IterationStarted | ToolEnded | IterationEnded)
     ]
     assert states == [{"a": 1}, None, {"a": 1, "ended": True}]
+
+
+def as_json(entry: Entry) -> object:
+    return msgspec.json.decode(msgspec.json.encode(entry))
+
+
+def numbered_pair(entry: Entry) -> object:
+    return (0, entry)
+
+
+@pytest.mark.parametrize(("form", "given"), [(as_json, "a dict"), (numbered_pair, "a tuple")])
+def test_entries_in_another_form_end_the_run_before_anything_is_asked(
+    form: Callable[[Entry], object], given: str
+) -> None:
+    class Own(Hiccup):
+        async def entries(self, run_id: str) -> Sequence[Any]:
+            return [form(entry) for entry in self.written]
+
+    journal = Own(at=-1)
+    run(looped([[call("look", what="a")], ConnectionError("gone")], journal=journal), fresh(run_id="r"))
+    loop = looped(["never"], journal=journal)
+    result = run(loop, fresh(run_id="r"))
+    assert (result.reason, type(result.error), asked(loop)) == ("error", StoreError, [])
+    told = rf"^Own.entries\(\): {given} in the place of an entry: msgspec.json.decode\(data, type=Entry\)"
+    assert re.match(told, str(result.error))
+    with pytest.raises(StoreError, match=f"^histories: {given} in the place of an entry"):
+        histories(asyncio.run(journal.entries("r")))
+
+
+class GivesNone(Hiccup):
+    async def entries(self, run_id: str) -> Any:
+        return None
+
+
+class Yields(Hiccup):
+    async def entries(self, run_id: str) -> Any:
+        for entry in self.written:
+            yield entry
+
+
+class Reads(Hiccup):
+    def entries(self, run_id: str) -> Any:
+        return list(self.written)
+
+
+class Appends(Hiccup):
+    def append(self, run_id: str, number: int, entry: Entry) -> Any:
+        self.written.append(entry)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (GivesNone, "GivesNone: entries() gave a NoneType: return a list of entries, which may be empty"),
+        (Yields, "Yields: entries() is no coroutine function: write 'async def entries', without a 'yield'"),
+        (Reads, "Reads: entries() is no coroutine function: write 'async def entries', without a 'yield'"),
+        (Appends, "Appends: append() is no coroutine function: write 'async def append', without a 'yield'"),
+    ],
+)
+def test_a_journal_with_other_methods_is_named(kind: type[Hiccup], told: str) -> None:
+    loop = looped(["never"], journal=kind(at=-1))
+    result = run(loop, fresh(run_id="r"))
+    assert (type(result.error), str(result.error), asked(loop)) == (StoreError, told, [])
