@@ -8,7 +8,8 @@ from typing import Final, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, get_
 import msgspec
 
 from chatstack.client.stream import ChatStream
-from chatstack.errors import WiringError
+from chatstack.errors import InputError, WiringError
+from chatstack.values.fields import wrong_type
 from chatstack.values.native import NativeEdit
 from chatstack.values.requests import ChatRequest
 
@@ -103,7 +104,8 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     miss; ``cache_seconds`` is the lifetime of that cache, from its last use on, if it was chosen. ``reads_compactions``
     says that it sends compactions (items of its own, that stand for everything before them) back to its API.
     ``returns_unfinished`` says that its caller goes on by itself: a tool loop hands back calls of tools that nobody has
-    declared (the API may hold the declarations), and paused answers.
+    declared (the API may hold the declarations), and paused answers. Raises ``InputError`` for a ``default_max_tokens``
+    that is no number of tokens.
     """
 
     name: str
@@ -116,6 +118,13 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     cache_seconds: float | None = None
     reads_compactions: bool = False
     returns_unfinished: bool = False
+
+    def __post_init__(self) -> None:
+        reserved: object = self.default_max_tokens
+        if type(reserved) is not int:
+            raise wrong_type(self, "default_max_tokens", "a whole number", reserved)
+        if reserved < 0:
+            raise InputError(f"ProviderInfo: default_max_tokens={reserved} must not be negative")
 
 
 def is_client(value: object) -> TypeGuard[ChatClient]:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from chatstack.client.closing import closes_this
 from chatstack.client.time_limits import expire_at, told_as
 from chatstack.errors import ChatStackError, StreamBusyError, StreamClosedError, TurnTimeoutError
+from chatstack.values.messages import Message
 from chatstack.values.responses import ChatResponse, ChatUpdate
 
 T = TypeVar("T")
 
 
 class UpdateSource(Protocol):
-    """The source of a stream: every async generator of updates is one."""
+    """The source of a stream: every async generator of updates is one. Without ``aclose`` nothing is closed."""
 
     def __anext__(self) -> Awaitable[ChatUpdate]: ...
 
@@ -55,6 +57,42 @@ class StreamWatch(Protocol):
     def leave(self, token: object, /) -> None: ...
 
     def ended(self, answer: ChatResponse | None, error: BaseException | None, /) -> None: ...
+
+
+def check_source(source: object) -> None:
+    """Raise ``TypeError`` for what cannot be the source of a stream."""
+    if hasattr(source, "__anext__"):
+        return
+    if inspect.iscoroutine(source):
+        source.close()  # else Python warns that it was never awaited
+    name = _name_of(source)
+    given = name if name == type(source).__name__ else f"{name} (a {type(source).__name__})"
+    raise TypeError(f"ChatStream: {given} is no source of updates: write an async generator, and call it")
+
+
+def mistake_in(update: object, source: object) -> TypeError | None:
+    """Return the error, which names the source, for what is no update, or finishes what is no message of an answer."""
+    name = _name_of(source)
+    if not isinstance(update, ChatUpdate):
+        return TypeError(f"{name} gave a {type(update).__name__}, not a ChatUpdate: yield ChatUpdate(text=...)")
+    done: object = update.message_done
+    if done is None or (isinstance(done, Message) and done.role in ("assistant", "tool")):
+        return None
+    given = f"a {done.role} message" if isinstance(done, Message) else f"a {type(done).__name__}"
+    return TypeError(f"{name} gave {given} as message_done, not a Message of the assistant or of a tool")
+
+
+def _name_of(source: object) -> str:
+    """Return the name of the function that a generator is of; of anything else, that of its class."""
+    return cast("str", getattr(source, "__qualname__", type(source).__name__))
+
+
+async def close_source(source: object) -> None:
+    """Close the source, if it can be closed."""
+    close = getattr(source, "aclose", None)
+    closing: object = None if close is None else close()
+    if isinstance(closing, Awaitable):
+        await cast("Awaitable[object]", closing)
 
 
 class OpeningSource:

@@ -12,7 +12,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Never, Self, TypeAlias
 
 from chatstack.client.folding import Fold
-from chatstack.client.sources import OpeningSource, StreamWatch, UpdateSource, WatchedSource, WholeReader
+from chatstack.client.sources import (
+    OpeningSource,
+    StreamWatch,
+    UpdateSource,
+    WatchedSource,
+    WholeReader,
+    check_source,
+    close_source,
+    mistake_in,
+)
 from chatstack.errors import BrokenStreamError, StreamBusyError, StreamClosedError
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, ChatUpdate
@@ -68,7 +77,8 @@ class ChatStream:
         self, source: UpdateSource, *, owns: ChatStream | None = None, whole: WholeReader | None = None
     ) -> None:
         """Make a stream over a source. ``owns`` is closed with it, even if the source never ran; ``whole`` reads the
-        same answer at once, for ``response()``."""
+        same answer at once, for ``response()``. Raises ``TypeError`` for what is no source."""
+        check_source(source)
         self._source = source
         self._whole = whole
         self._owned = owns
@@ -107,6 +117,9 @@ class ChatStream:
         try:
             while True:
                 update = await source.__anext__()
+                mistake = mistake_in(update, source)
+                if mistake is not None:
+                    raise mistake
                 head.append(update)
                 if update.has_content or update.message_done is not None:
                     break
@@ -115,7 +128,7 @@ class ChatStream:
         except GeneratorExit:  # thrown in by the collector, which ends the source as well
             raise
         except BaseException:
-            await source.aclose()
+            await close_source(source)
             raise
         return stream
 
@@ -233,15 +246,20 @@ class ChatStream:
 
     def _taken(self, update: ChatUpdate) -> ChatUpdate:
         """Add an update to the answer, and return it without implausible usage."""
-        if (
-            update.message_done is None
-            and update.usage is None
-            and update.finish_reason is None
-            and update.overhead_usage is None
-        ):  # nearly all of them
-            if not self._in_message:
-                self._in_message = update.has_content
-            return update
+        try:
+            if (
+                update.message_done is None
+                and update.usage is None
+                and update.finish_reason is None
+                and update.overhead_usage is None
+            ):  # nearly all of them
+                if not self._in_message:
+                    self._in_message = update.has_content
+                return update
+        except AttributeError:  # no update; to look for that at each one would cost
+            self._refuse(update)
+            raise
+        self._refuse(update)
         if self._fold is None:
             self._fold = Fold()
         if update.usage is not None or update.overhead_usage is not None:
@@ -252,6 +270,13 @@ class ChatStream:
         elif not self._in_message:
             self._in_message = update.has_content
         return update
+
+    def _refuse(self, update: ChatUpdate) -> None:
+        """Raise ``TypeError``, from now on, for what no source of updates may give."""
+        mistake = mistake_in(update, self._source)
+        if mistake is not None:
+            self._failure = mistake
+            raise mistake from None
 
     def _checked(self, update: ChatUpdate) -> ChatUpdate:
         """Return the update without implausible usage."""
@@ -311,7 +336,7 @@ class ChatStream:
         self._closed = True
         if not self._ended:
             try:
-                await self._source.aclose()
+                await close_source(self._source)
             finally:
                 if self._owned is not None:
                     await self._owned.aclose()

@@ -16,6 +16,7 @@ from chatstack import (
     ChatStream,
     ContextWindowGuard,
     Fallback,
+    InputError,
     ModelTracer,
     ProviderInfo,
     WiringError,
@@ -136,3 +137,11 @@ def test_the_provider_tells_about_itself_through_any_number_of_layers() -> None:
 @pytest.mark.parametrize("info", [None, "openai", {"name": "openai"}])
 def test_an_info_of_another_kind_is_not_taken_for_ours(info: object) -> None:
     assert provider_info(Named(info=info)) is None
+
+
+@pytest.mark.parametrize(
+    ("reserved", "told"), [("100", "must be a whole number, not str"), (None, "not NoneType"), (-100, "=-100 must not")]
+)
+def test_a_default_of_output_tokens_that_is_none_is_refused_where_it_is_written(reserved: Any, told: str) -> None:
+    with pytest.raises(InputError, match=f"^ProviderInfo: default_max_tokens.*{told}"):
+        ProviderInfo(name="mine", default_max_tokens=reserved)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from chatstack import (
     BrokenStreamError,
+    ChatRequest,
     ChatResponse,
+    ChatStack,
     ChatStream,
     ChatUpdate,
+    Fallback,
     Message,
+    RateLimitError,
     ServerError,
     StreamClosedError,
     ToolCall,
@@ -23,6 +28,7 @@ from chatstack import (
     Usage,
 )
 from chatstack.errors import ProviderTimeoutError
+from chatstack.testing import ScriptedClient
 from chatstack.values.responses import CallDelta
 
 DONE = ChatUpdate(
@@ -416,6 +422,123 @@ def test_a_primed_stream_that_was_closed_gives_nothing_more_not_even_what_it_had
             await stream.__anext__()
 
     asyncio.run(run())
+
+
+class Steps:
+    """An async iterator without ``aclose``."""
+
+    def __init__(self, *steps: object) -> None:
+        self.steps = list(steps)
+
+    def __aiter__(self) -> Steps:
+        return self
+
+    async def __anext__(self) -> Any:
+        step = self.steps.pop(0)
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+
+def test_an_error_of_a_source_that_cannot_be_closed_is_raised_as_it_is() -> None:
+    class Own:
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            return await ChatStream.primed(cast("Any", Steps(RateLimitError("slow down", provider="own"))))
+
+    async def main() -> None:
+        with pytest.raises(RateLimitError, match="slow down"):
+            await Own().send(ChatRequest((Message.user("hi"),)))
+        client = ChatStack(Own()).use(Fallback, clients=[ScriptedClient(["from the other"])]).build()
+        assert (await client.get_response("hi")).text == "from the other"
+        stream = await ChatStream.primed(cast("Any", Steps(ChatUpdate(text="a"), ServerError("gone"))))
+        with pytest.raises(ServerError, match="gone"):
+            await stream.response()
+        await stream.aclose()
+        async with ChatStream(cast("Any", Steps(ChatUpdate(text="a")))) as stream:
+            assert (await anext(stream)).text == "a"
+
+    asyncio.run(main())
+
+
+def test_a_source_that_closes_without_waiting_hides_no_error() -> None:
+    class Closes(Steps):
+        def aclose(self) -> None:
+            self.steps.clear()
+
+    async def main() -> None:
+        source = Closes(ServerError("gone"), "more")
+        with pytest.raises(ServerError, match="gone"):
+            await ChatStream.primed(cast("Any", source))
+        assert source.steps == []
+
+    asyncio.run(main())
+
+
+async def awaited() -> list[ChatUpdate]:
+    return [DONE]
+
+
+async def not_called() -> AsyncGenerator[ChatUpdate, None]:
+    yield DONE
+
+
+def not_async() -> Any:
+    yield DONE
+
+
+@pytest.mark.parametrize(
+    ("make", "given"),
+    [
+        (lambda: [DONE], "list"),
+        (lambda: None, "NoneType"),
+        (awaited, r"awaited \(a coroutine\)"),
+        (not_async, r"not_async \(a generator\)"),
+        (lambda: not_called, r"not_called \(a function\)"),
+    ],
+)
+def test_what_is_no_source_is_named(make: Callable[[], Any], given: str) -> None:
+    told = f"^ChatStream: {given} is no source of updates: write an async generator, and call it"
+    with pytest.raises(TypeError, match=told):
+        asyncio.run(ChatStream.primed(make()))
+    with pytest.raises(TypeError, match=told):
+        ChatStream(make())
+
+
+@pytest.mark.parametrize(
+    ("update", "told"),
+    [
+        ("a", "a str, not a ChatUpdate"),
+        (None, "a NoneType, not a ChatUpdate"),
+        (Message.assistant("a"), "a Message, not a ChatUpdate"),
+        (ChatUpdate(message_done="a"), "a str as message_done"),  # type: ignore[arg-type]
+        (ChatUpdate(message_done=True), "a bool as message_done"),  # type: ignore[arg-type]
+        (ChatUpdate(message_done=Message.user("a")), "a user message as message_done"),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_no_update_of_an_answer_is_named_with_its_source(update: Any, told: str, is_first: bool) -> None:
+    async def updates() -> AsyncGenerator[ChatUpdate, None]:
+        if not is_first:
+            yield ChatUpdate(text="a")
+        yield update
+        yield DONE
+
+    async def main() -> None:
+        expected = f"updates gave {told}"
+        if is_first:
+            with pytest.raises(TypeError, match=expected):
+                await ChatStream.primed(updates())
+        else:
+            stream = await ChatStream.primed(updates())
+            assert (await anext(stream)).text == "a"
+            for _ in range(2):  # and nothing after it makes an answer
+                with pytest.raises(TypeError, match=expected):
+                    await anext(stream)
+            await stream.aclose()
+        with pytest.raises(TypeError, match=expected):
+            await ChatStream(updates()).response()
+
+    asyncio.run(main())
 
 
 def test_cancelled_priming_closes_the_source() -> None:

@@ -90,7 +90,7 @@ def info_of(model: BaseChatModel) -> ProviderInfo:
         name=_NAMES.get(name, name),
         model=str(told.get("ls_model_name") or ""),
         window_tokens=window if type(window) is int else None,
-        default_max_tokens=reserved if type(reserved) is int else 0,
+        default_max_tokens=reserved if type(reserved) is int and reserved > 0 else 0,
     )
 
 
