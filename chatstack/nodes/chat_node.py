@@ -38,6 +38,9 @@ class ChatNode(Closing):
     adds within the turn is seen by layers inside that loop. The strategy's layer gets its services from ``resolve``, as
     in ``ChatStack.build``; so does the ``ModelTracer`` that a bare provider is given. ``options`` and
     ``timeout_seconds`` apply to every call.
+
+    Make a node once: it remembers what a strategy decided, so a node that is made for each call pays for a summary each
+    time. Where it must be made for each call, make its ``StrategyContextManager`` once.
     Source: Agentflow's context manager.
     """
 
@@ -59,8 +62,10 @@ class ChatNode(Closing):
         object.__setattr__(self, "_asked", stack.build(self.resolve))
 
     async def __call__(self, state: S, *, conversation_id: str | None = None) -> S:
-        """Return the state with all its messages, and those that the turn has added."""
+        """Return the state with all its messages, and those that the turn has added. Raises ``WiringError`` for a state
+        that cannot be copied, before anything is sent."""
         whole = messages_of(state)
+        self._with_messages(state, whole)
         answer = await self._answer(state, whole, conversation_id)
         return self._with_messages(state, (*whole, *answer.messages))
 
@@ -98,7 +103,7 @@ class ChatNode(Closing):
         if isinstance(manager, BaseContextManager):
             changed: S = manager.with_messages(state, messages)
             return changed
-        return state_with(state, messages)
+        return state_with(state, messages, remedy="await node.answer(state), and add its messages yourself")
 
 
 def check_node(owner: str, client: object, manager: object, trim_context: object) -> None:

@@ -26,8 +26,8 @@ class GraphNode(Closing):
 
     A subclass writes ``__call__`` in its library's form, and converts the input of ``ask`` and its result. Its
     ``signals`` are the exceptions by which a tool pauses the graph: no tool loop in the client takes them for failures.
-    Fields are those of ``ChatNode``, and mean the same. Raises ``WiringError``, in the name of the subclass, for
-    invalid fields.
+    Fields are those of ``ChatNode``, and mean the same: make a node with a strategy once. Raises ``WiringError``, in
+    the name of the subclass, for invalid fields.
     """
 
     client: ChatClient

@@ -52,10 +52,13 @@ def messages_of(state: object) -> tuple[Message, ...]:
     return () if found in ([], ()) else request_of(found).messages
 
 
-def state_with(state: S, messages: Sequence[Message]) -> S:
+_OVERRIDE = "override with_messages(state, messages) of the context manager"
+
+
+def state_with(state: S, messages: Sequence[Message], *, remedy: str = _OVERRIDE) -> S:
     """Return a copy of a state with other messages: a list if it had a list, else a tuple. Its constructor is not run.
 
-    Raises ``WiringError`` for a class that cannot be copied like that.
+    Raises ``WiringError`` with the remedy for a class that cannot be copied like that.
     """
     kept = list(messages) if isinstance(state.messages, list) else tuple(messages)
     kind = type(state).__name__
@@ -63,9 +66,9 @@ def state_with(state: S, messages: Sequence[Message]) -> S:
         changed = _changed(state, kept)
         is_changed = changed is not state and [*changed.messages] == [*kept]
     except (AttributeError, TypeError) as error:
-        raise _unchangeable(kind) from error
+        raise _unchangeable(kind, remedy) from error
     if not is_changed:
-        raise _unchangeable(kind)
+        raise _unchangeable(kind, remedy)
     return changed
 
 
@@ -84,9 +87,6 @@ def _changed(state: S, messages: Sequence[Message]) -> S:
     return changed
 
 
-def _unchangeable(kind: str) -> WiringError:
-    return WiringError(
-        f"{kind}: cannot be copied with other messages; override with_messages(state, messages) of the context manager",
-        layer=kind,
-        parameter="messages",
-    )
+def _unchangeable(kind: str, remedy: str) -> WiringError:
+    told = f"{kind}: cannot be copied with other messages; {remedy}"
+    return WiringError(told, layer=kind, parameter="messages")

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from injectq import Inject, InjectQ
@@ -180,6 +180,30 @@ def test_how_the_manager_makes_a_state_is_how_the_node_makes_it() -> None:
     after = run(ChatNode(model, context_manager=OfOdd(1)), Odd(turns(2)))
     assert after.lines == (*turns(2), Message.assistant("fine"))
     assert sent_to(model) == turns(2)[-1:]
+
+
+class Lines(NamedTuple):
+    messages: Sequence[Message]
+
+
+@pytest.mark.parametrize("state", [Lines(turns(2)), Odd(turns(2))])
+@pytest.mark.parametrize("options", [{}, {"context_manager": OldestFirst(100, 50)}, {"trim_context": False}])
+def test_a_state_that_cannot_be_copied_is_refused_before_anything_is_done(state: Any, options: dict[str, Any]) -> None:
+    paid: list[int] = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    model = ScriptedClient([[ToolCall("1", "pay", '{"amount": 100}')], "done"])
+    node = ChatNode(ChatStack(model).use(FunctionInvoker, tools=[pay]).build(), **options)
+    told = f"^{type(state).__name__}: cannot be copied with other messages; await node.answer"
+    with pytest.raises(WiringError, match=told):
+        run(node, state)
+    assert (model.requests, paid) == ([], [])
+    assert asyncio.run(node.answer(state)).text == "done"
 
 
 # What goes wrong surfaces
