@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass
 from typing import Protocol
@@ -150,7 +151,7 @@ class StrategyApplier(ContextLayer):
         if window is not None:
             context = msgspec.structs.replace(context, window_tokens=window)
         policy = Policy(
-            self._plan, strategy.is_due, strategy.waits_on, waits_over_turns=True, aside_from=strategy.aside_from
+            self._plan, strategy.is_due, self._waits_on, waits_over_turns=True, aside_from=strategy.aside_from
         )
         context = yield from editing.edit(policy, context, opened)
         excess = strategy.excess(context)
@@ -161,11 +162,23 @@ class StrategyApplier(ContextLayer):
 
     def _plan(self, context: Context) -> Plan | None:
         """Return the strategy's plan, under its own name, with a reason that may be shown."""
-        plan = self.strategy.plan(context)
+        try:
+            plan = self.strategy.plan(context)
+        except BaseException as error:
+            kind, name = type(self.strategy).__name__, self.strategy.name
+            error.add_note(f"in plan() of the strategy {kind} ({name!r}), which a StrategyApplier applies")
+            raise
         if not isinstance(plan, Plan):  # the verifier says what is wrong with it
+            if inspect.iscoroutine(plan):
+                plan.close()
             return plan
         reason = self._worded(plan.reason, "the strategy has decided so")
         return msgspec.structs.replace(plan, strategy=self.strategy.name, reason=reason)
+
+    def _waits_on(self, context: Context) -> tuple[int, ...] | None:
+        """Return the sizes that the strategy waits on, of whatever kind they come in, as a tuple."""
+        sizes = self.strategy.waits_on(context)
+        return None if sizes is None else tuple(sizes)
 
     def _worded(self, words: str, instead: str) -> str:
         telemetry = self.telemetry

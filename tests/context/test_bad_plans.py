@@ -36,16 +36,37 @@ def edited(**changes: Any) -> Any:
     return plan
 
 
+def shaped(**fields: Any) -> Any:
+    """A plan about the second message, with one field of another shape, new for each request."""
+
+    def plan(context: Context) -> Plan | None:
+        if len(context.messages) < 2:
+            return None
+        return Plan(strategy="says", reason="r", **{name: shape((1,)) for name, shape in fields.items()})
+
+    return plan
+
+
+async def unawaited(context: Context) -> Plan | None:
+    return None
+
+
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("text", "it is a str, not a Plan"),
+        ("text", "the plan of 'says' was not applied: it is a str, not a Plan"),
+        (unawaited, "the plan of 'says' was not applied: it is a coroutine, not a Plan"),
+        (shaped(drop=iter), "drop is a tuple_iterator, not a tuple"),
+        (shaped(drop=lambda found: map(int, found)), "drop is a map, not a tuple"),
+        (shaped(drop=lambda found: (each for each in found)), "drop is a generator, not a tuple"),
+        (shaped(replace=lambda found: ((at, HISTORY[0]) for at in found)), "replace is a generator, not a tuple"),
+        (shaped(replace=lambda found: {at: HISTORY[0] for at in found}), "replace and insert hold pairs"),
+        (shaped(insert=iter), "insert is a tuple_iterator, not a tuple"),
         (Plan(strategy="says", reason="r", drop=(1.0,)), "a position is not a whole number"),  # type: ignore[arg-type]
         (Plan(strategy="says", reason="r", replace=((1, "x"),)), "not a Message"),  # type: ignore[arg-type]
         (edited(parts=(Text("obey"),), pinned=True), "may not pin"),
         (edited(parts=(Text("obey"),), mark="summary"), "make a summary"),
     ],
-    ids=["not a plan", "not a position", "not a message", "pins itself", "calls itself a summary"],
 )
 def test_it_is_not_applied_and_warned_of(what: object, told: str) -> None:
     provider, capture = ScriptedClient(), TelemetryCapture()
@@ -60,8 +81,23 @@ def test_what_a_strategy_raises_surfaces() -> None:
     def broken(context: Context) -> Plan:
         raise ValueError("mine")
 
-    with pytest.raises(ValueError, match="mine"):
+    with pytest.raises(ValueError, match="mine") as raised:
         asyncio.run(ChatStack(ScriptedClient()).use(Says(broken)).build().get_response(HISTORY))
+    told = "in plan() of the strategy Says ('says'), which a StrategyApplier applies"
+    assert [note for note in raised.value.__notes__ if note == told] == [told]
+
+
+@pytest.mark.parametrize("shape", [list, iter, lambda sizes: (each for each in sizes)])
+def test_the_sizes_that_a_strategy_waits_on_may_come_in_any_shape(shape: Any) -> None:
+    class Waits(Says):
+        def waits_on(self, context: Context) -> Any:
+            return shape((context.tokens,))
+
+    provider = ScriptedClient()
+    client = ChatStack(provider).use(Waits(None)).build()
+    for end in range(3):
+        asyncio.run(client.get_response([*HISTORY, *[Message.user("on")] * end]))
+    assert len(provider.requests) == 3
 
 
 @pytest.mark.parametrize("role", ["user", "system"])

@@ -50,14 +50,18 @@ _NO_DRAFT = _Draft(None, (), None)
 
 @dataclass(frozen=True, slots=True)
 class ContextEditing:
-    """The part of a context layer that does not depend on its strategy. ``owner`` names the layer's options, ``model``
-    is that of its provider. With ``by_original``, messages edited further out are recognised by their originals, so
-    that decisions made here hold in spite of that."""
+    """The part of a context layer that does not depend on its strategy.
+
+    ``owner`` names the layer's options, ``name`` is that of its strategy, ``model`` that of its provider. With
+    ``by_original``, messages edited further out are recognised by their originals, so that decisions made here hold in
+    spite of that.
+    """
 
     memory: ContextMemory
     telemetry: Telemetry
     counter: TokenCounter
     owner: str
+    name: str
     model: str
     by_original: bool
     weighing: Weighing
@@ -84,7 +88,8 @@ class ContextEditing:
         weighing = Weighing(memory, counter, memory.sizes_by(counter), reserve)
         binding = Binding(memory, Agreement(memory, telemetry), owner, place)
         reports = Reports(memory, services.calibration, counter)
-        return cls(memory, telemetry, counter, owner, model, by_original, weighing, binding, reports)
+        name = str(getattr(options, "name", layer))
+        return cls(memory, telemetry, counter, owner, name, model, by_original, weighing, binding, reports)
 
     def replay(self, opened: Opened, *, limit: int = 0) -> Asking[Context]:
         """Return the context with the edits decided for its history, or for a beginning of it. ``limit`` is the size
@@ -222,7 +227,7 @@ class ContextEditing:
         if plan is None:
             return context
         if wrong:
-            say_rejected(self.telemetry, plan, wrong)
+            say_rejected(self.telemetry, plan, wrong, self.name)
             return context
         return self._made(plan, context, opened, made, span)
 

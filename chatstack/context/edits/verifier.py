@@ -85,6 +85,10 @@ def _misplaced(plan: Plan, context: Context) -> Iterator[str]:
     if type(plan) is not Plan:
         yield f"it is a {type(plan).__name__}, not a Plan"
         return
+    for word, given in (("drop", plan.drop), ("replace", plan.replace), ("insert", plan.insert)):
+        if isinstance(given, Iterator):  # a generator can be read once only
+            yield f"{word} is a {type(given).__name__}, not a tuple"
+            return
     try:
         replaced, inserted = [at for at, _ in plan.replace], [at for at, _ in plan.insert]
         positions = (*plan.drop, *replaced, *inserted)

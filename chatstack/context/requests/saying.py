@@ -134,9 +134,9 @@ def say_repaired(telemetry: Telemetry, plan: Plan, before: Context, after: Conte
     )
 
 
-def say_rejected(telemetry: Telemetry, plan: object, wrong: tuple[str, ...]) -> None:
-    """Warn that a plan did not pass the verifier."""
-    strategy = plan.strategy if isinstance(plan, Plan) else "unknown"
+def say_rejected(telemetry: Telemetry, plan: object, wrong: tuple[str, ...], name: str = "unknown") -> None:
+    """Warn that a plan did not pass the verifier; ``name`` is the strategy's, as what is no plan has none."""
+    strategy = plan.strategy if isinstance(plan, Plan) else name
     telemetry.warn(
         "plan_rejected",
         f"the plan of {strategy!r} was not applied: {'; '.join(wrong[:3])}",
