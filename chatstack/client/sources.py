@@ -75,7 +75,7 @@ def mistake_in(update: object, source: object) -> TypeError | None:
     name = _name_of(source)
     if not isinstance(update, ChatUpdate):
         return TypeError(f"{name} gave a {type(update).__name__}, not a ChatUpdate: yield ChatUpdate(text=...)")
-    done: object = update.message_done
+    done = cast("object", update.message_done)
     if done is None or (isinstance(done, Message) and done.role in ("assistant", "tool")):
         return None
     given = f"a {done.role} message" if isinstance(done, Message) else f"a {type(done).__name__}"

@@ -112,7 +112,7 @@ def histories(entries: Sequence[Entry]) -> list[tuple[Message, ...]]:
                 prompt, answers, results = () if entry is None else entry.prompt, [], {}
             case ToolStarted():
                 pass
-            case other:
+            case other:  # pyright: ignore[reportUnnecessaryComparison]
                 raise _no_entry("histories", other)
     return found
 
@@ -185,7 +185,7 @@ class Journalled:
                 case IterationEnded():
                     self._forget_iteration()
                     self.finished.append(entry)
-                case other:
+                case other:  # pyright: ignore[reportUnnecessaryComparison]
                     raise _no_entry(f"{type(self._journal).__name__}.entries()", other)
         self._written = msgspec.json.encode(self.state or {})
 

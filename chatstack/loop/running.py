@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from typing import Self
+from typing import Self, cast
 
 from opentelemetry.trace import Span, set_span_in_context
 
@@ -204,7 +204,7 @@ class IterativeRun(Closing):
         """Return the reason why this iteration was the last, or None. Completion takes precedence over all else."""
         loop, context = self._loop, self._context
         if loop.is_complete is not None:
-            said: object = await called(loop.is_complete, context)
+            said = cast("object", await called(loop.is_complete, context))
             if said is not None and not isinstance(said, bool):  # a generator, or a method not called, is no yes
                 raise InputError(f"IterativeLoop: is_complete gave a {type(said).__name__}, not True or False")
             if said:

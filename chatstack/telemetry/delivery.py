@@ -4,6 +4,7 @@ call."""
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import traceback
 from collections import deque
@@ -73,7 +74,7 @@ class ProgressDelivery:
             return dropped
 
     def take_failure(self) -> str:
-        """Return what the listener raised since the last call, and where, and reset it; "" if it raised nothing."""
+        """Return what went wrong in the listener since the last call, and where, and reset it; "" if nothing did."""
         with self._changed:
             failure, self.failure = self.failure, ""
             return failure
@@ -118,13 +119,14 @@ class ProgressDelivery:
                 event = self._waiting.popleft()
                 self._busy = True
             try:
-                self._listener(event)
+                failure = _unbegun(self._listener(event))
             except BaseException as error:  # noqa: BLE001 - told, never raised in a call; SystemExit would end the thread
-                with self._changed:
-                    self.dropped += 1
-                    self.failure = _failure_told(error)
+                failure = _failure_told(error)
             finally:
                 with self._changed:
+                    if failure:
+                        self.dropped += 1
+                        self.failure = failure
                     self._busy = False
                     self._tell_if_idle()
 
@@ -135,8 +137,17 @@ class ProgressDelivery:
                 tell()
 
 
+def _unbegun(given: object) -> str:
+    """Return what a listener gave in place of hearing the event, with the remedy; "" where it has heard it."""
+    if not (inspect.iscoroutine(given) or inspect.isgenerator(given) or inspect.isasyncgen(given)):
+        return ""
+    if inspect.iscoroutine(given):
+        given.close()  # else Python warns that it was never awaited
+    return f"gave a {type(given).__name__}, which nobody runs: pass a plain function, such as a queue's put_nowait"
+
+
 def _failure_told(error: BaseException) -> str:
     """Return the type of the exception, and the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}{place}"
+    return f"raised {type(error).__name__}{place}"

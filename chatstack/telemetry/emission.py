@@ -323,8 +323,8 @@ class Telemetry:
 
 
 def say_dropped(telemetry: Telemetry, dropped: int, failure: str = "") -> None:
-    """Warn of progress events that did not reach their listener; ``failure`` is what it raised."""
-    why = f"raised {failure}" if failure else "is too slow, or raised"
+    """Warn of progress events that did not reach their listener; ``failure`` is what it did instead."""
+    why = failure or "is too slow, or raised"
     telemetry.warn(
         "progress_dropped",
         f"{dropped} progress events were not delivered: the listener {why}",

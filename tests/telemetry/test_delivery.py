@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -78,6 +80,28 @@ def test_a_listener_that_raises_misses_that_event_alone(error: BaseException) ->
     assert asyncio.run(delivery.flush())
     assert heard == ["one", "two"]
     assert delivery.take_dropped() == 1
+
+
+async def awaited(each: ProgressEvent) -> None:
+    raise AssertionError("nobody runs this")
+
+
+def yielding(each: ProgressEvent) -> Iterator[None]:
+    raise AssertionError("nobody runs this")
+    yield
+
+
+@pytest.mark.parametrize("listener", [awaited, yielding])
+def test_a_listener_that_gives_what_nobody_runs_has_missed_the_event(listener: Callable[[ProgressEvent], Any]) -> None:
+    delivery = ProgressDelivery(lambda each: listener(each))
+    for name in ("one", "two"):
+        delivery.put(event(name))
+    assert asyncio.run(delivery.flush())
+    given = listener(event("x"))
+    assert delivery.take_dropped() == 2
+    told = f"gave a {type(given).__name__}, which nobody runs: pass a plain function, such as a queue's put_nowait"
+    assert delivery.take_failure() == told
+    given.close()
 
 
 def test_flushing_says_when_the_listener_did_not_finish_in_time() -> None:
