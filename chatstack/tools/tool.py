@@ -134,10 +134,9 @@ def tool(
 
     Sync or async. ``Annotated[int, "what it is for"]`` describes a parameter; bounds are those of ``msgspec.Meta``, or
     of pydantic's ``Field``. Hints are plain types, dataclasses, ``TypedDict``, ``msgspec.Struct`` and pydantic models.
-    A parameter of type ``ToolContext`` or ``Injected[Service]``
-    is filled in at each call, and not part of the schema. Raises ``WiringError`` for a parameter that has no type hint,
-    or one that cannot be described as JSON, for a name that providers would refuse, and for anything else that cannot
-    be a tool.
+    A parameter of type ``ToolContext`` or ``Injected[Service]`` is filled in at each call, and not part of the schema.
+    Raises ``WiringError`` for a parameter that has no type hint, or one that cannot be described as JSON, for a name
+    that providers would refuse, for a generator function, and for anything else that cannot be a tool.
     """
     if function is None:
         return lambda given: _made(given, name, description, timeout_seconds, idempotent)
@@ -178,6 +177,9 @@ def _checked_name(function: object, name: object) -> str:
     if not callable(function) or isinstance(function, type):
         kind = f"the class {function.__name__}" if isinstance(function, type) else type(function).__name__
         raise WiringError(f"tool: expected a function, got {kind}", parameter="tools")
+    if _is_generator(function):
+        told = "has a 'yield', and a result is read as a whole: return it, as a list if need be"
+        raise WiringError(f"tool {name_of(function)!r}: {told}", parameter="tools")
     if not isinstance(name, str | None):
         raise WiringError(f"tool {name_of(function)!r}: name must be text, not {type(name).__name__}", parameter="name")
     called = name_of(function) if name is None else name
@@ -186,6 +188,11 @@ def _checked_name(function: object, name: object) -> str:
             f"tool {called!r}: a name is 1 to 128 letters, digits, _ and -; pass @tool(name='...')", parameter="name"
         )
     return called
+
+
+def _is_generator(function: object) -> bool:
+    ran = written(cast("Callable[..., object]", function))
+    return inspect.isgeneratorfunction(ran) or inspect.isasyncgenfunction(ran)
 
 
 def _check_timeout(called: str, seconds: object) -> None:

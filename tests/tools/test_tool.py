@@ -7,7 +7,7 @@ import functools
 import json
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -289,6 +289,22 @@ def keywords(**cities: str) -> None: ...
 def positional(city: str, /) -> None: ...
 
 
+YIELDS = "has a 'yield', and a result is read as a whole: return it, as a list if need be"
+
+
+def yields(city: str) -> Iterator[str]:
+    yield city
+
+
+async def yields_later(city: str) -> AsyncIterator[str]:
+    yield city
+
+
+class Yields:
+    def __call__(self, city: str) -> Iterator[str]:
+        yield city
+
+
 def not_json(where: Callable[[], None]) -> None: ...
 
 
@@ -311,6 +327,10 @@ class CallableThing:
         (positional, "tool 'positional': parameter 'city' is positional-only; tools need named parameters"),
         (not_resolved, "tool 'not_resolved': a type hint cannot be resolved: name 'NoSuchType' is not defined"),
         ("text", "tool: expected a function, got str"),
+        (yields, f"tool 'yields': {YIELDS}"),
+        (yields_later, f"tool 'yields_later': {YIELDS}"),
+        (Yields(), f"tool 'Yields': {YIELDS}"),
+        (functools.partial(yields, city="x"), f"tool 'yields': {YIELDS}"),
         (
             lambda: "x",
             "tool '<lambda>': a name is 1 to 128 letters, digits, _ and -; pass @tool(name='...')",
