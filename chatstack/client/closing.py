@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
+
+
+async def close(given: object) -> None:
+    """Close what was given, if it has ``aclose``, which may be async or not."""
+    closing = getattr(given, "aclose", None)
+    ended: object = None if closing is None else closing()
+    if isinstance(ended, Awaitable):
+        await cast("Awaitable[object]", ended)
 
 
 class Closing(ABC):

@@ -87,14 +87,6 @@ def _name_of(source: object) -> str:
     return cast("str", getattr(source, "__qualname__", type(source).__name__))
 
 
-async def close_source(source: object) -> None:
-    """Close the source, if it can be closed."""
-    close = getattr(source, "aclose", None)
-    closing: object = None if close is None else close()
-    if isinstance(closing, Awaitable):
-        await cast("Awaitable[object]", closing)
-
-
 class OpeningSource:
     """The source of a stream that has not been sent yet, as the fronts return it.
 

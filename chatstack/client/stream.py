@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Never, Self, TypeAlias
 
+from chatstack.client.closing import close
 from chatstack.client.folding import Fold
 from chatstack.client.sources import (
     OpeningSource,
@@ -19,7 +20,6 @@ from chatstack.client.sources import (
     WatchedSource,
     WholeReader,
     check_source,
-    close_source,
     mistake_in,
 )
 from chatstack.errors import BrokenStreamError, StreamBusyError, StreamClosedError
@@ -128,7 +128,7 @@ class ChatStream:
         except GeneratorExit:  # thrown in by the collector, which ends the source as well
             raise
         except BaseException:
-            await close_source(source)
+            await close(source)
             raise
         return stream
 
@@ -336,7 +336,7 @@ class ChatStream:
         self._closed = True
         if not self._ended:
             try:
-                await close_source(self._source)
+                await close(self._source)
             finally:
                 if self._owned is not None:
                     await self._owned.aclose()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast, overload
 
 from chatstack.client.checks import check_client, send_to
-from chatstack.client.closing import Closing
+from chatstack.client.closing import Closing, close
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import short_repr
 from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, layer_kind
@@ -248,10 +248,7 @@ class BuiltClient(Closing, ChatFronts):
         if position == len(self.layers):
             return
         try:
-            close = getattr(self.layers[position], "aclose", None)
-            ended: object = None if close is None else close()
-            if isinstance(ended, Awaitable):
-                await cast("Awaitable[object]", ended)
+            await close(self.layers[position])
         except BaseException as error:
             error.add_note(f"while closing layer {self.names[position]!r}")
             raise

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from chatstack import semconv
+from chatstack.client.closing import close
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
@@ -78,9 +79,7 @@ class Fronted(ChatFronts):
 
     async def aclose(self) -> None:
         """Close the layer, if it can be closed."""
-        close = getattr(self.inner, "aclose", None)
-        if close is not None:
-            await close()
+        await close(self.inner)
 
 
 def a_request(*, stream: bool = True) -> ChatRequest:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
+from chatstack.client.closing import close
 from chatstack.client.protocol import ChatClient
 from chatstack.client.stream import ChatStream
 from chatstack.testing.provider_server import Delivery, ReceivedRequest, ScriptedServer, ServerReply
@@ -120,7 +121,7 @@ class ProviderUnderTest:
             try:
                 yield client, server
             finally:
-                await closed(client)
+                await close(client)
 
     async def outcomes(
         self, deliveries: Iterable[Delivery], *, stream: bool, timeout_seconds: float = 20.0
@@ -186,13 +187,6 @@ async def read(stream: ChatStream) -> Answered:
         return Answered(updates, await stream.response())
     finally:
         await stream.aclose()
-
-
-async def closed(client: ChatClient) -> None:
-    """Close the client, if it can be closed."""
-    close = getattr(client, "aclose", None)
-    if close is not None:
-        await close()
 
 
 def expect(is_so: bool, told: str) -> None:

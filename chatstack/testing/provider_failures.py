@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from chatstack.client.closing import close
 from chatstack.client.protocol import ProviderInfo
 from chatstack.errors import (
     AuthenticationError,
@@ -33,7 +34,6 @@ from chatstack.testing.provider_exchanges import (
     ServerRefusal,
     a_request,
     always,
-    closed,
     expect,
     read,
     run,
@@ -58,7 +58,7 @@ class FailureContract(ProviderUnderTest):
         """Every kind of refusal has its class of error: layers that retry, prune or fall back rely on it, not on an
         API's words."""
         for said, error in self._errors_of(*map(_refusal, self.refusals)):
-            same(type(error).__name__, _ERRORS[said.kind].__name__, f"the error of a refusal of the kind {said.kind!r}")
+            _expect_a(_ERRORS[said.kind], error, f"the error of a refusal of the kind {said.kind!r}")
 
     def test_a_refusal_is_raised_by_send(self) -> None:
         """``send`` is primed: a refusal never comes out of a stream that was handed on already."""
@@ -131,13 +131,13 @@ class FailureContract(ProviderUnderTest):
         """After ``timeout_seconds`` without a word comes a ``ProviderTimeoutError``."""
         for stream in (False, True):
             (error,) = self._errors([Delivery(None, then="hold")], stream=stream, timeout_seconds=0.2)
-            same(type(error).__name__, ProviderTimeoutError.__name__, "the error when the server does not answer")
+            _expect_a(ProviderTimeoutError, error, "the error when the server does not answer")
 
     def test_a_server_that_cannot_be_reached_is_a_connection_error(self) -> None:
         """Nothing listens, or the connection is closed before the first byte."""
         lost = self._errors([Delivery(None, then="cut")], stream=False)
         for error in (_provider_error(run(self._nobody_there())), *lost):
-            same(type(error).__name__, ProviderConnectionError.__name__, "the error when there is no connection")
+            _expect_a(ProviderConnectionError, error, "the error when there is no connection")
 
     async def _nobody_there(self) -> object:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -148,7 +148,7 @@ class FailureContract(ProviderUnderTest):
         except Exception as error:  # noqa: BLE001 - any error: it is checked
             return error
         finally:
-            await closed(client)
+            await close(client)
 
     def test_what_is_no_answer_is_an_error(self) -> None:
         """A proxy's page and an empty object come with status 200, too; neither is an answer."""
@@ -236,7 +236,7 @@ class FailureContract(ProviderUnderTest):
                 expect(callable(getattr(client, "aclose", None)), "the client has no aclose()")
                 await read(await client.send(a_request()))
                 for _ in range(3):
-                    await closed(client)
+                    await close(client)
                 gone = await server.until(lambda: not server.open_connections, self.patience_seconds)
                 expect(gone, "the client is closed: a connection to the server is still open")
 
@@ -250,7 +250,7 @@ class FailureContract(ProviderUnderTest):
                 settings = ProviderSettings(base_url=server.base_url, window_tokens=12_345)
                 client = self.make(settings)
                 info = getattr(client, "info", None)
-                await closed(client)
+                await close(client)
                 if not isinstance(info, ProviderInfo):
                     raise AssertionError("the client has no attribute info: ProviderInfo(name=..., model=...)")
                 expect(bool(info.name), "info.name is empty: it is the GenAI name of the provider")
@@ -266,7 +266,7 @@ class FailureContract(ProviderUnderTest):
         async def work() -> None:
             client = self.make(ProviderSettings(base_url="http://127.0.0.1:9"))
             shown = f"{client!r} {client} {getattr(client, 'info', None)!r}"
-            await closed(client)
+            await close(client)
             expect(KEY not in shown, "the key is in the repr of the client or of its info")
 
         run(work())
@@ -312,6 +312,11 @@ def _provider_error(outcome: object) -> ProviderError:
         told = f"expected a ProviderError, found {outcome!r}: map what your HTTP library raises"
         raise AssertionError(told) from outcome
     raise AssertionError(f"expected a ProviderError, found an answer: {outcome!r}")
+
+
+def _expect_a(kind: type[ProviderError], error: object, what: str) -> None:
+    """Raise ``AssertionError`` unless the error is one of that class, or of a subclass of a provider's own."""
+    expect(isinstance(error, kind), f"{what}: expected {kind.__name__!r}, found {type(error).__name__!r}")
 
 
 def _begun(reply: ServerReply, count: int, *more: bytes) -> ServerReply:

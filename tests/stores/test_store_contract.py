@@ -319,6 +319,19 @@ def test_a_store_that_breaks_the_contract_is_caught(kind: type[PlainStore]) -> N
         getattr(suite_of(kind), CAUGHT[kind])()
 
 
+class ClosedError(StoreError):
+    """A store's own error."""
+
+
+def test_a_closed_store_may_raise_an_error_of_its_own() -> None:
+    class HasItsOwn(PlainStore):
+        async def opened(self) -> None:
+            if self.is_closed:
+                raise ClosedError("it has been closed")
+
+    suite_of(HasItsOwn).test_it_is_closed_again_and_again_and_refuses_calls_from_then_on()
+
+
 def test_every_way_of_winning_alone_is_caught_where_replacements_race() -> None:
     with pytest.raises(AssertionError, match="how far they have counted"):
         suite_of(InTwoSteps).test_of_replacements_at_the_same_time_none_is_lost()

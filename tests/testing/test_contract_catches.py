@@ -376,6 +376,17 @@ def test_a_layer_may_ask_inner_for_itself_too() -> None:
     contract_of(AsksFirst).test_what_the_caller_asks_for_reaches_inner()
 
 
+def test_a_layer_may_close_without_waiting() -> None:
+    class Closes(Faulty):
+        closed: ClassVar[list[object]] = []
+
+        def aclose(self) -> None:
+            self.closed.append(self)
+
+    contract_of(Closes).test_streaming_and_not_streaming_are_the_same()
+    assert Closes.closed
+
+
 def test_a_layer_that_edits_and_calls_itself_plain_is_noticed() -> None:
     class Contract(LayerContract):
         edits = True

@@ -302,6 +302,22 @@ def test_the_documented_suite_passes_for_a_provider_with_nothing_wrong() -> None
     assert failing_checks(suite_of(ParleyClient)) == {}
 
 
+class OwnRateLimitError(RateLimitError):
+    """A provider's own error."""
+
+
+class HasAnErrorOfItsOwn(ParleyClient):
+    def refusal(self, status: int, said: dict[str, Any], headers: dict[str, str]) -> ProviderError:
+        found = super().refusal(status, said, headers)
+        if isinstance(found, RateLimitError):
+            return OwnRateLimitError(str(found), provider=found.provider, status=found.status)
+        return found
+
+
+def test_an_error_of_its_own_fits_as_the_one_that_it_is_derived_from() -> None:
+    suite_of(HasAnErrorOfItsOwn)().test_a_refusal_is_the_error_that_fits()
+
+
 @pytest.mark.parametrize(("client", "check", "told"), BROKEN, ids=lambda each: getattr(each, "__name__", None))
 def test_a_broken_provider_fails_the_check_of_what_it_broke(client: type[ParleyClient], check: str, told: str) -> None:
     with pytest.raises((AssertionError, AttributeError), match=told):
