@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast, get_args
 
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
 from chatstack.tokens.counter import TokenCounter, char_counter
 from chatstack.values.messages import Message
-from chatstack.values.parts import Part, Reasoning, Text, ToolCall
+from chatstack.values.parts import PART_TYPES, Part, Reasoning, Text, ToolCall
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate, FinishReason, Usage
 
 Answer: TypeAlias = str | Message | BaseException | Sequence[str | Part | BaseException | FinishReason]
-"""One answer: text, a whole message, an error that refuses the request, or a list of deltas, parts and errors."""
+"""One answer: text, a whole message, an error that refuses the request, or a list of deltas, parts and errors, whose
+last item may be a finish reason."""
 
-_FINISHES = frozenset({"length", "refused", "paused"})
+_FINISHES: frozenset[object] = frozenset(get_args(FinishReason))
 
 
 class ScriptedClient(ChatFronts):
     """Plays its answers in order, repeating the last one, and keeps every request in ``requests``.
 
     Text is streamed word by word. An exception in the place of an answer is raised by ``send``; inside a list it breaks
-    the stream at that point. ``open_streams`` counts the streams not yet closed or read to their end. ``delay_seconds``
-    passes before every update. Usage is counted by ``counter``; the default, characters divided by four, is also that
-    of the layers.
+    the stream at that point. A finish reason is one only as the last item of a list. ``open_streams`` counts the
+    streams not yet closed or read to their end. ``delay_seconds`` passes before every update. Usage is counted by
+    ``counter``; the default, characters divided by four, is also that of the layers.
+
+    Raises ``ValueError`` for what cannot be played.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class ScriptedClient(ChatFronts):
         self.answers = list(answers)
         if not self.answers:
             raise ValueError("ScriptedClient: needs at least one answer")
+        for position, answer in enumerate(self.answers):
+            _check_answer(f"answers[{position}]", answer)
         self.info = info or ProviderInfo(name="scripted", model="script")
         self.counter = counter or char_counter(4)
         self.delay_seconds = delay_seconds
@@ -60,15 +65,15 @@ class ScriptedClient(ChatFronts):
         self.open_streams += 1
         try:
             parts: list[Part] = []
-            finish: FinishReason | None = None
-            for step in _steps(answer):
+            steps = _steps(answer)
+            ends = isinstance(answer, Sequence) and not isinstance(answer, str) and answer and answer[-1] in _FINISHES
+            finish = cast("FinishReason", steps.pop()) if ends else None
+            for step in steps:
                 if self.delay_seconds is not None:
                     await asyncio.sleep(self.delay_seconds)
                 if isinstance(step, BaseException):
                     raise step
-                if isinstance(step, str) and step in _FINISHES:
-                    finish = step  # type: ignore[assignment]
-                elif isinstance(step, str):
+                if isinstance(step, str):
                     _append_text(parts, step)
                     yield ChatUpdate(text=step)
                 else:
@@ -92,6 +97,26 @@ class ScriptedClient(ChatFronts):
 
     def __repr__(self) -> str:
         return f"ScriptedClient({len(self.answers)} answers)"
+
+
+def _check_answer(place: str, answer: object) -> None:
+    """Raise ``ValueError`` for what cannot be played."""
+    if isinstance(answer, str | BaseException) or (isinstance(answer, Message) and answer.role == "assistant"):
+        return
+    if not isinstance(answer, Sequence):
+        given = f"a {answer.role} message" if isinstance(answer, Message) else _given(answer)
+        wanted = "text, a message of the assistant, an error, or a list of deltas, parts and errors"
+        raise ValueError(f"ScriptedClient: {place} is {given}; an answer is {wanted}")
+    for position, step in enumerate(cast("Sequence[object]", answer)):
+        if not isinstance(step, (str, BaseException, *PART_TYPES)):
+            told = f"{place}[{position}] is {_given(step)}; in a list are texts, parts and errors"
+            raise ValueError(f"ScriptedClient: {told}")
+
+
+def _given(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}: pass an instance, {value.__name__}(...)"
+    return f"a {type(value).__name__}"
 
 
 def _steps(answer: Answer) -> list[str | Part | BaseException]:

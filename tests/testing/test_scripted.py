@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -65,10 +66,40 @@ def test_a_message_is_answered_as_it_is() -> None:
         ([ToolCall("a", "look")], "tool_calls"),
         (["half", "length"], "length"),
         (["refused"], "refused"),
+        (["half", "stop"], "stop"),
+        (["half", "other"], "other"),
+        (["half", "tool_calls"], "tool_calls"),
+        (["half", ToolCall("a", "look"), "paused"], "paused"),
     ],
 )
 def test_the_finish_reason_fits_the_answer(answer: Answer, reason: str) -> None:
     assert response(answer).finish_reason == reason
+    assert response(answer).text in ("fine", "half", "")
+
+
+def test_a_finish_reason_in_the_middle_of_a_list_is_text() -> None:
+    found = response(["its ", "length", " is ", "other"])
+    assert (found.text, found.finish_reason) == ("its length is ", "other")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (ServerError, r"answers\[1\] is the class ServerError: pass an instance, ServerError\(\.\.\.\); an answer is"),
+        (None, r"answers\[1\] is a NoneType; an answer is text"),
+        (3, r"answers\[1\] is a int"),
+        ({"text": "x"}, r"answers\[1\] is a dict"),
+        (ToolCall("a", "look"), r"answers\[1\] is a ToolCall; .* or a list"),
+        (ChatResponse(messages=()), r"answers\[1\] is a ChatResponse"),
+        (Message.user("x"), r"answers\[1\] is a user message"),
+        (["a", None], r"answers\[1\]\[1\] is a NoneType; in a list are texts, parts and errors"),
+        (["a", Message.assistant("b")], r"answers\[1\]\[1\] is a Message"),
+        (["a", ServerError], r"answers\[1\]\[1\] is the class ServerError: pass an instance"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_when_the_client_is_made(answer: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=f"^ScriptedClient: {told}"):
+        ScriptedClient(["fine", answer])
 
 
 def test_an_error_in_the_place_of_an_answer_refuses_the_request() -> None:
