@@ -18,7 +18,7 @@ Needs the extra ``dependency-injector``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias, cast
 
@@ -49,9 +49,11 @@ def chat_client(
     If the stack or a service is asynchronous, the provider gives a future, as every provider does: ``await chat()``;
     after ``app.chat.enable_async_mode()`` it always does so. Clients are closed by whoever asked for them.
 
+    A tool's ``Injected[...]`` service is asked for at each call, and awaited; layers keep what they were made with.
+
     Raises ``WiringError`` for a stack, or a service that a stack shares, from a ``Factory`` or another provider that is
     known to make it more than once; and, when called, for an open resource that was opened with dependencies that have
-    changed since.
+    changed since, and for a layer of a ``per_app`` client that would keep what one thread or context has for itself.
     """
     watched = _watched(stack, services, "chat_client", per_app=per_app)
     return cast("providers.Factory[BuiltClient]", providers.Factory(_shielded, watched))
@@ -85,16 +87,17 @@ def _watched(
     _check_all_shared(owner, stack, given)
     delegates = {kind: provider.provider for kind, provider in given.items()}
     make: Any = providers.ThreadSafeSingleton if per_app else providers.Factory
-    watch: Any = Watch(make(_build, owner, stack.provider, providers.Dict(delegates)))
+    watch: Any = Watch(make(_build, owner, per_app, stack.provider, providers.Dict(delegates)))
     return cast("providers.Provider[Watch]", watch.provider)
 
 
-def _build(owner: str, stack: Provider, services: Services) -> BuiltClient | Awaitable[BuiltClient]:
+def _build(owner: str, per_app: bool, stack: Provider, services: Services) -> BuiltClient | Awaitable[BuiltClient]:
     _check_all_shared(owner, stack, services)  # and what overrides them
-    found = _asked((stack, *services.values()))
+    supply = _Supply(owner, services, per_app=per_app)
+    found = _asked((stack, *(services[kind] for kind in supply.kinds)))
     if any(_is_awaited(each) for each in found):
-        return asyncio.ensure_future(_build_awaited(found, stack, list(services)))
-    return _client(found, stack, list(services))
+        return asyncio.ensure_future(_build_awaited(found, stack, supply))
+    return _client(found, stack, supply)
 
 
 def _asked(those: Iterable[providers.Provider[Any]]) -> list[object]:
@@ -110,7 +113,7 @@ def _asked(those: Iterable[providers.Provider[Any]]) -> list[object]:
     return found
 
 
-async def _build_awaited(found: Sequence[object], stack: Provider, kinds: Sequence[type]) -> BuiltClient:
+async def _build_awaited(found: Sequence[object], stack: Provider, supply: _Supply) -> BuiltClient:
     """Build the client when all dependencies are there. All are awaited, even if one fails.
 
     Futures are shielded: others may wait for the same singleton, and a caller that is cancelled here must not cancel
@@ -120,7 +123,7 @@ async def _build_awaited(found: Sequence[object], stack: Provider, kinds: Sequen
     for each in ready:
         if isinstance(each, BaseException):
             raise each
-    return _client(ready, stack, kinds)
+    return _client(ready, stack, supply)
 
 
 def _awaitable(value: object) -> Awaitable[object]:
@@ -129,14 +132,46 @@ def _awaitable(value: object) -> Awaitable[object]:
     return value if asyncio.iscoroutine(value) else asyncio.sleep(0, value)
 
 
-def _client(found: Sequence[object], provider: Provider, kinds: Sequence[type]) -> BuiltClient:
+def _client(found: Sequence[object], provider: Provider, supply: _Supply) -> BuiltClient:
     stack, *services = found
     if not isinstance(stack, ChatStack):
         raise WiringError(
             f"the provider of the stack gave a {type(stack).__name__}; it should give a ChatStack, not built yet",
             parameter="stack",
         )
-    return derived(provider, stack).build(dict(zip(kinds, services, strict=True)).get)
+    return supply.build(derived(provider, stack), services)
+
+
+class _Supply:
+    """Services for a stack: while it is built, those at hand; later, what their providers give then.
+
+    What a stack shares remains the same. A later future or coroutine is for tools, which await it.
+    """
+
+    def __init__(self, owner: str, services: Services, *, per_app: bool) -> None:
+        self._owner = owner
+        self._services = services
+        self._is_built = False
+        self._given: dict[type, object] = {}
+        self.kinds = [kind for kind in services if not (per_app and _local(services[kind]))]
+        """The types whose providers are asked for the build. What is another one in each context is not asked in that
+        of the build, which later ones may inherit from."""
+
+    def build(self, stack: ChatStack, given: Iterable[object]) -> BuiltClient:
+        """Build the stack with what the providers gave for it."""
+        self._given = dict(zip(self.kinds, given, strict=True))
+        client = stack.build(self._resolve)
+        self._given = {kind: each for kind, each in self._given.items() if _is_shared(kind)}
+        self._is_built = True
+        return client
+
+    def _resolve(self, kind: type) -> object:
+        if kind in self._given or kind not in self._services:
+            return self._given.get(kind)
+        if not self._is_built:
+            raise _would_keep(self._owner, kind, self._services[kind])
+        found: object = self._services[kind]()
+        return asyncio.shield(found) if asyncio.isfuture(found) else found
 
 
 def _is_awaited(value: object) -> bool:
@@ -164,6 +199,7 @@ def _check(owner: str, name: str, provider: object) -> None:
         )
 
 
+_LOCAL = (providers.ThreadLocalSingleton, providers.ContextLocalSingleton, providers.ContextLocalResource)
 _MAKE_AGAIN = (
     providers.Factory,
     providers.Callable,
@@ -172,9 +208,7 @@ _MAKE_AGAIN = (
     providers.List,
     providers.Dict,
     providers.Singleton,
-    providers.ThreadLocalSingleton,
-    providers.ContextLocalSingleton,
-    providers.ContextLocalResource,
+    *_LOCAL,
 )
 _GET_FROM = (providers.AttributeGetter, providers.ItemGetter, providers.ProvidedInstance)
 
@@ -183,20 +217,45 @@ def _check_all_shared(owner: str, stack: Provider, services: Services) -> None:
     """Refuse providers that make a recipe, or what recipes share, more than once: each would decide by itself."""
     _check_shared(owner, "stack", stack)
     for kind, provider in services.items():
-        if getattr(kind, "shared_by_stack", False):
+        if _is_shared(kind):
             _check_shared(owner, f"services[{kind.__name__}]", provider)
 
 
+def _is_shared(kind: type) -> bool:
+    return getattr(kind, "shared_by_stack", False)
+
+
 def _check_shared(owner: str, name: str, provider: Provider) -> None:
+    for each in _givers(provider):
+        if isinstance(each, _MAKE_AGAIN):
+            raise WiringError(
+                f"{owner}: {name} is a providers.{type(each).__name__}, which may make it more than once, and each "
+                "would remember by itself what was decided; use providers.ThreadSafeSingleton, or providers.Object",
+                parameter=name,
+            )
+
+
+def _local(provider: Provider) -> Provider | None:
+    """Return the provider if it gives another value in each thread or context, else None."""
+    return next((each for each in _givers(provider) if isinstance(each, _LOCAL)), None)
+
+
+def _would_keep(owner: str, kind: type, provider: Provider) -> WiringError:
+    name = f"services[{kind.__name__}]"
+    return WiringError(
+        f"{owner}: {name} is a providers.{type(_local(provider)).__name__}, and a layer of one client for all would "
+        f"keep the first that it gives; leave out per_app, or take it in a tool, as Injected[{kind.__name__}]",
+        parameter=name,
+    )
+
+
+def _givers(provider: Provider) -> Iterator[Provider]:
+    """Yield the providers from which the value may come."""
     provider = effective(provider)
     if isinstance(provider, providers.Selector):
         for each in cast("Mapping[str, Provider]", provider.providers).values():
-            _check_shared(owner, name, each)
+            yield from _givers(each)
     elif isinstance(provider, _GET_FROM):
-        _check_shared(owner, name, cast("Provider", cast("Any", provider).provides))
-    elif isinstance(provider, _MAKE_AGAIN):
-        raise WiringError(
-            f"{owner}: {name} is a providers.{type(provider).__name__}, which may make it more than once, and each "
-            "would remember by itself what was decided; use providers.ThreadSafeSingleton, or providers.Object",
-            parameter=name,
-        )
+        yield from _givers(cast("Provider", cast("Any", provider).provides))
+    else:
+        yield provider

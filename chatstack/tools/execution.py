@@ -118,7 +118,7 @@ class ToolRunner:
             arguments = found.arguments_from(call.arguments)
         except Exception as error:  # noqa: BLE001 - the model may write any text, and a class may validate as it likes
             return self._failed(call, error, f"the arguments do not fit: {self._reason(error)}. {_CORRECT}")
-        arguments.update(self._injected(found, context))
+        arguments.update(await self._injected(found, context))
         denied = await self._denied(call, context)
         if denied:
             return self._failed(call, ToolDeniedError(f"{found.name} was not allowed"), denied, was_run=False)
@@ -173,12 +173,14 @@ class ToolRunner:
                 raise ToolTimeoutError(f"{found.name} took longer than {seconds:g} seconds.") from error
             raise
 
-    def _injected(self, found: Tool[..., Any], context: ToolContext) -> dict[str, object]:
-        """Return the arguments that the container and the loop supply. An error here is the program's own, so it
-        propagates."""
+    async def _injected(self, found: Tool[..., Any], context: ToolContext) -> dict[str, object]:
+        """Return the arguments that the container and the loop supply, those of asynchronous providers awaited. An
+        error here is the program's own, so it propagates."""
         given: dict[str, object] = {}
         for name, service in found.services.items():
             instance = ask(self.resolve or _nothing, service)
+            if asyncio.isfuture(instance) or inspect.iscoroutine(instance):
+                instance = await instance
             if is_bound(instance):
                 given[name] = instance
             elif not has_default(found.function, name):

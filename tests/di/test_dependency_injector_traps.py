@@ -31,14 +31,13 @@ from chatstack.di.dependency_injector import chat_client, conversation
 from chatstack.testing import ScriptedClient
 from tests.di.app import Journal, Journalled, Provider, Words, recipe
 
+LOCAL = (providers.ThreadLocalSingleton, providers.ContextLocalSingleton, providers.ContextLocalResource)
 MADE_TWICE = (
     providers.Factory,
     providers.Callable,
     providers.Coroutine,
     providers.Singleton,
-    providers.ThreadLocalSingleton,
-    providers.ContextLocalSingleton,
-    providers.ContextLocalResource,
+    *LOCAL,
 )
 
 
@@ -137,9 +136,10 @@ def memory_of(client: ChatClient) -> object:
 )
 def test_other_services_may_be_made_as_often_as_wanted(kind: Any) -> None:
     counters = kind(Words)
-    client = chat_client(providers.Object(recipe().without("Journalled")), {TokenCounter: counters}, per_app=True)
+    per_app = kind not in LOCAL  # a layer of one client would keep what one thread or context has for itself
+    client = chat_client(providers.Object(recipe().without("Journalled")), {TokenCounter: counters}, per_app=per_app)
     assert isinstance(find(client(), ContextWindowGuard).counter, Words)  # type: ignore[union-attr]
-    assert client() is client()
+    assert (client() is client()) == per_app
 
 
 def test_a_memory_of_the_container_is_the_one_of_every_client() -> None:
