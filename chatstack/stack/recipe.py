@@ -90,12 +90,11 @@ class ChatStack:
 
     def __post_init__(self) -> None:
         check_client(self.provider, "ChatStack", "provider")
-        if self.memory is not None:
-            if isinstance(self.memory, type) or not getattr(self.memory, "shared_by_stack", False):
-                is_class = "the class " if isinstance(self.memory, type) else "a "
-                told = f"memory is {is_class}{name_of(self.memory)}; pass a ContextMemory()"
-                raise WiringError(f"ChatStack: {told}", parameter="memory")
-            self.services.add(self.memory)
+        memory = self.memory
+        if memory is not None and (isinstance(memory, type) or not getattr(memory, "shared_by_stack", False)):
+            is_class = "the class " if isinstance(memory, type) else "a "
+            told = f"memory is {is_class}{name_of(memory)}; pass a ContextMemory()"
+            raise WiringError(f"ChatStack: {told}", parameter="memory")
 
     @overload
     def use(
@@ -154,7 +153,7 @@ class ChatStack:
                 "ChatStack: no provider; ChatStack(provider), or wrap(client, stack)", parameter="provider"
             )
         _check_resolver(resolve)
-        resolver = self.services.behind(resolve)
+        resolver = self.services.behind(resolve, *(() if self.memory is None else (self.memory,)))
         specs = self._specs()
         made: list[object] = []
         client = self.provider

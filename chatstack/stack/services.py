@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, Concatenate, ParamSpec, Protocol, cast
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, cast
 
+from chatstack.client.hints import hints_of
 from chatstack.client.protocol import ChatClient
 from chatstack.client.wiring import Resolver, as_types, ask, is_bound
 from chatstack.errors import WiringError
@@ -25,26 +27,25 @@ class SupportsLayer(Protocol[P]):
 
 
 class SharedServices:
-    """The shared services of a stack and of every recipe derived from it."""
+    """The services that a stack has made, shared by every recipe derived from it."""
 
     def __init__(self) -> None:
         self._made: dict[type, object] = {}
 
-    def add(self, service: object) -> None:
-        """Share this instance, for its class and every class that it derives from."""
-        for kind in as_types(service):
-            self._made[kind] = service
+    def behind(self, resolve: Resolver | None, *given: object) -> Resolver:
+        """Return a resolver that has what a recipe was given, for its class and every class that this derives from;
+        then asks the container; then returns the services of the stack.
 
-    def behind(self, resolve: Resolver | None) -> Resolver:
-        """Return a resolver that asks the container first, then returns the services of the stack.
-
-        Services that have ``from_parts`` are made of others, each of which the container may have.
+        Services that have ``from_parts`` are made of others, each of which may have been given, or the container have.
         """
+        named: Mapping[object, object] = {kind: each for each in given for kind in as_types(each)}
         made_of_parts: dict[type, object] = {}
 
         def resolved(kind: type) -> object:
+            if kind in named:
+                return named[kind]
             if resolve is not None and is_bound(found := ask(resolve, kind)):
-                return _checked(found, kind)
+                return _with_given(_checked(found, kind), named)
             if kind in self._made:
                 return self._made[kind]
             from_parts = getattr(kind, "from_parts", None)
@@ -66,3 +67,11 @@ def _checked(found: object, kind: type) -> object:
         told = f"the container gave a {type(found).__name__} for {kind.__name__}; bind an instance of {kind.__name__}"
         raise WiringError(f"build: resolve: {told}", parameter="resolve")
     return found
+
+
+def _with_given(found: object, named: Mapping[object, object]) -> object:
+    """Return a container's services with what the recipe was given in the place of such parts."""
+    if not hasattr(found, "from_parts"):
+        return found
+    parts = {name: named[hint] for name, hint in hints_of(type(found)).items() if hint in named}
+    return dataclasses.replace(cast("Any", found), **parts) if parts else found

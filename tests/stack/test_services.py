@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -43,11 +44,12 @@ def test_a_class_that_is_not_shared_is_not_made() -> None:
     assert caught.value.args == (Plain,)
 
 
-def test_the_container_comes_first() -> None:
-    bound = Shared()
+def test_what_is_given_comes_first_then_the_container() -> None:
+    bound, given = Shared(), Shared()
     services = SharedServices()
-    services.add(Shared())
+    services.behind(None)(Shared)
     assert services.behind({Shared: bound}.__getitem__)(Shared) is bound
+    assert services.behind({Shared: bound}.__getitem__, given)(Shared) is given
 
 
 def test_something_else_in_the_place_of_a_shared_service_is_refused_when_the_stack_is_built() -> None:
@@ -58,11 +60,9 @@ def test_something_else_in_the_place_of_a_shared_service_is_refused_when_the_sta
         stack.build({ContextMemory: ContextMemory}.get)
 
 
-def test_what_was_added_stands_for_what_it_derives_from() -> None:
+def test_what_was_given_stands_for_what_it_derives_from() -> None:
     better = Better()
-    services = SharedServices()
-    services.add(better)
-    resolve = services.behind(None)
+    resolve = SharedServices().behind(None, better)
     assert resolve(Shared) is better
     assert resolve(Better) is better
 
@@ -117,3 +117,27 @@ def test_what_one_build_was_given_is_not_kept_for_the_next() -> None:
     STACK.build({ContextMemory: memory}.get)
     services, _ = services_of(STACK.build())
     assert services.memory is not memory
+
+
+def test_a_memory_that_the_recipe_names_wins_over_the_container() -> None:
+    own, bound = ContextMemory(), ContextMemory()
+    stack = replace(STACK, memory=own)
+    in_all = ContextServices(memory=bound)
+    for services in (
+        {ContextMemory: bound},
+        {ContextServices: in_all},
+        {ContextServices: in_all, ContextMemory: bound},
+    ):
+        assert {each.memory for each in services_of(stack.build(services.get))} == {own}
+    first, second = services_of(stack.build({ContextServices: in_all}.get))
+    assert first.windows is second.windows is in_all.windows
+    assert services_of(STACK.build({ContextServices: in_all}.get)) == [in_all, in_all]
+
+
+def test_a_recipe_with_another_memory_leaves_the_first_one_its_own() -> None:
+    one, other = ContextMemory(), ContextMemory()
+    stack = replace(STACK, memory=one)
+    changed = replace(stack, memory=other)
+    assert {each.memory for each in services_of(stack.build())} == {one}
+    assert {each.memory for each in services_of(changed.build())} == {other}
+    assert {each.memory for each in services_of(replace(changed, memory=None).build())}.isdisjoint({one, other})

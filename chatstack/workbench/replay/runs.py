@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
 from typing import cast
 
 from chatstack.client.wiring import Resolver
@@ -60,7 +61,7 @@ class Run:
         self._clock = _Clock()
         self._services = self._unused_services()
         try:
-            self._stack = policy.stack(setup.window, self._recorder)
+            self._stack = replace(policy.stack(setup.window, self._recorder), memory=None)  # the replay's counts
             self._client: BuiltClient = self._stack.build(self._services)
         except ChatStackError:
             raise
