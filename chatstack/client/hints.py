@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import os
+import sys
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 import msgspec
@@ -24,23 +26,110 @@ _SIMPLE: tuple[type, ...] = (
 _CONTAINERS: tuple[object, ...] = (Mapping, Sequence, Collection, Iterable, dict, list, tuple, set, frozenset)
 
 
+_BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Unknown:
+    text: str
+
+
 def hints_of(source: object) -> Mapping[str, object]:
-    """Return the type hints of what a callable takes, ``Annotated`` kept; none if they cannot be evaluated."""
+    """Return the type hints of what a callable takes, ``Annotated`` kept, without those that cannot be evaluated."""
+    return {name: hint for name, hint in _read(source).items() if not isinstance(hint, _Unknown)}
+
+
+def unknown_hints(source: object) -> Mapping[str, str]:
+    """Return the type hints that cannot be evaluated, each as it is written, with the reason."""
+    return {name: hint.text for name, hint in _read(source).items() if isinstance(hint, _Unknown)}
+
+
+def written(function: object) -> Callable[..., object]:
+    """Return the function with the hints and the docstring: the one in a partial, or the ``__call__`` of an object."""
+    if isinstance(function, functools.partial):
+        return written(cast("object", function.func))
+    return cast("Callable[..., object]", function) if inspect.isroutine(function) else type(function).__call__
+
+
+def options_in(source: object) -> Mapping[str, tuple[inspect.Parameter, bool]]:
+    """Return the parameters of a callable that can be given by name, behind the first.
+
+    Where the constructor of a class passes its ``**options`` on, those of the constructor behind it are among them:
+    with True if one on the way names it, and so may give it itself.
+    """
+    own = list(inspect.signature(cast("Callable[..., object]", source)).parameters.values())[1:]
+    found = {each.name: (each, False) for each in own if each.kind in _BY_NAME}
+    kind: object = source.func if isinstance(source, functools.partial) else source
+    named = set[object]()
+    for at, made in enumerate(_constructors(kind) if isinstance(kind, type) else ()):
+        for each in list(inspect.signature(made).parameters.values())[2:] if at else ():
+            if each.kind in _BY_NAME:
+                found.setdefault(each.name, (each, each.name in named))
+        for const in _code(made).co_consts:  # the names of arguments in its calls among them
+            named.update(cast("tuple[object, ...]", const) if isinstance(const, tuple) else (const,))
+    return found
+
+
+def _code(function: types.FunctionType) -> types.CodeType:
+    """Return the code of a function, or of the one that it wraps."""
+    return cast("types.CodeType", getattr(inspect.unwrap(function), "__code__", function.__code__))
+
+
+def _read(source: object) -> Mapping[str, object]:
     made_by: object = source.func if isinstance(source, functools.partial) else source
-    return _hints_of_class(made_by) if isinstance(made_by, type) else _evaluated(made_by)
+    return _read_class(made_by) if isinstance(made_by, type) else _evaluated(written(made_by))
 
 
 @functools.lru_cache(maxsize=512)
-def _hints_of_class(kind: type) -> Mapping[str, object]:
-    of_fields = _evaluated(kind) if dataclasses.is_dataclass(kind) else dict[str, object]()
-    return {**of_fields, **_evaluated(kind.__init__)}  # type: ignore[misc]
+def _read_class(kind: type) -> Mapping[str, object]:
+    made_by = [each for each in (kind.__new__, *reversed(_constructors(kind))) if inspect.isfunction(each)]
+    found = dict(_evaluated(kind)) if dataclasses.is_dataclass(kind) or not made_by else {}
+    for made in made_by:
+        if _code(made).co_filename != "<string>":  # of a dataclass's own, the fields tell as much
+            found |= _evaluated(made)
+    return found
+
+
+def _constructors(kind: type) -> list[types.FunctionType]:
+    """Return the class's ``__init__``, and each further one that is called with the ``**options`` of the one before."""
+    found: list[types.FunctionType] = []
+    for made in (vars(each).get("__init__") for each in kind.__mro__):
+        if inspect.isfunction(made):
+            found.append(made)
+            is_open = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(made).parameters.values())
+            if not is_open or "__init__" not in _code(made).co_names:
+                break
+    return found
 
 
 def _evaluated(made_by: Any) -> Mapping[str, object]:
+    """Return the type hints of a class or a function. One that cannot be evaluated leaves the others known."""
     try:
         return typing.get_type_hints(made_by, include_extras=True)
-    except (NameError, TypeError):
-        return {}
+    except (NameError, AttributeError, TypeError):
+        found: dict[str, object] = {}
+        for each in reversed(made_by.__mro__) if isinstance(made_by, type) else [made_by]:
+            for name, hint in _annotations(each).items():
+                found[name] = _evaluated_alone(each, name, hint)
+        return found
+
+
+def _annotations(made_by: Any) -> Mapping[str, object]:
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format, get_annotations
+
+        return get_annotations(made_by, format=Format.FORWARDREF)
+    return inspect.get_annotations(made_by)
+
+
+def _evaluated_alone(made_by: Any, name: str, hint: object) -> object:
+    alone = type("Alone", (), {"__annotations__": {name: hint}, "__module__": made_by.__module__})
+    own = {each.__name__: each for each in getattr(made_by, "__type_params__", ())}
+    names: dict[str, Any] | None = getattr(inspect.unwrap(made_by), "__globals__", None)
+    try:
+        return typing.get_type_hints(alone, names, own, include_extras=True)[name]
+    except (NameError, AttributeError, TypeError) as error:
+        return _Unknown(f"{getattr(hint, '__forward_arg__', hint)}: {error}")
 
 
 def bare(hint: object) -> object:

@@ -6,13 +6,14 @@ import difflib
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from chatstack.client.checks import why_no_client
-from chatstack.client.hints import hints_of, kinds
-from chatstack.client.protocol import ChatClient
+from chatstack.client.hints import hints_of, kinds, options_in, unknown_hints
+from chatstack.client.protocol import ChatClient, chain
 from chatstack.errors import WiringError
 
 Resolver: TypeAlias = Callable[[type[Any]], object]
@@ -51,7 +52,19 @@ class _Parameter:
     kind: type | None
     """The class that a container is asked for."""
     takes_resolver: bool
-    has_default: bool
+    default: object
+    unknown: str = ""
+    """The hint as it is written, with the reason, if it cannot be evaluated."""
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not inspect.Parameter.empty and self.default is not FROM_CONTAINER
+
+    @property
+    def may_be_service(self) -> bool:
+        """True if the hint is unknown, and the default is no plain value, which a service would hardly have."""
+        is_plain = type(self.default).__module__ == "builtins" and self.default is not None
+        return bool(self.unknown) and not (self.has_default and is_plain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +73,16 @@ class _Blueprint:
     open_ended: bool
 
 
-@functools.lru_cache(maxsize=512)
 def _blueprint(factory: Layer) -> _Blueprint:
-    """Return the parameters of a factory after ``inner``, with their hints; computed once."""
+    """Return the parameters of a factory after ``inner``, with their hints; computed once if it can be hashed."""
+    try:
+        hash(factory)
+    except TypeError:
+        return _new_blueprint(factory)
+    return _kept_blueprint(factory)
+
+
+def _new_blueprint(factory: Layer) -> _Blueprint:
     parameters = list(inspect.signature(factory).parameters.values())
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise WiringError(
@@ -70,20 +90,27 @@ def _blueprint(factory: Layer) -> _Blueprint:
             layer=name_of(factory),
         )
     bound: Mapping[str, object] = factory.keywords if isinstance(factory, functools.partial) else {}
-    hints, rest = hints_of(cast("object", factory)), parameters[1:]
+    source = cast("object", factory)
+    hints, unknown = hints_of(source), unknown_hints(source)
     return _Blueprint(
         tuple(
-            _Parameter(each.name, service_type(hint), _is_resolver(hint), not _is_missing(each.default))
-            for each, hint in ((each, hints.get(each.name)) for each in rest)
-            if each.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-            and each.name not in bound
+            _Parameter(name, None, takes_resolver=False, default=None)
+            if is_given_inside
+            else _Parameter(
+                name,
+                service_type(hints.get(name)),
+                takes_resolver=_is_resolver(hints.get(name)),
+                default=each.default,
+                unknown=unknown.get(name, ""),
+            )
+            for name, (each, is_given_inside) in options_in(source).items()
+            if name not in bound
         ),
-        any(each.kind is inspect.Parameter.VAR_KEYWORD for each in rest),
+        any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters[1:]),
     )
 
 
-def _is_missing(default: object) -> bool:
-    return default is inspect.Parameter.empty or default is FROM_CONTAINER
+_kept_blueprint = functools.lru_cache(maxsize=512)(_new_blueprint)
 
 
 def wire(
@@ -105,6 +132,8 @@ def wire(
         if parameter.name in given:
             _check_instance(name, parameter.name, given[parameter.name], kind)
             continue
+        if parameter.may_be_service:
+            _refuse_unknown(name, parameter)
         if parameter.takes_resolver:
             if has_resolver or not parameter.has_default:  # without a container, a layer should know that there is none
                 given[parameter.name] = resolve
@@ -123,7 +152,42 @@ def wire(
     told = why_no_client(made)
     if told:
         raise WiringError(f"layer {name!r}: what its factory returned is {told}", layer=name)
+    _check_made(name, made, inner)
     return cast("ChatClient", made)
+
+
+def _refuse_unknown(name: str, parameter: _Parameter) -> None:
+    """Raise, or where there is a default warn, that a container cannot be asked for what may be a service."""
+    told = (
+        f"layer {name!r}: {parameter.name} has a type hint that cannot be evaluated ({parameter.unknown}), so no "
+        "container is asked for it; import its names at run time, not under TYPE_CHECKING, define them at the top of a "
+        f"module, or pass {parameter.name}=... to .use()"
+    )
+    if not parameter.has_default:
+        raise WiringError(told, layer=name, parameter=parameter.name)
+    warnings.warn(told, UserWarning, stacklevel=4)
+
+
+def _check_made(name: str, made: object, inner: ChatClient) -> None:
+    """Refuse a layer that lacks a service."""
+    for layer in chain(made):
+        if layer is inner:
+            return
+        for attribute in _attributes(layer):
+            if getattr(layer, attribute, None) is FROM_CONTAINER:
+                raise WiringError(
+                    f"layer {name!r}: {attribute} was not given, and its factory does not name it, so no container is "
+                    f"asked for it; write a parameter {attribute} with a type hint, and pass it on",
+                    layer=name,
+                    parameter=attribute,
+                )
+
+
+def _attributes(layer: object) -> Iterator[str]:
+    """Yield the names of a layer's own attributes, whether they are in slots or not."""
+    yield from getattr(layer, "__dict__", ())
+    for each in type(layer).__mro__:
+        yield from (name for name, value in vars(each).items() if inspect.ismemberdescriptor(value))
 
 
 def _check_instance(name: str, parameter: str, given: object, kind: type | None) -> None:

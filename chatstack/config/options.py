@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from chatstack.client.hints import bare, hints_of, is_plain, kinds
+from chatstack.client.hints import bare, hints_of, is_plain, kinds, options_in
 from chatstack.client.protocol import ChatClient
 from chatstack.client.wiring import Layer, Resolver, option_names, service_type
 from chatstack.context.strategy import StrategyApplier
@@ -121,6 +121,7 @@ def _options(source: object, names: list[str]) -> tuple[Option, ...]:
     if not names:
         return ()
     hints, parameters = hints_of(source), {each.name: each for each in _parameters(source)}
+    parameters = {name: each for name, (each, _) in options_in(source).items()} | parameters
     fields = {each.name: each for each in _fields(source)}
     found: list[Option] = []
     for name in names:

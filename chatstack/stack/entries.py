@@ -53,7 +53,7 @@ def named(name: str, source: Any, /) -> Any:
     """
     if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WiringError(f"named: {name!r} is no name; pass text", parameter="name")
-    return Named(name, source)
+    return Named(name, source.source if isinstance(source, Named) else source)
 
 
 @dataclass(frozen=True, slots=True)

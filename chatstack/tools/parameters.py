@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 
 from chatstack.client.constraints import as_msgspec_says
-from chatstack.client.hints import bare, members, takes_none
+from chatstack.client.hints import bare, members, takes_none, written
 from chatstack.client.wiring import service_type
 from chatstack.errors import WiringError
 from chatstack.tools.schemas import Field
@@ -102,13 +102,6 @@ def _signature(function: Callable[..., object], called: str) -> tuple[inspect.Si
         return signature, typing.get_type_hints(written(function), include_extras=True)
     except Exception as error:  # an annotation is code, so it may raise anything
         raise WiringError(f"tool {called!r}: a type hint cannot be resolved: {error}") from error
-
-
-def written(function: Callable[..., object]) -> Callable[..., object]:
-    """Return the function with the hints and the docstring: the one in a partial, or the ``__call__`` of an object."""
-    if isinstance(function, functools.partial):
-        return written(function.func)
-    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _check_form(parameter: inspect.Parameter, refused: Callable[[str], WiringError]) -> None:

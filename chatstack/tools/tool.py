@@ -10,11 +10,12 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
+from chatstack.client.hints import written
 from chatstack.client.loose_json import decoded_as
 from chatstack.client.wiring import name_of
 from chatstack.errors import WiringError
 from chatstack.tools.output import plain_model
-from chatstack.tools.parameters import parameters_of, written
+from chatstack.tools.parameters import parameters_of
 from chatstack.tools.schemas import model_of, schema_of, structure_of
 from chatstack.values.requests import ToolDeclaration
 
