@@ -91,8 +91,17 @@ class TellsKind(Protocol):
 
 def layer_kind(layer: object) -> LayerKind | Literal[""]:
     """Return the kind that a layer, or its class, declares; "" if there is none, or an unknown one."""
-    kind = getattr(layer, "kind", "")
+    kind = own_attribute(layer, "kind")
     return kind if isinstance(kind, str) and kind in LAYER_KINDS else ""
+
+
+def own_attribute(layer: object, name: str) -> object:
+    """Return an attribute of a layer, or of its class; None for one of a client to which it delegates what it lacks."""
+    return getattr(layer, name, None) if _is_own(layer, name) else None
+
+
+def _is_own(layer: object, name: str) -> bool:
+    return isinstance(layer, type) or hasattr(type(layer), name) or name in getattr(layer, "__dict__", ())
 
 
 class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +154,7 @@ def chain(client: object) -> Iterator[object]:
 def _inside(client: object) -> object | None:
     """Return what a client wraps, or None. A mock has no client inside, though it would make one up for any name."""
     inner: object = getattr(client, "inner", None)
-    if inner is None or hasattr(type(client), "inner") or "inner" in getattr(client, "__dict__", ()):
+    if inner is None or _is_own(client, "inner"):
         return inner
     return None if hasattr(client, "a_name_that_nothing_has") else inner
 
@@ -198,5 +207,5 @@ def reader_of_compactions(client: object) -> str:
 def editor_in(client: object) -> object | None:
     """Return the first client in this one that may edit what it is sent: a context layer, or a fallback, for its other
     clients; None if there is none. One of these kinds that edits nothing says ``edits = False``."""
-    kinds = ("context", "fallback")
-    return next((each for each in chain(client) if layer_kind(each) in kinds and getattr(each, "edits", True)), None)
+    found = (each for each in chain(client) if layer_kind(each) in ("context", "fallback"))
+    return next((each for each in found if own_attribute(each, "edits") is not False), None)

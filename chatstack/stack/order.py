@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from chatstack.client.protocol import layer_kind
+from chatstack.client.protocol import layer_kind, own_attribute
 
 ContextStage: TypeAlias = Literal["shape", "clear", "summarize", "guard"]
 """The place of a context layer among the others, as its class declares in ``stage``; layers without one have none."""
@@ -57,7 +57,7 @@ def misplaced(names: Sequence[str], layers: Sequence[object]) -> Iterator[str]:
 
 def _roles(layer: object) -> frozenset[str]:
     """Return the kind and the stage of a layer; ``edits`` for each context layer that is no guard."""
-    kind, stage = layer_kind(layer), str(getattr(layer, "stage", ""))
+    kind, stage = layer_kind(layer), str(own_attribute(layer, "stage") or "")
     return frozenset({kind, stage, "edits" if kind == "context" and stage != "guard" else ""} - {""})
 
 

@@ -14,7 +14,7 @@ from chatstack.client.checks import check_client, send_to
 from chatstack.client.closing import Closing, close
 from chatstack.client.fronts import ChatFronts
 from chatstack.client.options import short_repr
-from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, layer_kind
+from chatstack.client.protocol import LAYER_KINDS, ChatClient, LayerKind, chain, layer_kind, own_attribute
 from chatstack.client.stream import ChatStream
 from chatstack.client.sync import SyncClient
 from chatstack.client.wiring import Resolver, name_of, nearest, wire
@@ -247,7 +247,8 @@ class BuiltClient(Closing, ChatFronts):
         if position == len(self.layers):
             return
         try:
-            await close(self.layers[position])
+            if own_attribute(self.layers[position], "aclose") is not None:
+                await close(self.layers[position])
         except BaseException as error:
             error.add_note(f"while closing layer {self.names[position]!r}")
             raise
@@ -301,7 +302,7 @@ def _told(resolve: object) -> str:
 
 def _kind_in_stack(name: str, layer: object) -> str:
     """Return the kind of a layer. Raises ``WiringError`` for an unknown kind, which would silently have no effect."""
-    kind, told = layer_kind(layer), cast("object", getattr(layer, "kind", ""))
+    kind, told = layer_kind(layer), own_attribute(layer, "kind")
     if not kind and isinstance(told, str) and told:
         hint = nearest(told, LAYER_KINDS)
         raise WiringError(f"layer {name!r}: kind={told!r} is no kind of layer; {hint}", layer=name, parameter="kind")

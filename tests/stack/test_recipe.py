@@ -541,6 +541,39 @@ def test_a_layer_that_fails_to_close_is_named_and_hides_no_error() -> None:
     assert Plain.closed == 1
 
 
+class Delegating:
+    """A layer that looks up whatever it lacks in the client inside."""
+
+    def __init__(self, inner: ChatClient) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.inner.send(request)
+
+
+class Closable(ScriptedClient):
+    is_closed = False
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def test_a_layer_that_delegates_is_not_taken_for_what_it_wraps() -> None:
+    stack = ChatStack(Closable(["fine"])).use(Delegating).use(ProgressReporter)
+    loop = stack.use(named("another", Delegating)).use(FunctionInvoker).use(ContextWindowGuard, max_context_tokens=100)
+
+    async def run() -> str:
+        async with loop.use(named("last", Delegating)).open() as client:
+            assert find(client, FunctionInvoker) is not None
+            return (await client.get_response("hello")).text
+
+    assert asyncio.run(run()) == "fine"
+    assert not loop.provider.is_closed  # type: ignore[attr-defined]
+
+
 def test_open_gives_fresh_layers_and_closes_them_at_the_end() -> None:
     async def run() -> list[str]:
         closed: list[str] = []
