@@ -13,14 +13,22 @@ from itertools import takewhile
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.anthropic.blocks import PROVIDER, WIRE, block_to_part, call_ids, objects, part_to_block
+from chatstack.providers.anthropic.blocks import block_to_part, call_ids, objects, part_to_block
 from chatstack.providers.anthropic.marks import CacheLifetime, mark
 from chatstack.providers.anthropic.native import ask_for_edits
+from chatstack.providers.anthropic.options import (
+    choice_from_wire,
+    choice_to_wire,
+    output_config,
+    output_config_from_wire,
+    tool_from_wire,
+    tool_to_wire,
+)
 from chatstack.providers.call_ids import declared_names
-from chatstack.providers.extras import WireObject, decoded_object, encoded, encoded_extra, with_extra
+from chatstack.providers.extras import WireObject
 from chatstack.values.messages import Message, Role, was_edited
-from chatstack.values.parts import Part, ProviderItem, Text, ToolResult
-from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
+from chatstack.values.parts import Part, Text, ToolResult
+from chatstack.values.requests import ChatOptions, ChatRequest
 from chatstack.values.responses import Usage
 
 DEFAULT_MAX_TOKENS = 8_192
@@ -28,18 +36,12 @@ DEFAULT_MAX_TOKENS = 8_192
 up to it the SDK never demands streaming."""
 
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
-_SIMPLE_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
-_SCHEMA_NAME = "answer"
 _GO_ON = "Go on."
 _OPENING = "Begin."
 """Opening user message for a conversation that begins with the assistant, which the API refuses."""
 _BLANK = "(empty message)"
 """Text for a user message with nothing that can be sent: without it, the request would end with the assistant's
 turn."""
-_BOUNDS = frozenset(
-    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"}
-    | {"minItems", "maxItems", "uniqueItems", "default", "contentEncoding"}
-)
 
 
 def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> WireObject:
@@ -57,14 +59,14 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
     messages, edited = _written(request.messages[leading:], declared_names(options.tools))
     if not messages or messages[0]["role"] != "user":
         messages.insert(0, _user(_OPENING))
-    tools = [tool for each in options.tools if (tool := _tool_to_wire(each)) is not None]
+    tools = [tool for each in options.tools if (tool := tool_to_wire(each)) is not None]
     known: dict[str, object] = {
         "model": options.model,
         "max_tokens": _max_tokens(options),
         "system": system or None,
         "messages": messages,
         "tools": tools or None,
-        "tool_choice": _choice_to_wire(options, has_tools=bool(tools)),
+        "tool_choice": choice_to_wire(options, has_tools=bool(tools)),
         "temperature": options.temperature,
         "top_p": options.top_p,
         "stop_sequences": list(options.stop) or None,
@@ -72,10 +74,10 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
     }
     body = {name: value for name, value in known.items() if value is not None}
     body.update(options.extra)
-    output_config = _output_config(options)
+    config = output_config(options)
     given = body.get("output_config", {})
-    if output_config and isinstance(given, Mapping):
-        body["output_config"] = {**output_config, **cast("Mapping[str, object]", given)}
+    if config and isinstance(given, Mapping):
+        body["output_config"] = {**config, **cast("Mapping[str, object]", given)}
     ask_for_edits(body, options.native_edits)
     mark(body, cache, extra=options.extra, edited=edited)
     return body
@@ -94,7 +96,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
         messages = (Message("system", tuple(block_to_part(block) for block in blocks)), *messages)
     stream = rest.pop("stream", None) is True
     fields: dict[str, object] = {
-        "tools": tuple(_tool_from_wire(tool) for tool in objects(rest.pop("tools", None) or (), "tools"))
+        "tools": tuple(tool_from_wire(tool) for tool in objects(rest.pop("tools", None) or (), "tools"))
     }
     for name, kind in (("model", str), ("max_tokens", int), ("temperature", float), ("top_p", float)):
         value = rest.get(name)
@@ -103,8 +105,8 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
     stop = rest.get("stop_sequences")
     if isinstance(stop, list):
         fields["stop"] = tuple(str(each) for each in cast("list[object]", rest.pop("stop_sequences")))
-    fields |= _choice_from_wire(rest)
-    fields |= _output_config_from_wire(rest)
+    fields |= choice_from_wire(rest)
+    fields |= output_config_from_wire(rest)
     return ChatRequest(messages, ChatOptions(extra=rest).but(**fields), stream=stream)
 
 
@@ -237,112 +239,6 @@ def _max_tokens(options: ChatOptions) -> int:
     thinking = options.extra.get("thinking")
     budget = cast("WireObject", thinking).get("budget_tokens") if isinstance(thinking, Mapping) else None
     return DEFAULT_MAX_TOKENS + (budget if isinstance(budget, int) else 0)
-
-
-def _tool_to_wire(tool: DeclaredTool) -> WireObject | None:
-    if isinstance(tool, ProviderItem):
-        return decoded_object(tool.json, "options.tools") if tool.provider == PROVIDER else None
-    where = f"tool {tool.name!r}"
-    wire: WireObject = {"name": tool.name}
-    if tool.description:
-        wire["description"] = tool.description
-    wire["input_schema"] = (
-        decoded_object(tool.parameters, where) if tool.parameters else {"type": "object", "properties": {}}
-    )
-    if tool.strict is not None:
-        wire["strict"] = tool.strict
-    return with_extra(wire, tool.extra_json, WIRE, where)
-
-
-def _tool_from_wire(wire: WireObject) -> DeclaredTool:
-    name, schema, strict = wire.get("name"), wire.get("input_schema"), wire.get("strict")
-    if wire.get("type") not in (None, "custom") or not isinstance(name, str) or not isinstance(schema, Mapping):
-        return ProviderItem(PROVIDER, encoded(wire))
-    taken = {"name", "description", "input_schema", "strict"}
-    rest = {field: value for field, value in wire.items() if field not in taken and value is not None}
-    return ToolDeclaration(
-        name,
-        str(wire.get("description") or ""),
-        encoded(cast("object", schema)),
-        strict if isinstance(strict, bool) else None,
-        encoded_extra(rest, WIRE),
-    )
-
-
-def _choice_to_wire(options: ChatOptions, *, has_tools: bool) -> WireObject | None:
-    choice, parallel = options.tool_choice, options.parallel_tool_calls
-    if choice is None and (parallel is not False or not has_tools):
-        return None
-    simple = _SIMPLE_CHOICES.get(choice or "auto")
-    wire: WireObject = {"type": simple} if simple else {"type": "tool", "name": choice}
-    if parallel is not None and simple != "none":
-        wire["disable_parallel_tool_use"] = not parallel
-    return wire
-
-
-def _choice_from_wire(rest: WireObject) -> dict[str, object]:
-    """Return ``tool_choice`` and ``parallel_tool_calls``; whatever they cannot express stays in ``rest``."""
-    choice = rest.get("tool_choice")
-    if not isinstance(choice, Mapping):
-        return {}
-    fields = dict(cast("Mapping[str, object]", choice))
-    kind, name = fields.pop("type", None), fields.pop("name", None)
-    disabled = fields.pop("disable_parallel_tool_use", None)
-    simple = {wire: ours for ours, wire in _SIMPLE_CHOICES.items()}.get(str(kind))
-    ours = simple or (name if kind == "tool" and name not in _SIMPLE_CHOICES else None)
-    if fields or ours is None or not isinstance(disabled, bool | None):
-        return {}
-    del rest["tool_choice"]
-    return {"tool_choice": ours, "parallel_tool_calls": None if disabled is None else not disabled}
-
-
-def _output_config(options: ChatOptions) -> WireObject:
-    config: WireObject = {}
-    if options.reasoning_effort is not None:
-        config["effort"] = options.reasoning_effort
-    if options.output_schema is not None:
-        schema = decoded_object(options.output_schema.schema, "output_schema.schema")
-        if options.output_schema.strict is not None:  # made from a type, so that whoever asked checks the answer
-            schema = _in_words(schema)
-        config["format"] = {"type": "json_schema", "schema": schema}
-    return config
-
-
-def _in_words(schema: WireObject) -> WireObject:
-    """Return the schema with its bounds moved into descriptions, as Anthropic's own SDK does: the API refuses the
-    keywords."""
-    told = ", ".join(f"{name}: {schema[name]}" for name in schema if name in _BOUNDS)
-    found = {name: value for name, value in schema.items() if name not in _BOUNDS}
-    if told:
-        found["description"] = "\n\n".join(
-            [*([str(found["description"])] if "description" in found else []), f"{{{told}}}"]
-        )
-    for name in ("properties", "$defs"):
-        if name in found:
-            below = cast("Mapping[str, WireObject]", found[name])
-            found[name] = {each: _in_words(value) for each, value in below.items()}
-    if "anyOf" in found:
-        found["anyOf"] = [_in_words(each) for each in cast("list[WireObject]", found["anyOf"])]
-    if isinstance(found.get("items"), dict):
-        found["items"] = _in_words(cast("WireObject", found["items"]))
-    return found
-
-
-def _output_config_from_wire(rest: WireObject) -> dict[str, object]:
-    config = rest.get("output_config")
-    if not isinstance(config, Mapping):
-        return {}
-    left = dict(cast("Mapping[str, object]", config))
-    fields: dict[str, object] = {}
-    if isinstance(left.get("effort"), str):
-        fields["reasoning_effort"] = left.pop("effort")
-    form = left.get("format")
-    if isinstance(form, Mapping) and cast("WireObject", form).keys() == {"type", "schema"}:
-        fields["output_schema"] = OutputSchema(_SCHEMA_NAME, encoded(cast("WireObject", left.pop("format"))["schema"]))
-    rest.pop("output_config")
-    if left:
-        rest["output_config"] = left
-    return fields
 
 
 def _count(usage: Mapping[str, object], name: str) -> int:
