@@ -169,6 +169,30 @@ def test_thinking_goes_back_as_it_came() -> None:
     assert messages_to_wire([message])[0]["content"] == [thinking, redacted, text("4")]
 
 
+SIGNED = {"type": "thinking", "thinking": "so", "signature": "s1"}
+UNSIGNED = {"type": "thinking", "thinking": "hm", "signature": ""}
+REDACTED = {"type": "redacted_thinking", "data": "xyz"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "goes_back"),
+    [
+        pytest.param([SIGNED], [], id="nothing else"),
+        pytest.param([UNSIGNED], [], id="cut off before its signature"),
+        pytest.param([SIGNED, REDACTED, text(" ")], [], id="blank text behind it"),
+        pytest.param([SIGNED, text("4"), SIGNED, UNSIGNED], [SIGNED, text("4")], id="at the end"),
+        pytest.param([UNSIGNED, text("4")], [text("4")], id="of a server that does not sign"),
+    ],
+)
+def test_thinking_that_the_api_would_refuse_stays_behind(answer: list[dict[str, object]], goes_back: object) -> None:
+    """An answer that was cut off while the model was thinking would have every later request refused."""
+    asked, more = Message.user("hard"), Message.user("go on")
+    before = messages_to_wire([asked, message_from_wire(answer)])
+    assert [each["content"] for each in before[1:]] == ([goes_back] if goes_back else [])
+    assert messages_to_wire([asked, message_from_wire(answer), more])[: len(before)] == before
+    assert body(asked, message_from_wire(answer), more)["messages"] == [*before, *messages_to_wire([more])]
+
+
 def test_blocks_that_only_anthropic_understands_go_back_as_they_came() -> None:
     odd: list[dict[str, object]] = [
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"b": 1, "a": None}},

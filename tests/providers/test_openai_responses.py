@@ -402,6 +402,18 @@ def test_what_is_malformed_is_named_by_its_place(items: list[object], where: str
         messages_from_wire(items)
 
 
+def test_reasoning_without_its_item_stays_behind() -> None:
+    """An answer that was cut off while the model was reasoning would have every later request refused."""
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"}
+    said = {"type": "message", "id": "m", "role": "assistant", "content": [
+        {"type": "output_text", "text": "4", "annotations": []}]}  # fmt: skip
+    question = {"role": "user", "content": "go on"}
+    assert messages_to_wire(messages_from_wire([reasoning, {**reasoning, "id": "rs_2"}, question])) == [question]
+    assert messages_to_wire(messages_from_wire([reasoning, said, reasoning, question])) == [reasoning, said, question]
+    thought = Reasoning("hm", json.dumps(reasoning), "openai")
+    assert messages_to_wire([Message.assistant(thought, ProviderItem("anthropic", "{}"))]) == []
+
+
 def test_options_become_fields_of_the_body() -> None:
     options = ChatOptions(
         instructions="be brief",

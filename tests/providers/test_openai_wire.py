@@ -186,6 +186,16 @@ def test_an_assistant_message_of_which_nothing_is_left_is_still_valid() -> None:
     assert messages_to_wire([message.edited(extra_json='{"other":{"x":1}}')]) == [{"role": "assistant", "content": ""}]
 
 
+@pytest.mark.parametrize("fields", [{}, {"content": ""}, {"content": None, "refusal": None, "tool_calls": None}])
+def test_an_assistant_message_of_reasoning_alone_has_content(fields: dict[str, Any]) -> None:
+    """OpenAI, and servers like it, refuse one with neither content nor calls: that of an answer that was cut off."""
+    answer = {"role": "assistant", "reasoning_content": "hm", **fields}
+    called = {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [CALL]}
+    wire, with_a_call = messages_to_wire(messages_from_wire([answer, called]))
+    assert (wire["content"], wire["reasoning_content"]) == ("", "hm")
+    assert with_a_call == called
+
+
 def test_fields_of_ours_win_over_those_that_ride_along() -> None:
     extra = '{"openai-chat":{"content":"old","tool_calls":null,"x":1}}'
     message = Message.assistant(ToolCall("c1", "look")).edited(extra_json=extra)

@@ -43,7 +43,8 @@ _SOURCE_FIELDS = {
     "text": {"data": "text", "media_type": "media_type"},
 }
 _CALL_ID = re.compile("[a-zA-Z0-9_-]+")
-_THINKING = ("thinking", "redacted_thinking")
+THINKING = ("thinking", "redacted_thinking")
+"""Types of blocks that hold reasoning."""
 
 
 def part_to_block(part: Part) -> WireObject | None:
@@ -76,7 +77,7 @@ def block_to_part(block: Mapping[str, object], *, call_names: Mapping[str, str] 
         return block_to_call(block, call_arguments(block.get("input")))
     if kind == "tool_result":
         return _block_to_result(block, call_names or {})
-    if kind in _THINKING:
+    if kind in THINKING:
         return Reasoning(_string(block, "thinking"), _json_of(block), PROVIDER)
     return _media_part(block) or ProviderItem(PROVIDER, _json_of(block))
 

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import cast
 
 from chatstack.errors import InputError
-from chatstack.providers.anthropic.blocks import block_to_part, call_ids, objects, part_to_block
+from chatstack.providers.anthropic.blocks import THINKING, block_to_part, call_ids, objects, part_to_block
 from chatstack.providers.anthropic.marks import CacheLifetime, mark
 from chatstack.providers.anthropic.native import ask_for_edits
 from chatstack.providers.anthropic.options import (
@@ -112,7 +112,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
 
 def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     """Return the messages in their order; a message with nothing that can be sent is left out, or, if it is the user's,
-    sent as "(empty message)".
+    sent as "(empty message)". Thinking that nothing follows in its message is not sent, nor is any without a signature.
 
     Tool messages in a row, and a user message right after them, become one wire message: the API wants the results of
     parallel calls together. Between a summary and an assistant message stands a short user message: the API joins
@@ -132,7 +132,11 @@ def _written(
     is_after_summary = False
     ids = call_ids(declared)
     for message in messages:
-        blocks = _blocks(message) or ([_text(_BLANK)] if message.role == "user" else [])
+        blocks = _blocks(message)
+        if message.role == "assistant":
+            blocks = _returnable(blocks)
+        elif message.role == "user":
+            blocks = blocks or [_text(_BLANK)]
         if not blocks:
             continue
         if message.role == "assistant":
@@ -225,6 +229,15 @@ def _user(text: str) -> WireObject:
 
 def _blocks(message: Message) -> list[WireObject]:
     return [block for part in message.parts if (block := part_to_block(part)) is not None]
+
+
+def _returnable(blocks: list[WireObject]) -> list[WireObject]:
+    """Return the blocks of an answer that the API takes back. It refuses thinking without a signature, and thinking at
+    the end, as in an answer that was cut off while the model was thinking."""
+    found = [block for block in blocks if block.get("type") != "thinking" or block.get("signature")]
+    while found and found[-1].get("type") in THINKING:
+        found.pop()
+    return found
 
 
 def _message(role: Role, parts: Sequence[Part]) -> list[Message]:

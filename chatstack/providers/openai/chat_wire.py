@@ -2,7 +2,7 @@
 
 What is read comes out again as it was, ``messages_to_wire(messages_from_wire(wire)) == wire``, up to these spellings,
 which mean the same to the server: a list of one plain text part is written as a string; an assistant message without
-text has ``content: null``, whether it was null or absent; one without text, calls or anything else has ``""``;
+text has ``content: null``, whether it was null or absent; one without text, calls or fields of its own has ``""``;
 ``tool_calls: []``, which OpenAI refuses, is left out; a file's and picture's data is written as a data URL.
 
 Where our values have no place for something, it rides along: unknown fields under ``openai-chat`` in the ``extra_json``
@@ -222,8 +222,8 @@ def _assistant_to_wire(message: Message, declared: Collection[str] | None, where
         wire["tool_calls"] = calls
     if content:
         wire["content"] = content_to_wire(content, where)
-    elif len(wire) == 2 and not extra_fields(message.extra_json, WIRE, where):
-        wire["content"] = ""
+    elif not calls and LEGACY_CALL not in wire and not any(extra_fields(message.extra_json, WIRE, where).values()):
+        wire["content"] = ""  # also beside reasoning: servers refuse a message that has neither content nor calls
     return with_extra(wire, message.extra_json, WIRE, where)
 
 

@@ -12,7 +12,7 @@ written as one; ``content: null`` under ``message`` marks it. An item without an
 
 A custom tool call keeps its input as a JSON string in ``arguments``: on any other wire it is a call like all others.
 Fields of other wires are ignored; reasoning and items of other providers, and the reasoning of chat completions, are
-left out.
+left out. So is reasoning behind which its message has no item, as in an answer that was cut off: the API refuses it.
 """
 
 from __future__ import annotations
@@ -161,6 +161,8 @@ def _assistant_items(message: Message, where: str) -> list[WireObject]:
                 items.append({"type": "message", "role": "assistant", "content": [item]} if is_refusal else item)
         else:
             raise InputError(f"{where}: a {type(part).__name__} cannot be part of an assistant message")
+    while items and items[-1].get("type") == "reasoning":  # cut off: the API refuses it without the item behind it
+        items.pop()
     return items
 
 
