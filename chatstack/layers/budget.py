@@ -18,7 +18,7 @@ from chatstack.tokens.published import tables_loaded
 from chatstack.tools.turn import NOT_RUN
 from chatstack.values.messages import Message
 from chatstack.values.requests import ChatRequest
-from chatstack.values.responses import ChatUpdate
+from chatstack.values.responses import ChatUpdate, Usage
 
 BudgetPeriod: TypeAlias = Literal["turn", "conversation"]
 
@@ -92,6 +92,7 @@ class _Metered:
     open: list[str] = field(default_factory=list[str])
     has_run: bool = False
     goes_on: bool = False
+    told: Usage = field(default_factory=Usage)
 
     async def __anext__(self) -> ChatUpdate:
         if self.goes_on:
@@ -101,21 +102,30 @@ class _Metered:
                 await self.stream.aclose()
                 raise
         update = await self.stream.__anext__()
-        for used in (update.usage, update.overhead_usage):
-            if used is not None:
-                price = self.allowance.price_of_answer(update.model, self.price)
-                self.account.add(used, price, is_overhead=used is update.overhead_usage)
+        if update.usage is not None or update.overhead_usage is not None:
+            self._count(update)
         self._note(update)
         return update
 
     async def aclose(self) -> None:
         await self.stream.aclose()
 
+    def _count(self, update: ChatUpdate) -> None:
+        price = self.allowance.price_of_answer(update.model, self.price)
+        if update.usage is not None:
+            self.account.add(update.usage, price, before=self.told)
+            self.told += update.usage
+        if update.overhead_usage is not None:
+            self.account.add(update.overhead_usage, price, is_overhead=True)
+
     def _note(self, update: ChatUpdate) -> None:
         """Update ``goes_on``: True if a call to the model comes next. One follows the last result of a round, unless
         all results say that nothing was run."""
+        if update.has_content:  # an answer that has begun is read to its end
+            self.goes_on = False
         message = update.message_done
         if message is not None:
+            self.told = Usage()
             self.open += [call.id for call in message.calls]
             for result in message.results:
                 if result.call_id in self.open:  # ids may be used again, within a round too

@@ -35,9 +35,14 @@ class Account:
         """All tokens used: input and output, summaries included."""
         return self.usage.total_tokens + self.overhead.total_tokens
 
-    def add(self, usage: Usage, price: Price | None, *, is_overhead: bool = False) -> None:
-        """Add the usage of a call, and its cost if the price is known."""
-        cost = _dollars(usage, price) if price is not None else None
+    def add(
+        self, usage: Usage, price: Price | None, *, is_overhead: bool = False, before: Usage = _NOTHING_USED
+    ) -> None:
+        """Add the usage of a call, and its cost if the price is known. ``before`` is what was added of that call
+        already: the price may depend on the size of the whole."""
+        cost = _dollars(before + usage, price) if price is not None else None
+        if cost and price is not None and before != _NOTHING_USED:
+            cost -= _dollars(before, price) or 0
         with self._lock:  # turns of one conversation may run in several threads
             if is_overhead:
                 self.overhead = self.overhead + usage

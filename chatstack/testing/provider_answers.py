@@ -20,7 +20,7 @@ from chatstack.testing.provider_exchanges import (
 from chatstack.testing.provider_server import Delivery, ReceivedRequest, ServerReply
 from chatstack.values.messages import Message
 from chatstack.values.parts import ToolCall
-from chatstack.values.responses import ChatResponse, FinishReason
+from chatstack.values.responses import ChatResponse, FinishReason, Usage
 
 _TEXT = 'Zürich, 東京 and 🏝: "sun",\n\tthen \\rain.  \u2028 \x85 Done.'
 _ARGUMENTS = (
@@ -91,10 +91,12 @@ class AnswerContract(ProviderUnderTest):
             same([call.arguments for call in response.messages[0].calls], ["{}"], "the arguments of the call")
 
     def test_usage_is_reported_once(self) -> None:
-        """The tokens of input, output and cache are told, and added up neither twice nor short of the cache."""
+        """The tokens of input, output and cache are told, and added up neither twice nor short of the cache. A stream
+        may tell them in parts."""
         for updates, response in self._both(self._said("fine")):
             same(response.usage, self.usage, "response.usage; input_tokens counts what came from the cache, too")
-            same(len([each for each in updates if each.usage is not None]), 1, "updates that report usage")
+            told = [each.usage for each in updates if each.usage is not None]
+            same(sum(told, Usage()), self.usage, "the usage in all updates, added up")
 
     def test_the_reason_why_the_model_stopped_is_told(self) -> None:
         """``finish_reason`` is ours, whatever the API calls it."""

@@ -57,8 +57,9 @@ class ChatUpdate(msgspec.Struct, frozen=True):
     ``text`` and ``reasoning`` are deltas. ``part`` is a whole tool call, tool result or other item. An update with
     ``message_done`` closes one message of the answer; the deltas before it were that message's. An answer without one
     is not complete. ``usage``, ``finish_reason``, ``response_id``, ``model``, ``applied_edits`` and ``raw`` (the SDK's
-    own object) come with a round's last update. ``overhead_usage`` of summaries comes with the ``model`` that wrote
-    them, if it is another one.
+    own object) come with a round's last update. Where a provider tells the input's ``usage`` as an answer begins, it
+    comes with the first update, and the last one has the rest: they add up. ``overhead_usage`` of summaries comes with
+    the ``model`` that wrote them, if it is another one.
     """
 
     text: str = ""

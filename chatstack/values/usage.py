@@ -48,6 +48,19 @@ def with_usage(update: ChatUpdate, check: Callable[[Usage], Usage]) -> ChatUpdat
     return replace(update, usage=usage, overhead_usage=overhead)
 
 
+def told_early(update: ChatUpdate, usage: Usage, model: str) -> ChatUpdate:
+    """Return the update with the input of an answer that has just begun, which counts even if the answer never ends."""
+    return replace(update, usage=replace(usage, output_tokens=0, reasoning_tokens=0), model=model)
+
+
+def rest_of(usage: Usage, told: Usage | None) -> Usage:
+    """Return the part of an answer's usage that was not told with an earlier update: all updates add up to it."""
+    if told is None:
+        return usage
+    pairs = zip(astuple(usage), astuple(told), strict=True)
+    return Usage(*(max(0, whole - before) if before > 0 else whole for whole, before in pairs))
+
+
 def doubted(reported: Usage, believed: Usage) -> list[str]:
     """Return the figures that were not believed, by name and size, never as the text that a server may have sent."""
     pairs = zip(reported.__struct_fields__, astuple(reported), astuple(believed), strict=True)

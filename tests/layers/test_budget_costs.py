@@ -64,6 +64,16 @@ class Priced:
         yield ChatUpdate(message_done=self.answer, usage=self.used, finish_reason="tool_calls", model=self.says)
 
 
+class ToldInParts(Priced):
+    """A provider that tells the input's usage as its answer begins."""
+
+    async def _play(self) -> AsyncGenerator[ChatUpdate, None]:
+        assert self.used is not None
+        yield ChatUpdate(part=CALL.calls[0], usage=Usage(self.used.input_tokens), model=self.says)
+        rest = Usage(0, self.used.output_tokens)
+        yield ChatUpdate(message_done=CALL, usage=rest, finish_reason="tool_calls", model=self.says)
+
+
 def ask(provider: Any, *, options: ChatOptions | None = None, **budget: Any) -> ChatResponse:
     stack = ChatStack(provider).use(Budget, **budget).use(FunctionInvoker, tools=[look], max_tool_calls_per_turn=50)
     return asyncio.run(stack.build().get_response(WORK, options=options))
@@ -209,3 +219,12 @@ def test_the_cost_of_a_conversation_is_kept_with_it() -> None:
     budget = find(client, Budget)
     assert budget is not None
     assert "1200000 tokens" in repr(budget.spending.of("c")).replace(",", "")
+
+
+def test_usage_that_is_told_in_parts_costs_what_it_costs_in_one() -> None:
+    """Large requests cost more for each token, of the answer, too."""
+    tiered = Price("m", "p", Rate(Decimal(1), ((200_000, Decimal(2)),)), Rate(Decimal(1)), None,
+                   output=Rate(Decimal(10), ((200_000, Decimal(20)),)))  # fmt: skip
+    used = Usage(MILLION // 4, MILLION // 100)
+    costs = [spent(kind(used), price=tiered) for kind in (Priced, ToldInParts)]
+    assert costs == [Decimal("1.4"), Decimal("1.4")]

@@ -19,9 +19,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from chatstack import (
     AuthenticationError,
     BrokenStreamError,
+    Budget,
     ChatOptions,
     ChatRequest,
     ChatResponse,
+    ChatStack,
     ContextOverflowError,
     InputError,
     Message,
@@ -30,6 +32,7 @@ from chatstack import (
     RateLimitError,
     Reasoning,
     ServerError,
+    Spending,
     Telemetry,
     Text,
     ToolCall,
@@ -38,6 +41,8 @@ from chatstack import (
 )
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.anthropic.wire import request_to_wire
+from chatstack.providers.wires import AnswerReader
+from chatstack.testing import TelemetryCapture
 
 Event: TypeAlias = dict[str, object]
 
@@ -152,6 +157,52 @@ def test_counts_that_the_end_does_not_name_stay_those_of_the_start() -> None:
 def test_a_stream_without_its_last_event_is_broken_wherever_it_ends(events: list[Event]) -> None:
     with pytest.raises(BrokenStreamError, match="message_stop"):
         Wire.streaming(*events).ask()
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_an_answer_that_does_not_end_has_cost_its_input(is_stopped: bool) -> None:
+    """The provider charges for it, whoever breaks off the stream."""
+    capture, spending = TelemetryCapture(), Spending()
+
+    async def asked() -> None:
+        wire = Wire.streaming(START, begin(0, type="text", text=""), delta(0, "text_delta", text="hel"))
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(wire)) as http_client:
+            provider = AnthropicChatClient("claude", api_key="k", http_client=http_client, max_retries=0)
+            stack = ChatStack(provider).use(Budget, max_tokens=100, per="conversation", spending=spending)
+            client = stack.build({Telemetry: capture.telemetry}.get)
+            async with client.get_streaming_response("hi", conversation_id="c") as stream:
+                first = await anext(stream)
+                assert (first.text, first.model) == ("hel", "claude")
+                if not is_stopped:
+                    with pytest.raises(BrokenStreamError):
+                        await anext(stream)
+
+    asyncio.run(asked())
+    assert spending.of("c").usage == Usage(7, cache_read_tokens=2)
+    (span,) = capture.spans
+    assert span.attributes is not None
+    assert span.attributes["gen_ai.usage.input_tokens"] == 7
+    assert span.attributes["gen_ai.usage.cache_read.input_tokens"] == 2
+
+
+@pytest.mark.parametrize(
+    ("at_the_end", "usage"),
+    [
+        pytest.param({}, Usage(7, 9, 2), id="output alone"),
+        pytest.param({"input_tokens": 5, "cache_read_input_tokens": 2}, Usage(7, 9, 2), id="the same input"),
+        pytest.param({"input_tokens": 20}, Usage(22, 9, 2), id="more input, by tools of the server"),
+        pytest.param({"input_tokens": -1, "cache_read_input_tokens": 0}, Usage(7, 9, 2), id="what cannot be"),
+    ],
+)
+def test_the_usage_of_the_beginning_and_of_the_end_add_up(at_the_end: Event, usage: Usage) -> None:
+    reader = AnswerReader("messages", streaming=True)
+    events = [START, *hello(), because("end_turn", **at_the_end), STOP]
+    updates = [*(update for event in events for update in reader.add(event)), *reader.finish()]
+    told = [update.usage for update in updates if update.usage is not None]
+    assert [each.output_tokens for each in told] == [0, 9]
+    assert sum(told, Usage()) == usage
+    nothing = {**START, "message": {**typing.cast("Event", START["message"]), "usage": {"output_tokens": 1}}}
+    assert Wire.streaming(nothing, *hello(), because("end_turn", input_tokens=5), STOP).ask().usage == Usage(5, 9)
 
 
 def test_an_answer_of_nothing_is_an_empty_message() -> None:

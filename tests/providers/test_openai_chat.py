@@ -33,6 +33,7 @@ from chatstack.errors import (
 )
 from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.openai.sdk import OPENAI
+from chatstack.providers.wires import AnswerReader
 from chatstack.values.parts import Reasoning, Text
 from chatstack.values.requests import ToolDeclaration
 from chatstack.values.responses import ChatUpdate
@@ -324,6 +325,19 @@ def test_usage_may_come_with_the_last_chunk_or_behind_it() -> None:
     together = streamed(chunk(content="a"), {**chunk("stop"), "usage": usage}, b"[DONE]")
     behind = streamed(chunk(content="a"), chunk("stop"), {"id": "c", "choices": [], "usage": usage}, b"[DONE]")
     assert together.usage == behind.usage == Usage(5, 2)
+
+
+def test_usage_that_comes_with_every_chunk_counts_in_an_answer_that_does_not_end() -> None:
+    """Some servers send it so (vLLM's ``continuous_usage_stats``): its last figures are those of the answer."""
+    reader = AnswerReader("chat", streaming=True)
+    chunks = [
+        {**chunk(finish, **delta), "usage": {"prompt_tokens": 5, "completion_tokens": said}}
+        for said, (finish, delta) in enumerate([(None, {"content": "a"}), (None, {"content": "b"}), ("stop", {})], 1)
+    ]
+    first, second = (reader.add(each)[0] for each in chunks[:2])
+    assert (first.usage, second.usage) == (Usage(5), None)
+    reader.add(chunks[2])
+    assert reader.finish()[-1].usage == Usage(0, 3)
 
 
 def test_reasoning_of_compatible_servers_is_kept_and_can_go_back() -> None:

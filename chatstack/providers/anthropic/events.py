@@ -23,7 +23,8 @@ from chatstack.providers.anthropic.wire import message_of, overhead_from_wire, u
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import stream_ended, window_full
 from chatstack.values.parts import Part, Reasoning, Text, ToolCall
-from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason
+from chatstack.values.responses import CallDelta, ChatUpdate, FinishReason, Usage
+from chatstack.values.usage import rest_of, told_early
 
 _FINISHES: Mapping[object, FinishReason] = {
     "end_turn": "stop",
@@ -85,7 +86,7 @@ class _Block:
 class AnswerFold:
     """Folds the events of one answer into updates; ``answer`` is the finished answer as an object of the wire's."""
 
-    __slots__ = ("_calls", "_open", "_parts", "answer", "is_done")
+    __slots__ = ("_calls", "_early", "_open", "_parts", "_told", "answer", "is_done")
 
     def __init__(self) -> None:
         self.answer: WireObject = {}
@@ -93,14 +94,25 @@ class AnswerFold:
         self._open: dict[int, _Block] = {}
         self._parts: dict[int, Part] = {}
         self._calls = 0
+        self._early: Usage | None = None
+        self._told: Usage | None = None
 
     def updates(self, event: Mapping[str, object]) -> Iterator[ChatUpdate]:
         """Yield the updates for one event. Raises ``BrokenStreamError`` for an event that does not fit the ones
         before."""
+        for update in self._read(event):
+            if self._early is not None and self._early.input_tokens:
+                update = told_early(update, self._early, str(self.answer.get("model") or ""))
+                self._early, self._told = None, update.usage
+            yield update
+
+    def _read(self, event: Mapping[str, object]) -> Iterator[ChatUpdate]:
         try:
             match event["type"]:
                 case "message_start":
                     self.answer = {**_object(event["message"]), "content": []}
+                    if not self.answer.get("stop_reason"):  # a whole answer tells its usage once
+                        self._early = usage_from_wire(_object(self.answer.get("usage") or {}))
                 case "content_block_start":
                     yield from self._begin(_index(event), _object(event["content_block"]))
                 case "content_block_delta":
@@ -135,7 +147,7 @@ class AnswerFold:
             raise window_full(PROVIDER, spent.input_tokens, str(reason))
         yield ChatUpdate(
             message_done=message,
-            usage=spent,
+            usage=rest_of(spent, self._told),
             overhead_usage=overhead_from_wire(usage),
             finish_reason=_FINISHES.get(reason, "other"),
             response_id=str(self.answer.get("id") or ""),

@@ -16,6 +16,7 @@ from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import CallDelta, ChatUpdate, Usage
+from chatstack.values.usage import rest_of, told_early
 
 _TEXT, _REASONING = "content", "reasoning"
 _WINDOW_FULL = "model_context_window_exceeded"
@@ -36,6 +37,7 @@ class ChatAnswer:
         self.finish_reason = ""
         self._assembly = MessageAssembly(WIRE, request=request)
         self._usage: Usage | None = None
+        self._told: Usage | None = None
         self._request = request
         self._id = self._model = ""
         self._last_index, self._last_id = -1, ""
@@ -66,7 +68,11 @@ class ChatAnswer:
             fields = choice.get("message")
             if streaming:  # a chunk may have no delta, a whole answer has its message
                 fields = fields or choice.get("delta") or cast("object", {})
-            yield from self._add_delta(as_object(fields, "delta" if streaming else "message"))
+            for update in self._add_delta(as_object(fields, "delta" if streaming else "message")):
+                if streaming and self._told is None and self._usage is not None and self._usage.input_tokens:
+                    update = told_early(update, self._usage, self._model)  # some servers tell it with every chunk
+                    self._told = update.usage
+                yield update
             if choice.get("error"):  # before its finish reason counts: a failed answer is not complete
                 raise failure(PROVIDER, body={"error": choice["error"]}, streaming=streaming)
             self.finish_reason = _string(choice.get("finish_reason")) or self.finish_reason
@@ -81,7 +87,7 @@ class ChatAnswer:
             yield ChatUpdate(part=call)
         yield ChatUpdate(
             message_done=message,
-            usage=self._usage,
+            usage=None if self._usage is None else rest_of(self._usage, self._told),
             finish_reason=finish_from_wire(self.finish_reason, message),
             response_id=self._id,
             model=self._model,

@@ -10,6 +10,7 @@ from chatstack.providers.failures import stream_ended
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, Reasoning, Text
 from chatstack.values.responses import ChatUpdate, FinishReason, Usage
+from chatstack.values.usage import rest_of, told_early
 from chatstack_gemini.parts import MADE_ID, PROVIDER, part_from_wire
 
 FINISHES: Mapping[str, FinishReason] = {
@@ -37,6 +38,7 @@ class AnswerFold:
         self._candidate: WireObject = {}
         self._parts: list[WireObject] = []
         self._pieces: list[str] = []
+        self._told: Usage | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -63,7 +65,11 @@ class AnswerFold:
             self._candidate.update((name, value) for name, value in candidate.items() if name != "content")
             content = as_object(candidate.get("content") or {}, "content")
             for part in as_list(content.get("parts") or (), "parts"):
-                yield from self._add(dict(as_object(part, "parts[]")))
+                for update in self._add(dict(as_object(part, "parts[]"))):
+                    if self._told is None and self._usage.input_tokens and not self.is_complete:
+                        update = told_early(update, self._usage, str(self._fields.get("modelVersion") or ""))
+                        self._told = update.usage
+                    yield update
 
     def ended(self, raw: object) -> Iterator[ChatUpdate]:
         """Yield the last updates. Raises ``BrokenStreamError`` if the answer is not complete."""
@@ -77,12 +83,16 @@ class AnswerFold:
                 yield ChatUpdate(part=part)
         yield ChatUpdate(
             message_done=message,
-            usage=usage_from_wire(_object(self._fields.get("usageMetadata"))),
+            usage=rest_of(self._usage, self._told),
             finish_reason=self._finish_reason(message),
             response_id=response_id,
             model=str(self._fields.get("modelVersion") or ""),
             raw=raw,
         )
+
+    @property
+    def _usage(self) -> Usage:
+        return usage_from_wire(_object(self._fields.get("usageMetadata")))
 
     @property
     def _blocked(self) -> object:

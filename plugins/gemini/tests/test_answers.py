@@ -17,7 +17,7 @@ from chatstack.values.parts import Image, ProviderItem, Reasoning, Text, ToolCal
 from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatResponse, Usage
 from chatstack_gemini import GeminiChatClient
-from chatstack_gemini.answers import FINISHES
+from chatstack_gemini.answers import FINISHES, AnswerFold
 
 Fields = dict[str, Any]
 SIGNATURE = "+/8/abcd"  # with the characters that base64 has in two spellings
@@ -120,6 +120,16 @@ def test_usage_counts_thoughts_as_output_and_tools_at_google_as_input(stream: bo
     }
     answer, _ = answered(reply_of(chunk([{"text": "x"}], **END, usageMetadata=usage), stream=stream), stream=stream)
     assert answer.usage == Usage(105, 27, cache_read_tokens=60, reasoning_tokens=7)
+
+
+def test_usage_of_the_input_is_told_as_the_answer_begins_and_adds_up() -> None:
+    fold = AnswerFold()
+    used = {"promptTokenCount": 100, "candidatesTokenCount": 1, "thoughtsTokenCount": 4}
+    (first,) = fold.updates(chunk([{"text": "x"}], usageMetadata=used))
+    assert (first.text, first.usage) == ("x", Usage(100))
+    (second,) = fold.updates(chunk([{"text": "y"}], **END, usageMetadata={**used, "candidatesTokenCount": 20}))
+    assert second.usage is None
+    assert [each.usage for each in fold.ended(None)] == [Usage(0, 24, reasoning_tokens=4)]
 
 
 @pytest.mark.parametrize(
