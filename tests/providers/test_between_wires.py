@@ -10,7 +10,16 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from chatstack import ChatOptions, ChatRequest, ContextWindowGuard, Message, Text, ToolDeclaration, ToolResult
+from chatstack import (
+    ChatOptions,
+    ChatRequest,
+    ContextWindowGuard,
+    Message,
+    ProviderItem,
+    Text,
+    ToolDeclaration,
+    ToolResult,
+)
 from chatstack.providers.anthropic import wire as anthropic_wire
 from chatstack.providers.anthropic.blocks import WIRE as ANTHROPIC
 from chatstack.providers.openai import chat_wire, responses_wire
@@ -306,6 +315,28 @@ def test_whether_a_tool_is_strict_is_known_on_every_wire(origin: str, target: st
     strict = ToolDeclaration(tool.name, tool.description, tool.parameters, True, tool.extra_json)
     (wire,) = REQUEST[target](ChatRequest((), ChatOptions(tools=(strict,))))["tools"]
     assert wire.get("function", wire)["strict"] is True
+
+
+SEARCH = {
+    CHAT: ProviderItem("anthropic", '{"type":"web_search_20250305","name":"web_search"}'),
+    RESPONSES: ProviderItem("openai", '{"type":"custom","custom":{"name":"sh"}}'),
+    ANTHROPIC: ProviderItem("openai", '{"type":"web_search"}'),
+}
+"""For each wire a tool that only another one knows."""
+
+
+@pytest.mark.parametrize("target", WIRES)
+@pytest.mark.parametrize("choice", [None, "auto", "required", "look"])
+def test_where_no_tool_can_go_out_nothing_is_said_of_tools(target: str, choice: str | None) -> None:
+    """An empty list, and a choice among no tools, are refused."""
+    options = ChatOptions(tools=(SEARCH[target],), tool_choice=choice, parallel_tool_calls=False)
+    said = {"tools", "tool_choice", "parallel_tool_calls"}
+    assert not said & REQUEST[target](ChatRequest((Message.user("hi"),), options)).keys()
+    with_one = options.but(tools=(*options.tools, *TOOLS[target]))
+    assert len(REQUEST[target](ChatRequest((Message.user("hi"),), with_one))["tools"]) == 1
+    by_extra = REQUEST[target](ChatRequest((Message.user("hi"),), options.but(extra={"tools": [{"name": "own"}]})))
+    assert by_extra["tools"] == [{"name": "own"}]
+    assert bool(choice) <= ("tool_choice" in by_extra)
 
 
 def bare(message: Message) -> Message:

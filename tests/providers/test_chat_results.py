@@ -9,7 +9,19 @@ from typing import Any
 import openai
 import pytest
 
-from chatstack import ChatStack, File, FunctionInvoker, Image, Message, Text, ToolCall, ToolResult, tool
+from chatstack import (
+    ChatOptions,
+    ChatStack,
+    File,
+    FunctionInvoker,
+    Image,
+    Message,
+    ProviderItem,
+    Text,
+    ToolCall,
+    ToolResult,
+    tool,
+)
 from chatstack.providers.openai import OpenAIChatClient
 from chatstack.providers.openai.chat_results import takes_text_alone, with_text_results
 from chatstack.providers.openai.chat_wire import messages_to_wire
@@ -105,6 +117,30 @@ def test_azure_is_known_by_its_client_behind_any_address() -> None:
     azure = openai.AsyncAzureOpenAI(api_key="k", base_url=url, api_version="2024-10-21")
     assert takes_text_alone(azure, "127.0.0.1")
     assert not takes_text_alone(openai.AsyncOpenAI(api_key="k", base_url=url), "127.0.0.1")
+
+
+@pytest.mark.parametrize("base_url", ["https://api.openai.com/v1", "http://127.0.0.1:1/v1"])
+def test_a_tool_of_responses_is_left_out_where_openai_would_refuse_it(base_url: str) -> None:
+    """Other servers with chat completions have tools in that form, too."""
+    http, bodies = http_library(of_openai=True), list[Any]()
+    custom = {"type": "custom", "custom": {"name": "sh"}}
+    tools = tuple(ProviderItem("openai", json.dumps(each)) for each in ({"type": "web_search"}, custom))
+
+    def answer(request: Any) -> Any:
+        bodies.append(json.loads(request.content))
+        choice = {"index": 0, "message": {"content": "fine"}, "finish_reason": "stop"}
+        return http.Response(200, json={"id": "i", "object": "chat.completion", "choices": [choice]})
+
+    async def asked() -> None:
+        async with http.AsyncClient(transport=http.MockTransport(answer)) as http_client:
+            model = OpenAIChatClient("m", api_key="k", base_url=base_url, http_client=http_client, max_retries=0)
+            await model.get_response("hi", options=ChatOptions(tools=tools))
+            await model.get_response("hi", options=ChatOptions(tools=tools[:1], tool_choice="required"))
+
+    asyncio.run(asked())
+    others = [{"type": "web_search"}] if base_url.startswith("http:") else []
+    assert [each.get("tools") for each in bodies] == [[*others, custom], others or None]
+    assert bodies[1].get("tool_choice") == ("required" if others else None)
 
 
 @tool

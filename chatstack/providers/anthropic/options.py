@@ -50,10 +50,10 @@ def tool_from_wire(wire: WireObject) -> DeclaredTool:
     )
 
 
-def choice_to_wire(options: ChatOptions, *, has_tools: bool) -> WireObject | None:
+def choice_to_wire(options: ChatOptions) -> WireObject | None:
     """Return the object that holds ``tool_choice`` and ``parallel_tool_calls``; None if nothing is to be said."""
     choice, parallel = options.tool_choice, options.parallel_tool_calls
-    if choice is None and (parallel is not False or not has_tools):
+    if choice is None and parallel is not False:
         return None
     simple = _SIMPLE_CHOICES.get(choice or "auto")
     wire: WireObject = {"type": simple} if simple else {"type": "tool", "name": choice}

@@ -36,6 +36,8 @@ DEFAULT_MAX_TOKENS = 8_192
 up to it the SDK never demands streaming."""
 
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
+_TOOLS = frozenset({"tools", "mcp_servers"})
+"""Fields of ``extra`` that bring tools. The API refuses a choice without any."""
 _GO_ON = "Go on."
 _OPENING = "Begin."
 """Opening user message for a conversation that begins with the assistant, which the API refuses."""
@@ -66,7 +68,7 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
         "system": system or None,
         "messages": messages,
         "tools": tools or None,
-        "tool_choice": choice_to_wire(options, has_tools=bool(tools)),
+        "tool_choice": choice_to_wire(options) if tools or _TOOLS & options.extra.keys() else None,
         "temperature": options.temperature,
         "top_p": options.top_p,
         "stop_sequences": list(options.stop) or None,

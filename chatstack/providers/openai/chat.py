@@ -11,7 +11,7 @@ from chatstack.errors import BrokenStreamError, ServerError
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_answers import ChatAnswer
-from chatstack.providers.openai.chat_options import MaxTokensField
+from chatstack.providers.openai.chat_options import MaxTokensField, tools_known
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_results import takes_text_alone, with_text_results
 from chatstack.providers.openai.chat_wire import request_to_wire
@@ -91,8 +91,11 @@ class OpenAIChatClient(OpenAIProvider):
         return None
 
     def _written(self, request: ChatRequest) -> WireObject:
+        is_openais = takes_text_alone(self._client, self.info.server_address)
+        if is_openais and request.options.tools:
+            request = request.but(options=request.options.but(tools=tools_known(request.options.tools)))
         body = request_to_wire(request, model=self.model, max_tokens_field=self.max_tokens_field)
-        if takes_text_alone(self._client, self.info.server_address):
+        if is_openais:
             body["messages"] = with_text_results(cast("list[WireObject]", body["messages"]))
         return body
 

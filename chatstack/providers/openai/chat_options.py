@@ -25,19 +25,21 @@ MaxTokensField: TypeAlias = Literal["max_completion_tokens", "max_tokens"]
 _MODES = frozenset({"auto", "none", "required"})
 _PLAIN: dict[str, type | tuple[type, ...]] = {
     "model": str,
-    "parallel_tool_calls": bool,
     "temperature": (int, float),
     "top_p": (int, float),
     "seed": int,
     "reasoning_effort": str,
 }  # fmt: skip
+_READ = {**_PLAIN, "parallel_tool_calls": bool}
+_TOOLS = frozenset({"tools", "functions"})
+"""Fields of ``extra`` that bring tools."""
 
 
 def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = "max_completion_tokens") -> WireObject:
     """Return the fields of the body for the options; ``extra`` wins over ours.
 
     A limit on output tokens in ``extra``, in either spelling, is the only one sent: so a body read with ``max_tokens``
-    goes out with ``max_tokens``.
+    goes out with ``max_tokens``. Where no tools are sent, their choice is not: the API refuses it.
     """
     written: WireObject = {}
     for name in _PLAIN:
@@ -46,14 +48,11 @@ def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = 
             written[name] = value
     if options.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & options.extra.keys():
         written[max_tokens_field] = options.max_tokens
-    if options.tools:
-        written["tools"] = tools_to_wire(options.tools)
-    if options.tool_choice is not None:
-        written["tool_choice"] = (
-            options.tool_choice
-            if options.tool_choice in _MODES
-            else {"type": "function", "function": {"name": options.tool_choice}}
-        )
+    tools = tools_to_wire(options.tools)
+    if tools:
+        written["tools"] = tools
+    if tools or _TOOLS & options.extra.keys():
+        written |= _choice_to_wire(options)
     if options.stop:
         written["stop"] = list(options.stop)
     if options.output_schema is not None:
@@ -64,7 +63,7 @@ def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = 
 def options_from_wire(body: Mapping[str, object]) -> ChatOptions:
     """Return the options: known fields, and in ``extra`` all others, with every spelling that we would not write."""
     fields: dict[str, object] = {}
-    for name, kinds in _PLAIN.items():
+    for name, kinds in _READ.items():
         value = body.get(name)
         if isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool)):
             fields[name] = value
@@ -77,7 +76,7 @@ def options_from_wire(body: Mapping[str, object]) -> ChatOptions:
     fields["stop"] = _stop_from_wire(body.get("stop"))
     fields["output_schema"] = _schema_from_wire(body.get("response_format"))
     options = ChatOptions().but(**fields)
-    written = options_to_wire(options)
+    written = {**_choice_to_wire(options), **options_to_wire(options)}
     return options.but(extra={name: value for name, value in body.items() if written.get(name, _ABSENT) != value})
 
 
@@ -93,6 +92,18 @@ def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
         elif tool.provider == PROVIDER:
             found.append(decoded_object(tool.json, "tools"))
     return found
+
+
+def tools_known(tools: tuple[DeclaredTool, ...]) -> tuple[DeclaredTool, ...]:
+    """Return the tools that OpenAI's own chat completions know. Those of Responses (``web_search``) they refuse, while
+    compatible servers have such tools, too."""
+    return tuple(each for each in tools if isinstance(each, ToolDeclaration) or is_of_chat(each))
+
+
+def is_of_chat(item: ProviderItem) -> bool:
+    """Return True for a tool whose fields stand under the name of its type, as chat completions have it."""
+    fields = decoded_object(item.json, "tools")
+    return isinstance(fields.get(str(fields.get("type"))), Mapping)
 
 
 def tools_from_wire(tools: object) -> tuple[DeclaredTool, ...]:
@@ -131,6 +142,13 @@ def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration
     )
     extra = extra_json_of(fields, _tool_to_wire(tool), WIRE)
     return ToolDeclaration(tool.name, tool.description, tool.parameters, tool.strict, extra)
+
+
+def _choice_to_wire(options: ChatOptions) -> WireObject:
+    by_name = {"type": "function", "function": {"name": options.tool_choice}}
+    choice = options.tool_choice if options.tool_choice in (None, *_MODES) else by_name
+    found: dict[str, object] = {"tool_choice": choice, "parallel_tool_calls": options.parallel_tool_calls}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _choice_from_wire(choice: object) -> str | None:

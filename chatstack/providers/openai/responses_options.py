@@ -17,6 +17,7 @@ from chatstack.providers.extras import (
     encoded_extra,
     with_extra,
 )
+from chatstack.providers.openai.chat_options import is_of_chat
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE
 from chatstack.providers.openai.responses_wire import messages_from_wire, messages_to_wire
@@ -25,8 +26,9 @@ from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
 
 _MODES = frozenset({"auto", "none", "required"})
-_PLAIN = ("model", "parallel_tool_calls", "temperature", "top_p")
-
+_PLAIN = ("model", "temperature", "top_p")
+_TOOLS = frozenset({"tools", "prompt"})
+"""Fields of ``extra`` that bring tools: a stored prompt may have some."""
 
 _FIRST_COMPACTION = 1_000
 """Lowest threshold of a compaction, in tokens, by OpenAI's reference."""
@@ -62,7 +64,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
     given = body.get("input", "")
     items = [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given, "input")
     fields: dict[str, object] = {"tools": tools_from_wire(body.get("tools") or [])}
-    for name, kind in (*((each, _KINDS[each]) for each in _PLAIN), ("instructions", str)):
+    for name, kind in _KINDS.items():
         value = body.get(name)
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             fields[name] = value
@@ -77,7 +79,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
     if isinstance(named, str) and (isinstance(choice, Mapping) or named in _MODES):
         fields["tool_choice"] = named
     options = ChatOptions().but(**fields)
-    written = {"stream": False, **_options_to_wire(options), "input": given}
+    written = {"stream": False, **_choice_to_wire(options), **_options_to_wire(options), "input": given}
     # A tool that we would write otherwise than it came still is the same tool.
     written["tools"] = body.get("tools")
     extra = {name: value for name, value in body.items() if name != "stream" and written.get(name, _ABSENT) != value}
@@ -87,6 +89,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
 _ABSENT = object()
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "model": str,
+    "instructions": str,
     "parallel_tool_calls": bool,
     "temperature": (int, float),
     "top_p": (int, float),
@@ -108,11 +111,11 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
         written["max_output_tokens"] = options.max_tokens
     if options.reasoning_effort is not None:
         written["reasoning"] = {"effort": options.reasoning_effort}
-    if options.tools:
-        written["tools"] = tools_to_wire(options.tools)
-    if options.tool_choice is not None:
-        by_name = {"type": "function", "name": options.tool_choice}
-        written["tool_choice"] = options.tool_choice if options.tool_choice in _MODES else by_name
+    tools = tools_to_wire(options.tools)
+    if tools:
+        written["tools"] = tools
+    if tools or _TOOLS & options.extra.keys():
+        written |= _choice_to_wire(options)
     if options.output_schema is not None:
         written["text"] = {"format": _schema_to_wire(options.output_schema)}
     compactions = [each for each in options.native_edits if isinstance(each, NativeCompaction)]
@@ -123,8 +126,16 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
     return {**written, **options.extra}
 
 
+def _choice_to_wire(options: ChatOptions) -> WireObject:
+    by_name = {"type": "function", "name": options.tool_choice}
+    choice = options.tool_choice if options.tool_choice in (None, *_MODES) else by_name
+    found: dict[str, object] = {"tool_choice": choice, "parallel_tool_calls": options.parallel_tool_calls}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
-    """Return declarations as functions, items of OpenAI's as they are, and none of other providers.
+    """Return declarations as functions, items of OpenAI's as they are, and none of other providers or of chat
+    completions.
 
     A function without ``strict`` is strict to this API, and not strict to chat completions. A declaration without it
     means the same on both, and is written as not strict.
@@ -133,7 +144,7 @@ def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
     for tool in tools:
         if isinstance(tool, ToolDeclaration):
             found.append(_tool_to_wire(tool))
-        elif tool.provider == PROVIDER:
+        elif tool.provider == PROVIDER and not is_of_chat(tool):
             found.append(decoded_object(tool.json, "tools"))
     return found
 
