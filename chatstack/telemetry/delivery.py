@@ -118,6 +118,7 @@ class ProgressDelivery:
                     return
                 event = self._waiting.popleft()
                 self._busy = True
+            failure = ""
             try:
                 failure = _unbegun(self._listener(event))
             except BaseException as error:  # noqa: BLE001 - told, never raised in a call; SystemExit would end the thread
