@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import pytest
 
 from chatstack import (
     BuiltClient,
+    ChatOptions,
     ChatRequest,
     ChatStack,
     ClearThenDrop,
@@ -133,7 +135,43 @@ def test_a_look_in_vain_before_an_edit_is_no_reason_to_wait_after_it() -> None:
     asyncio.run(check())
 
 
+@pytest.mark.parametrize("seed", [2, 5])
+@pytest.mark.parametrize("alternates", ["worker", "model"])
+def test_who_has_seen_some_of_the_calls_waits_where_the_others_waited(alternates: str, seed: int) -> None:
+    """Few results may be cleared, so that most looks find too little, and the next is due much later."""
+    rolls, models = random.Random(seed), [Silent(["x"]) for _ in range(3)]
+    clients = [
+        ChatStack(model).use(ToolResultClearer, trigger={"tokens": 900}, keep={"messages": 1}).build()
+        for model in models
+    ]
+    history = [Message.user("task " + "word " * 600)]
+    sent = list[tuple[Message, ...]](), list[tuple[Message, ...]]()
+
+    async def talk() -> None:
+        for number in range(40):
+            call = ToolCall(f"c{number}", "read", "{}")
+            others = 1 + number % 2 if alternates == "worker" else 1
+            model = f"model-{number % 2}" if alternates == "model" else None
+            for at, of in ((0, 0), (1, others)):
+                models[of].answers = [Message.assistant(call)]
+                options = ChatOptions(model=model if at else None)
+                answer = await clients[of].get_response(history, conversation_id="c", options=options)
+                sent[at].append(models[of].requests[-1].messages)
+            history.extend(answer.messages)
+            history.append(Message.tool(call.id, "word " * rolls.choice([5, 10, 20, 30]), name="read"))
+
+    asyncio.run(talk())
+    assert sent[0] == sent[1]
+
+
 # Reports
+
+
+class Silent(ScriptedClient):
+    """A provider that reports no usage."""
+
+    def _usage(self, request: ChatRequest, answer: Message) -> Usage:
+        return Usage()
 
 
 class Heavy(ScriptedClient):

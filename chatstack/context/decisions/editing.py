@@ -193,6 +193,7 @@ class ContextEditing:
             by_original=opened.is_by_original,
             carried=carried,
             replayed=replayed,
+            wait=opened.wait,
         )
 
     def again(self, record: Record, came: Context, opened: Opened) -> Context | None:

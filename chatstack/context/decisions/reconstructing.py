@@ -98,6 +98,7 @@ class Reconstruction:
         by_original: bool = False,
         carried: Carried | None = None,
         replayed: Context | None = None,
+        wait: Wait | None = None,
     ) -> None:
         self._came = came
         self._seen = seen
@@ -107,7 +108,7 @@ class Reconstruction:
         self._policy = policy
         self._carried = carried
         self._replayed = replayed
-        self.wait: Wait | None = None
+        self.wait = wait
         """The last search that found no edit, since the last edit: the layer goes on waiting from there."""
         self.was_rejected = False
         """True if the last plan did not pass the verifier."""
@@ -154,7 +155,6 @@ class Reconstruction:
         """Return the first edit of the requests of more than ``since`` messages, and the course after it."""
         requests = self._requests(since)
         lengths = requests.lengths[bisect_right(requests.lengths, since) :]
-        self.wait = None
         likely = self._index(lengths, 0, course, self._due - 1)
         at = first_of(lengths, 0, lambda length: self._is_due(length, course), likely)
         while at < len(lengths):

@@ -56,6 +56,7 @@ class SummarySearch:
             if cut is not None:
                 told = opened.replayed if opened.since else last  # to go by an own cut again is no edit
                 context, opened.replayed, opened.since = cut, last, max(last.reach, opened.since)
+                past.wait = None
         known, missing = opened.replayed, None
         if strategy.is_due(context):
             known, missing = yield from self._known(past, opened, model)
