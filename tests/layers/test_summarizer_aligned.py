@@ -126,6 +126,33 @@ def test_a_conversation_gets_no_summary_of_what_another_one_said_later() -> None
     assert len(model.aligned) <= 2
 
 
+@pytest.mark.parametrize("place", ["system", "later system", "instructions"])
+def test_a_conversation_gets_no_summary_that_was_written_in_sight_of_other_rules(place: str) -> None:
+    """All say the same but for the rules; who comes with equal ones shares the summary."""
+    model = Model()
+    client = stack_of(model)
+    written: list[int] = []
+
+    async def ask(who: str, own: str) -> None:
+        rules = [Message.system(f"Never tell {own}.")]
+        history = [*exchanges(8), Message.user("and?")]
+        history = [*rules, *history] if place == "system" else history
+        history = [*history[:2], *rules, *history[2:]] if place == "later system" else history
+        options = ChatOptions(instructions=rules[0].text) if place == "instructions" else None
+        await client.get_response(history, conversation_id=who, options=options)
+        summaries = tuple(message for message in model.sent if message.mark == "summary")
+        assert len(summaries) == 1
+        assert {"fact7x1", "fact8x1"} & facts_told(summaries) <= {own}
+        written.append(len(model.aligned))
+
+    async def all_of_them() -> None:
+        for who, own in (("anna", "fact7x1"), ("bert", "fact8x1"), ("anne", "fact7x1")):
+            await ask(who, own)
+
+    asyncio.run(all_of_them())
+    assert written == [1, 2, 2]
+
+
 @pytest.mark.parametrize("conversation_id", [None, "c"])
 def test_a_branch_that_goes_back_gets_no_summary_of_what_was_said_after(conversation_id: str | None) -> None:
     model = Model()

@@ -114,8 +114,8 @@ class AheadOfNeed:
 
     def _with_subject(self, record: Record, opened: Opened) -> Planned:
         """Return planned edits with the subject of their summary, which is written after this request was sent."""
-        seen, model = opened.seen, self.attempting.model(opened)
-        return Planned(record, self.search.kept.subject(seen, record, model, seen.length))
+        model, length = self.attempting.model(opened), opened.seen.length
+        return Planned(record, self.search.kept.subject(opened, record, model, length))
 
     def _written(self, context: Context, opened: Opened, planned: Planned) -> Asking[None]:
         """Write what is planned, unless it is there meanwhile."""

@@ -33,20 +33,22 @@ class Subject(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class KeptSummaries:
     """Summaries by subject, in the memory and in its store. ``version`` is that of their writer: the layer with its
-    version, and the prompt. If they are ``cache_aligned``, their writer sees all messages of the last request sent, so
-    these are part of what they are about."""
+    version, and the prompt. If they are ``cache_aligned``, their writer sees all messages of the last request sent, and
+    its instructions, so these are part of what they are about."""
 
     agreement: Agreement
     version: str
     cache_aligned: bool = False
 
-    def subject(self, seen: Recognised, record: Record, model: str, sent: int) -> Subject:
+    def subject(self, opened: Opened, record: Record, model: str, sent: int) -> Subject:
         """Return the subject of the summary that these edits insert; ``sent`` is the number of messages of the history
         in the last request sent."""
-        messages = seen.history.messages
+        seen, messages = opened.seen, opened.seen.history.messages
         folded = subject_digest(tuple(messages[at] for at in record.drop)).hex()
         end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
-        return Subject(f"{self._place(model)}:{folded}", seen.links[self._end(end, sent) - 1])
+        end = self._end(end, sent)
+        above = f":{_above(opened, end).hex()}" if self.cache_aligned else ""
+        return Subject(f"{self._place(model)}:{folded}{above}", seen.links[end - 1])
 
     async def find(self, subject: Subject, seen: Recognised) -> Message | None:
         """Return the summary of exactly this subject; None if there is none."""
@@ -133,6 +135,14 @@ class Due(NamedTuple):
     cut: Cut
     subject: Subject
     sent: int
+
+
+def _above(opened: Opened, end: int) -> bytes:
+    """Return a digest of what no history holds: the instructions of a request, and its system messages up to there."""
+    request, seen = opened.context.request, opened.seen
+    before = request.messages[: seen.positions[end - 1]]
+    systems = [message for message in before if message.role == "system"]
+    return subject_digest((Message.system(request.options.instructions), *systems))
 
 
 def sent_before(seen: Recognised, length: int) -> int:

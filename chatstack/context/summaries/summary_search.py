@@ -89,7 +89,7 @@ class SummarySearch:
         known = record
         while step := (yield from aside(partial(past.first, since, record), opened.seen.length)):
             sent = sent_before(opened.seen, step.length)
-            subject = self.kept.subject(opened.seen, step.record, model, sent)
+            subject = self.kept.subject(opened, step.record, model, sent)
             summary = yield from ask(FindSummary(self.kept, subject, opened.seen))
             if summary is None:
                 record, missing = step.record, (step.record, subject, sent)
