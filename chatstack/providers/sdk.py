@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 
 from chatstack.client.protocol import ProviderInfo
@@ -57,6 +59,9 @@ class SdkClient(Protocol):
 
 C = TypeVar("C", bound=SdkClient)
 
+_Headers: TypeAlias = Mapping[str, str]
+_JSON = "application/json"
+
 
 class _SdkStream(Protocol):
     async def __anext__(self) -> object: ...
@@ -68,6 +73,10 @@ class _SdkStream(Protocol):
 
 class _Counted(Protocol):
     num_bytes_downloaded: int
+
+
+class _Unread(Protocol):
+    async def aread(self) -> bytes: ...
 
 
 class _SdkModel(Protocol):
@@ -196,20 +205,28 @@ class Sdk(Generic[C]):
         self, create: Callable[[], Awaitable[object]], *, streaming: bool, stall_seconds: float | None
     ) -> AsyncGenerator[tuple[WireObject, object], None]:
         """Make one call: yield the results of ``whole`` for a whole answer, or every event of the stream, each with the
-        SDK's object.
+        SDK's object. A whole answer may come where a stream was asked for: some servers tell errors so.
 
         Exceptions of the SDK become our errors, with the SDK's as their cause. The stream is always closed at the end.
         """
         stream: _SdkStream | None = None
+        has_begun = False
         try:
-            with translating(lambda error: self.translated(error, streaming=stream is not None)):
+            with translating(lambda error: self.translated(error, streaming=has_begun)):
                 answer = await create()
                 if not streaming:
                     for event in self.whole(answer):
                         yield event, answer
                     return
                 stream = cast("_SdkStream", answer)
-                async for each in self._guarded(stream, stall_seconds):
+                bodies = [body async for body in self._guarded(_json_in(stream), stream, stall_seconds)]
+                for body in bodies:
+                    for event in self.whole(body):
+                        yield event, body
+                if bodies:
+                    return
+                has_begun = True
+                async for each in self._guarded(stream, stream, stall_seconds):
                     yield self.fields_of(each, streaming=True), each
         finally:
             if stream is not None:
@@ -259,16 +276,30 @@ class Sdk(Generic[C]):
             return failure(self.name, body=error.body, code=code, text=error.message, streaming=streaming)
         return transport_failure(self.name, error, streaming=streaming)
 
-    def _guarded(self, stream: _SdkStream, stall_seconds: float | None) -> StallGuard[object]:
+    def _guarded(
+        self, events: AsyncIterator[object], stream: _SdkStream, stall_seconds: float | None
+    ) -> StallGuard[object]:
         response = getattr(stream, "response", None)
         counts_bytes = isinstance(getattr(response, "num_bytes_downloaded", None), int)
         return StallGuard(
-            stream,
+            events,
             stall_seconds=stall_seconds,
             provider=self.name,
             # Routers send comments while a model thinks; the SDK hides them, the number of bytes does not.
             received=(lambda: cast("_Counted", response).num_bytes_downloaded) if counts_bytes else None,
         )
+
+
+async def _json_in(stream: _SdkStream) -> AsyncGenerator[object, None]:
+    """Yield the body of a response if it is a JSON object, and not the events that its request asked for. Any other
+    body stays there for the SDK to read."""
+    response = getattr(stream, "response", None)
+    headers: object = getattr(response, "headers", None)
+    if isinstance(headers, Mapping) and str(cast("_Headers", headers).get("content-type")).startswith(_JSON):
+        with suppress(ValueError):
+            body: object = json.loads(await cast("_Unread", response).aread())
+            if isinstance(body, dict):
+                yield cast("object", body)
 
 
 async def _close(stream: _SdkStream) -> None:

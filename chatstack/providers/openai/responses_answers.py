@@ -17,7 +17,8 @@ _CALLS = ("function_call", "custom_tool_call")
 _REASONING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 _ARGUMENTS = ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta")
 _UNFINISHED = ("queued", "in_progress", "cancelled")
-_ENDS = ("response.completed", "response.incomplete", "response.failed")
+ENDS = ("response.completed", "response.incomplete", "response.failed")
+"""Types of the events that end a response."""
 
 
 class ResponsesAnswer:
@@ -41,11 +42,11 @@ class ResponsesAnswer:
     def add(self, event: Mapping[str, object], *, streaming: bool) -> Iterator[ChatUpdate]:
         """Fold in one event, and yield its updates."""
         kind = event.get("type")
-        if not streaming:
-            self._end(event, streaming=False)
+        if not streaming or event.get("object") == "response":  # whole, though a stream was asked for
+            self._end(event, streaming=streaming)
         elif kind == "error" or (kind is None and event.get("error")):
             raise failure(PROVIDER, body=dict(event), streaming=True)
-        elif kind in _ENDS:
+        elif kind in ENDS:
             response = as_object(event.get("response"), "response")
             # The type of the event implies the status, where a server leaves it out.
             self._end({"status": str(kind).removeprefix("response."), **response}, streaming=True)

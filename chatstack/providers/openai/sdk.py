@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from chatstack.providers.asking import told_window
 from chatstack.providers.extras import WireObject
+from chatstack.providers.failures import failure
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.prompt_cache import ResponsesCache, with_cache
 from chatstack.providers.sdk import Sdk
@@ -43,6 +44,13 @@ class OpenAISdk(Sdk["AsyncOpenAI"]):
     default_url = "https://api.openai.com/v1"
     clouds = MappingProxyType({"azure": "AsyncAzureOpenAI"})
     dict_options = MappingProxyType({"warnings": False})
+
+    def whole(self, answer: object) -> Iterable[WireObject]:
+        """Return the whole answer. Raises the error if it is one, which some servers send with status 200."""
+        found = self.fields_of(answer, streaming=False)
+        if found.get("error"):
+            raise failure(self.name, body=found)
+        return (found,)
 
 
 OPENAI = OpenAISdk()

@@ -1,0 +1,85 @@
+"""A whole answer that comes where a stream was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from chatstack import BrokenStreamError, ChatResponse, ContextOverflowError, ServerError
+from chatstack.providers.anthropic import AnthropicChatClient
+from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
+from tests.servers import answering_with
+
+OVERFLOW = {"message": "maximum context length is 100 tokens, you requested 200", "code": "context_length_exceeded"}
+SAID = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [
+    {"type": "output_text", "text": "hello", "annotations": []}]}  # fmt: skip
+RESPONSE = {"id": "r", "object": "response", "model": "m", "status": "completed", "output": [SAID], "usage": None}
+MESSAGE = {"id": "r", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn",
+           "content": [{"type": "text", "text": "hello"}], "usage": {"input_tokens": 1}}  # fmt: skip
+COMPLETION = {"id": "r", "object": "chat.completion", "model": "m", "choices": [
+    {"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}  # fmt: skip
+EVENTS = {
+    OpenAIResponsesClient: [{"type": "response.completed", "response": RESPONSE}],
+    AnthropicChatClient: [
+        {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "hello"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    ],
+}
+Kind = Callable[..., Any]
+EACH = pytest.mark.parametrize("kind", EVENTS)
+
+
+def streamed(kind: Kind, body: bytes | AsyncIterator[bytes], content_type: str) -> ChatResponse:
+    async def asked() -> ChatResponse:
+        async with answering_with(body, content_type, of_openai=kind is not AnthropicChatClient) as http_client:
+            client = kind("m", api_key="k", http_client=http_client, max_retries=0)
+            async with client.get_streaming_response("hi") as stream:
+                answer: ChatResponse = await stream.response()
+                return answer
+
+    return asyncio.run(asked())
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "error"),
+    [
+        (OpenAIChatClient, {"error": OVERFLOW}, ContextOverflowError),
+        (OpenAIChatClient, {"error": {"type": "server_error", "message": "x"}}, ServerError),
+        (OpenAIResponsesClient, {"error": OVERFLOW}, ContextOverflowError),
+        (OpenAIResponsesClient, {**RESPONSE, "status": "failed", "error": OVERFLOW}, ContextOverflowError),
+        (AnthropicChatClient, {"type": "error", "error": {"type": "overloaded_error", "message": "x"}}, ServerError),
+    ],
+)
+def test_an_error_that_comes_in_the_place_of_a_stream_is_that_error(
+    kind: Kind, body: object, error: type[Exception]
+) -> None:
+    with pytest.raises(error) as caught:
+        streamed(kind, json.dumps(body).encode(), "application/json; charset=utf-8")
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [(OpenAIChatClient, COMPLETION), (OpenAIResponsesClient, RESPONSE), (AnthropicChatClient, MESSAGE)],
+)
+def test_an_answer_that_comes_in_the_place_of_a_stream_is_that_answer(kind: Kind, body: object) -> None:
+    answer = streamed(kind, json.dumps(body).encode(), "application/json")
+    assert (answer.text, answer.finish_reason, answer.id) == ("hello", "stop", "r")
+
+
+@EACH
+def test_a_stream_under_the_wrong_type_of_content_is_still_a_stream(kind: Kind) -> None:
+    assert streamed(kind, sse(kind), "application/json").text == "hello"
+    with pytest.raises(BrokenStreamError):
+        streamed(kind, b"[]", "application/json")
+
+
+def sse(kind: Any) -> bytes:
+    return "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in EVENTS[kind]).encode()
