@@ -5,6 +5,7 @@ An SDK is imported when a client is made; no HTTP library is imported here.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import json
@@ -61,6 +62,8 @@ C = TypeVar("C", bound=SdkClient)
 
 _Headers: TypeAlias = Mapping[str, str]
 _JSON = "application/json"
+_TAIL_SECONDS = 0.5
+"""Time limit for the end of a stream, behind its last event."""
 
 
 class _SdkStream(Protocol):
@@ -227,7 +230,11 @@ class Sdk(Generic[C]):
                     return
                 has_begun = True
                 async for each in self._guarded(stream, stream, stall_seconds):
-                    yield self.fields_of(each, streaming=True), each
+                    event = self.fields_of(each, streaming=True)
+                    yield event, each
+                    if self.is_last(event):
+                        await _read_to_end(stream)
+                        return
         finally:
             if stream is not None:
                 await _close(stream)
@@ -235,6 +242,10 @@ class Sdk(Generic[C]):
     def whole(self, answer: object) -> Iterable[WireObject]:
         """Return the events of a whole answer."""
         return (self.fields_of(answer, streaming=False),)
+
+    def is_last(self, event: Mapping[str, object]) -> bool:
+        """Return True for an event behind which none comes, whether the server closes the stream or not."""
+        return False
 
     def fields_of(self, event: object, *, streaming: bool) -> WireObject:
         """Return the JSON object of an answer, or of an event, in the SDK's own form."""
@@ -300,6 +311,14 @@ async def _json_in(stream: _SdkStream) -> AsyncGenerator[object, None]:
             body: object = json.loads(await cast("_Unread", response).aread())
             if isinstance(body, dict):
                 yield cast("object", body)
+
+
+async def _read_to_end(stream: _SdkStream) -> None:
+    """Read what may come behind the last event, so that the connection can be used again."""
+    with suppress(Exception):
+        async with asyncio.timeout(_TAIL_SECONDS):
+            async for _ in stream:
+                pass
 
 
 async def _close(stream: _SdkStream) -> None:

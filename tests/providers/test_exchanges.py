@@ -1,4 +1,4 @@
-"""A whole answer that comes where a stream was asked for."""
+"""Where a stream was asked for: a whole answer that came instead, and what comes behind the last event."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chatstack import BrokenStreamError, ChatResponse, ContextOverflowError, ServerError
+from chatstack.providers import sdk
 from chatstack.providers.anthropic import AnthropicChatClient
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 from tests.servers import answering_with
@@ -22,7 +23,7 @@ MESSAGE = {"id": "r", "type": "message", "role": "assistant", "model": "m", "sto
            "content": [{"type": "text", "text": "hello"}], "usage": {"input_tokens": 1}}  # fmt: skip
 COMPLETION = {"id": "r", "object": "chat.completion", "model": "m", "choices": [
     {"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}  # fmt: skip
-EVENTS = {
+EVENTS: dict[Any, list[dict[str, Any]]] = {
     OpenAIResponsesClient: [{"type": "response.completed", "response": RESPONSE}],
     AnthropicChatClient: [
         {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None}},
@@ -79,6 +80,35 @@ def test_a_stream_under_the_wrong_type_of_content_is_still_a_stream(kind: Kind) 
     assert streamed(kind, sse(kind), "application/json").text == "hello"
     with pytest.raises(BrokenStreamError):
         streamed(kind, b"[]", "application/json")
+
+
+@EACH
+def test_a_stream_is_read_to_its_end_so_that_the_connection_can_be_used_again(kind: Kind) -> None:
+    read: list[str] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        yield sse(kind)
+        yield b": one more comment\n\n"
+        read.append("all")
+
+    assert streamed(kind, body(), "text/event-stream").text == "hello"
+    assert read == ["all"]
+
+
+@EACH
+def test_a_server_that_does_not_close_its_stream_is_not_waited_for(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "_TAIL_SECONDS", 0.001)
+    ended: list[str] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        try:
+            yield sse(kind)
+            await asyncio.Event().wait()
+        finally:
+            ended.append("closed")
+
+    assert streamed(kind, body(), "text/event-stream").text == "hello"
+    assert ended == ["closed"]
 
 
 def sse(kind: Any) -> bytes:

@@ -135,8 +135,6 @@ class AnthropicChatClient(SdkProvider["AsyncAnthropic"]):
                     shown = list(fold.updates(event))
                 for update in shown:
                     yield update
-                if fold.is_done:
-                    break
         with misshapen(PROVIDER, streaming=is_streamed):
             last = list(fold.ended(_as_sdk_message(fold.answer) if is_streamed else raw))
         for update in last:

@@ -71,6 +71,10 @@ class AnthropicSdk(Sdk["AsyncAnthropic"]):
         """Return the events for a whole answer, as if it had been streamed."""
         return events_of(_checked(self.fields_of(answer, streaming=False)))
 
+    def is_last(self, event: Mapping[str, object]) -> bool:
+        """Return True for the event that ends a message."""
+        return event.get("type") == "message_stop"
+
 
 ANTHROPIC = AnthropicSdk()
 

@@ -8,7 +8,6 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from chatstack.client.options import NonNegativeInt, PositiveFloat, PositiveInt
-from chatstack.errors import BrokenStreamError
 from chatstack.providers.asking import counted, translating
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_parts import PROVIDER
@@ -100,18 +99,13 @@ class OpenAIResponsesClient(OpenAIProvider):
         answer = ResponsesAnswer()
         raw: object = None
         async with aclosing(self._exchange(body, request)) as events:
-            try:
-                async for event, sdk_event in events:
-                    with misshapen(PROVIDER, streaming=request.stream):
-                        shown = list(answer.add(event, streaming=request.stream))
-                    # A stream ends with an event that contains the response.
-                    raw = getattr(sdk_event, "response", sdk_event)
-                    for update in shown:
-                        yield update
-            except BrokenStreamError:
-                # After the last event nothing can be lost.
-                if not answer.is_complete:
-                    raise
+            async for event, sdk_event in events:
+                with misshapen(PROVIDER, streaming=request.stream):
+                    shown = list(answer.add(event, streaming=request.stream))
+                # A stream ends with an event that contains the response.
+                raw = getattr(sdk_event, "response", sdk_event)
+                for update in shown:
+                    yield update
         if not answer.is_complete:
             raise stream_ended(PROVIDER, "response.completed")
         with misshapen(PROVIDER, streaming=request.stream):

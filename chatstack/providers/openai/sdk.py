@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -17,6 +17,7 @@ from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import failure
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.prompt_cache import ResponsesCache, with_cache
+from chatstack.providers.openai.responses_answers import ENDS
 from chatstack.providers.sdk import Sdk
 from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.telemetry.propagation import trace_headers
@@ -51,6 +52,10 @@ class OpenAISdk(Sdk["AsyncOpenAI"]):
         if found.get("error"):
             raise failure(self.name, body=found)
         return (found,)
+
+    def is_last(self, event: Mapping[str, object]) -> bool:
+        """Return True for the event that ends a response. Chat completions have none: the SDK knows their end."""
+        return event.get("type") in ENDS
 
 
 OPENAI = OpenAISdk()
