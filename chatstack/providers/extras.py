@@ -17,6 +17,8 @@ from chatstack.errors import InputError
 WireObject: TypeAlias = dict[str, object]
 """A JSON object as it goes over the wire."""
 
+_skip = msgspec.json.Decoder(msgspec.Raw).decode
+
 
 def extra_json_of(original: Mapping[str, object], written: Mapping[str, object], wire: str) -> str:
     """Return the fields of ``original`` missing in ``written``, as an ``extra_json`` of that wire; "" if there are
@@ -64,6 +66,15 @@ def no_json(arguments: str) -> WireObject:
     """Return the object that stands for arguments which are none, as those of a call that was cut off: so the model
     sees what it wrote, as Anthropic recommends for fine-grained tool streaming."""
     return {"INVALID_JSON": arguments}
+
+
+def json_arguments(arguments: str) -> str:
+    """Return the arguments of a call as JSON, as some servers read them, those of a call that was cut off too."""
+    try:
+        _skip(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return encoded(no_json(arguments))
+    return arguments
 
 
 def decoded_object(text: str, where: str) -> WireObject:

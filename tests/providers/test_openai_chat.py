@@ -20,6 +20,7 @@ from chatstack import (
     Usage,
     WiringError,
     to_openai_chat,
+    to_openai_responses,
 )
 from chatstack.errors import (
     AuthenticationError,
@@ -422,13 +423,20 @@ def test_a_name_that_the_model_makes_up_can_be_sent_again_and_one_that_is_declar
 @pytest.mark.parametrize("arguments", ['{"path":"a","text":"long te', "{}", '{"a":  1}', '"text"', "", "{} {}"])
 def test_arguments_that_were_cut_off_go_out_as_json(arguments: str) -> None:
     """Some servers read them, and would refuse every later request of the conversation."""
-    written: Any = to_openai_chat([Message("assistant", (ToolCall("a", "look", arguments),))])
-    sent = written[0]["tool_calls"][0]["function"]["arguments"]
-    try:
-        assert json.loads(arguments) == json.loads(sent)
-        assert sent == arguments
-    except json.JSONDecodeError:
-        assert json.loads(sent) == {"INVALID_JSON": arguments}
+    legacy = ToolCall("a", "look", arguments, '{"openai-chat":{"type":"function_call"}}')
+    history = [Message("assistant", (ToolCall("a", "look", arguments),)), Message("assistant", (legacy,))]
+    written: Any = to_openai_chat(history)
+    items: Any = to_openai_responses(history)
+    for sent in (
+        written[0]["tool_calls"][0]["function"]["arguments"],
+        written[1]["function_call"]["arguments"],
+        items[0]["arguments"],
+    ):
+        try:
+            assert json.loads(arguments) == json.loads(sent)
+            assert sent == arguments
+        except json.JSONDecodeError:
+            assert json.loads(sent) == {"INVALID_JSON": arguments}
 
 
 def test_a_custom_call_streams_its_input() -> None:

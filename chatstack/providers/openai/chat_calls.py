@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from chatstack.providers.extras import (
     WireObject,
     as_object,
@@ -16,13 +14,11 @@ from chatstack.providers.extras import (
     encoded_extra,
     extra_fields,
     extra_json_of,
-    no_json,
+    json_arguments,
     with_extra,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.values.parts import Reasoning, ToolCall
-
-_skip = msgspec.json.Decoder(msgspec.Raw).decode
 
 LEGACY_CALL = "function_call"
 """Id under which a legacy function call and its result are paired: they have none of their own."""
@@ -43,23 +39,13 @@ def call_to_wire(call: ToolCall, name: str, where: str) -> WireObject:
     """Return an entry of ``tool_calls`` under that name, or, for a legacy call, the field ``function_call``."""
     kind = extra_fields(call.extra_json, WIRE, where).get("type", "function")
     if kind == LEGACY_CALL:
-        return {LEGACY_CALL: {"name": name, "arguments": call.arguments}}
+        return {LEGACY_CALL: {"name": name, "arguments": json_arguments(call.arguments)}}
     written: WireObject = {"id": call.id, "type": kind}
     if kind == "custom":
         written["custom"] = {"name": name, "input": decoded_text(call.arguments)}
     elif kind == "function":
-        written["function"] = {"name": name, "arguments": _readable(call.arguments)}
+        written["function"] = {"name": name, "arguments": json_arguments(call.arguments)}
     return with_extra(written, call.extra_json, WIRE, where)
-
-
-def _readable(arguments: str) -> str:
-    """Return the arguments of a call as JSON, as some servers read them. Those of a call that was cut off are none:
-    their text goes out as on Anthropic's wire."""
-    try:
-        _skip(arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return encoded(no_json(arguments))
-    return arguments
 
 
 def reasoning_from_fields(fields: Mapping[str, object]) -> Reasoning:

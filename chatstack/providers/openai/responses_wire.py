@@ -33,6 +33,7 @@ from chatstack.providers.extras import (
     encoded_extra,
     extra_fields,
     extra_json_of,
+    json_arguments,
     with_extra,
 )
 from chatstack.providers.openai.chat_parts import PROVIDER
@@ -212,7 +213,8 @@ def _call_to_item(call: ToolCall, where: str) -> WireObject:
         written = {"type": _CUSTOM_CALL, "call_id": call.id, "name": call.name}
         written["input"] = decoded_text(call.arguments)
     else:
-        written = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
+        written = {"type": "function_call", "call_id": call.id, "name": call.name}
+        written["arguments"] = json_arguments(call.arguments)
     return with_extra(written, call.extra_json, WIRE, where)
 
 
