@@ -93,9 +93,11 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesIts
     """Options of a request. None leaves a choice to the provider.
 
     ``tool_choice`` is ``"auto"``, ``"none"``, ``"required"`` or the name of a tool. ``max_tokens`` bounds the answer,
-    reasoning included. ``native_edits`` are left to the provider, which ignores those that its API has not; layers set
-    them. ``extra`` goes into the body of the request as it is, in the provider's spelling, and wins over
-    what chatstack would have written there. Raises ``InputError`` for a field of the wrong type.
+    reasoning included. ``reasoning_effort`` is ``"none"``, ``"minimal"``, ``"low"``, ``"medium"``, ``"high"``,
+    ``"xhigh"`` or ``"max"``; where an API lacks that level, its nearest is sent. Any other text goes out as it is.
+    ``native_edits`` are left to the provider, which ignores those that its API has not; layers set them. ``extra`` goes
+    into the body of the request as it is, in the provider's spelling, and wins over what chatstack would have written
+    there. Raises ``InputError`` for a field of the wrong type.
     Options cannot be hashed, because ``extra`` holds any JSON; nor can requests, which hold options.
     """
 

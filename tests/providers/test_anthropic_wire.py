@@ -415,6 +415,18 @@ def test_extra_wins_and_output_config_is_joined_field_by_field() -> None:
     assert wire["output_config"] == {"effort": "low", "task_budget": 9}
 
 
+@pytest.mark.parametrize(
+    ("effort", "sent"),
+    [("none", None), ("minimal", {"effort": "low"}), ("max", {"effort": "max"}), ("other", {"effort": "other"})],
+)
+def test_an_effort_that_the_api_lacks_is_the_nearest_level(effort: str, sent: object) -> None:
+    assert body(reasoning_effort=effort).get("output_config") == sent
+    as_it_is = {"output_config": {"effort": effort}}
+    assert body(reasoning_effort="high", extra=as_it_is)["output_config"] == as_it_is["output_config"]
+    read = request_from_wire({"messages": [{"role": "user", "content": "hi"}], **as_it_is})
+    assert request_to_wire(read)["output_config"] == as_it_is["output_config"]
+
+
 def test_an_answer_is_bounded_even_where_the_caller_does_not_say() -> None:
     assert body()["max_tokens"] == DEFAULT_MAX_TOKENS
     thinking = {"thinking": {"type": "enabled", "budget_tokens": 10_000}}

@@ -12,6 +12,8 @@ from chatstack.values.requests import ChatOptions, DeclaredTool, OutputSchema, T
 
 _SIMPLE_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _SCHEMA_NAME = "answer"
+_EFFORTS: Mapping[str | None, str | None] = {"none": None, "minimal": "low"}
+"""Efforts that the API has under another name, or by saying nothing: unasked, no model reasons."""
 _BOUNDS = frozenset(
     {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"}
     | {"minItems", "maxItems", "uniqueItems", "default", "contentEncoding"}
@@ -80,9 +82,8 @@ def choice_from_wire(rest: WireObject) -> dict[str, object]:
 
 def output_config(options: ChatOptions) -> WireObject:
     """Return the effort and the form of the answer; empty if neither is given."""
-    config: WireObject = {}
-    if options.reasoning_effort is not None:
-        config["effort"] = options.reasoning_effort
+    effort = _EFFORTS.get(options.reasoning_effort, options.reasoning_effort)
+    config: WireObject = {} if effort is None else {"effort": effort}
     if options.output_schema is not None:
         schema = decoded_object(options.output_schema.schema, "output_schema.schema")
         if options.output_schema.strict is not None:  # made from a type, so that whoever asked checks the answer
@@ -118,7 +119,8 @@ def output_config_from_wire(rest: WireObject) -> dict[str, object]:
         return {}
     left = dict(cast("Mapping[str, object]", config))
     fields: dict[str, object] = {}
-    if isinstance(left.get("effort"), str):
+    effort = left.get("effort")
+    if isinstance(effort, str) and effort not in _EFFORTS:
         fields["reasoning_effort"] = left.pop("effort")
     form = left.get("format")
     if isinstance(form, Mapping) and cast("WireObject", form).keys() == {"type", "schema"}:

@@ -44,8 +44,6 @@ _DEFAULTS: Mapping[str, Sequence[object]] = {
 }
 _REASONING = {"effort", "summary", "generate_summary"}
 _ANY_JSON = {"type": "json_object"}
-_EFFORTS = {"minimal": "low", "none": None}
-"""Efforts that Anthropic has under another name, or by saying nothing."""
 _HOTTEST = 1.0
 
 
@@ -150,9 +148,7 @@ def _schema(came: Form, rest: dict[str, object], known: OutputSchema | None, api
 
 def _effort(options: ChatOptions, api: Form) -> str | None:
     effort = options.reasoning_effort
-    if api == ANTHROPIC:
-        return _EFFORTS.get(effort or "none", effort)
-    return "xhigh" if effort == "max" else effort
+    return "xhigh" if effort == "max" and api != ANTHROPIC else effort
 
 
 def _check_options(options: ChatOptions, api: Form) -> None:

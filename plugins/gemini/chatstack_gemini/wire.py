@@ -14,6 +14,8 @@ from chatstack_gemini.contents import contents_of
 from chatstack_gemini.parts import PROVIDER, WIRE, part_to_wire
 
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+_LEVELS = {"max": "XHIGH"}
+"""Thinking levels that the API has under another name."""
 _UNSIGNED_MODELS = ("gemini-1", "gemini-2")
 """Models that demand no signatures."""
 
@@ -104,7 +106,7 @@ def _generation_config(options: ChatOptions) -> WireObject:
 def _thinking(effort: str | None) -> WireObject | None:
     if effort is None:
         return None
-    return {"thinkingBudget": 0} if effort == "none" else {"thinkingLevel": effort.upper()}
+    return {"thinkingBudget": 0} if effort == "none" else {"thinkingLevel": _LEVELS.get(effort, effort.upper())}
 
 
 def _merged(written: WireObject, extra: Mapping[str, object]) -> WireObject:

@@ -237,6 +237,12 @@ def test_no_thinking_is_a_budget_of_zero() -> None:
     assert body["generationConfig"] == {"thinkingConfig": {"thinkingBudget": 0}}
 
 
+@pytest.mark.parametrize(("effort", "level"), [("minimal", "MINIMAL"), ("max", "XHIGH"), ("other", "OTHER")])
+def test_an_effort_that_the_api_lacks_is_the_nearest_level(effort: str, level: str) -> None:
+    body = request_to_wire(ChatRequest((Message.user("hi"),), ChatOptions(reasoning_effort=effort)), "gemini-3")
+    assert body["generationConfig"] == {"thinkingConfig": {"thinkingLevel": level}}
+
+
 IDS = st.sampled_from(("a1", "b2", "c3"))
 PIECES = st.one_of(
     st.builds(Message.user, st.sampled_from(("hi", "", " "))),
