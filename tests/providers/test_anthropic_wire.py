@@ -159,6 +159,15 @@ def test_a_conversation_that_does_not_open_with_the_user_gets_the_same_opening_e
     assert body(question, greeting, question)["messages"] == messages_to_wire([question, greeting, question])
 
 
+def test_an_answer_to_go_on_with_does_not_end_in_white_space() -> None:
+    """The API refuses it at the end of a request; anywhere else the text stays as it is."""
+    said, question = Message.assistant("first ", "so \n"), Message.user("tell ")
+    assert body(question, said)["messages"][-1]["content"] == [text("first "), text("so")]
+    assert body(question, said, question)["messages"][1:] == messages_to_wire([said, question])
+    called = Message.assistant("look ", ToolCall("a", "f"))
+    assert body(question, called)["messages"] == messages_to_wire([question, called])
+
+
 def test_thinking_goes_back_as_it_came() -> None:
     thinking = {"type": "thinking", "thinking": "so", "signature": "s1", "later_field": None}
     redacted = {"type": "redacted_thinking", "data": "xyz"}

@@ -61,6 +61,7 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
     messages, edited = _written(request.messages[leading:], declared_names(options.tools))
     if not messages or messages[0]["role"] != "user":
         messages.insert(0, _user(_OPENING))
+    _end_without_space(messages[-1])
     tools = [tool for each in options.tools if (tool := tool_to_wire(each)) is not None]
     known: dict[str, object] = {
         "model": options.model,
@@ -240,6 +241,14 @@ def _returnable(blocks: list[WireObject]) -> list[WireObject]:
     while found and found[-1].get("type") in THINKING:
         found.pop()
     return found
+
+
+def _end_without_space(last: WireObject) -> None:
+    """Take the white space from the end of a request that ends with the assistant's text, which the model is to go on
+    with: the API refuses it."""
+    block = cast("list[WireObject]", last["content"])[-1]
+    if last["role"] == "assistant" and block.get("type") == "text":
+        block["text"] = str(block["text"]).rstrip()
 
 
 def _message(role: Role, parts: Sequence[Part]) -> list[Message]:
