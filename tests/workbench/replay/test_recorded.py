@@ -15,6 +15,7 @@ from chatstack.tokens.prices import price_of
 from chatstack.values.responses import Usage
 from chatstack.workbench.replay.measures.recorded import Computed, Recorded
 from chatstack.workbench.replay.reading.usages import RecordedCall, recorded_call
+from tests.workbench.replay.conversations import assistant, user, write_lines
 from tests.workbench.replay.session_files import Claude, Rollout, claude_usage, use, write
 
 
@@ -100,6 +101,76 @@ def test_calls_of_a_context_that_was_copied_are_not_replayed_again(tmp_path: Pat
 
     assert (report["conversations"], report["calls"], report["recorded"]["calls"]) == (3, 4, 4)
     assert report["calls_at"] == [3, 1]
+
+
+def logged(question: str, answer: str, *before: dict[str, object], id: str | None = None) -> dict[str, object]:
+    """A row of a log, with 1,000 tokens of input."""
+    response = {
+        "id": id,
+        "choices": [{"message": assistant(answer)}],
+        "usage": {"prompt_tokens": 1_000, "completion_tokens": 10},
+    }
+    return {"request": {"model": "gpt-4o", "messages": [*before, user(question)]}, "response": response}
+
+
+def forked_log() -> list[dict[str, object]]:
+    """Ten calls in a row, then two more answers to the last question, then three questions behind the first of them."""
+    before: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
+    for number in range(10):
+        rows.append(logged(f"q{number}", f"a{number}", *before, id=f"r{number}"))
+        before += [user(f"q{number}"), assistant(f"a{number}")]
+    rows += [logged("q9", f"again {number}", *before[:-2], id="r") for number in range(2)]
+    return rows + [logged(f"worker {number}", "done", *before, id="r") for number in range(3)]
+
+
+def test_the_calls_before_a_fork_of_a_log_are_calls_of_one_conversation(tmp_path: Path) -> None:
+    report = reported(tmp_path, write_lines(tmp_path / "log.jsonl", *forked_log()))
+
+    assert (report["conversations"], report["calls"], report["left_out"]) == (5, 15, {})
+    assert (report["recorded"]["calls"], report["recorded"]["input_tokens"]) == (15, 15_000)
+    assert report["recorded"]["calls_without_usage"] == 0
+
+
+def test_without_usage_the_calls_before_a_fork_are_told_by_the_lines_of_the_log(tmp_path: Path) -> None:
+    rows: list[Any] = forked_log()
+    for row in rows:
+        del row["response"]["usage"]
+    report = reported(tmp_path, write_lines(tmp_path / "log.jsonl", *rows))
+
+    assert (report["conversations"], report["calls"], report["recorded"]) == (5, 15, None)
+
+
+def test_in_a_log_of_requests_an_answer_is_a_call_as_often_as_it_was_asked_for(tmp_path: Path) -> None:
+    rows: list[Any] = [row["request"] for row in forked_log()]
+    report = reported(tmp_path, write_lines(tmp_path / "log.jsonl", *rows))
+    assert (report["conversations"], report["calls"]) == (3, 12)  # the last question stands in three lines
+
+    greetings: list[Any] = [{"messages": [user("hi")]}] * 3
+    goes_on: list[Any] = [
+        {"messages": [user("hi"), assistant(answer), user(text)]}
+        for answer, text in (("hello", "one"), ("hello", "two"), ("hello", "three"), ("welcome", "four"))
+    ]
+    report = reported(tmp_path, write_lines(tmp_path / "log.jsonl", *greetings, *goes_on))
+    assert (report["conversations"], report["calls"]) == (4, 3)
+
+
+def test_whole_conversations_that_begin_alike_have_all_their_calls(tmp_path: Path) -> None:
+    common = [user("hi"), assistant("hello")]
+    wholes: list[Any] = [{"messages": [*common, user(text), assistant("fine")]} for text in ("one", "two")]
+
+    assert reported(tmp_path, write_lines(tmp_path / "log.jsonl", *wholes))["calls"] == 4
+
+
+def test_lines_of_a_log_that_equal_others_are_told_with_their_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [logged("When?", "9 to 5", id=f"r{number}") for number in range(10)]
+    report = reported(tmp_path, write_lines(tmp_path / "log.jsonl", *rows, *rows))
+
+    assert (report["calls"], report["recorded"]["input_tokens"]) == (1, 1_000)
+    assert report["left_out"] == {"calls of lines that equal others, 9,000 tokens of recorded input": 9}
+    assert "equal others, 9,000 tokens of recorded input (9)" in capsys.readouterr().err
 
 
 @pytest.mark.slow

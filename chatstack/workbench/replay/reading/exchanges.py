@@ -17,8 +17,8 @@ _ITEMS = ("messages", "input")
 
 
 def unwrapped(row: WireObject) -> WireObject | None:
-    """Return the body of the logged request, answer and its ``usage`` included; None for an object that is no such
-    row."""
+    """Return the body of the logged request, with answer, its ``usage`` and its id (``answer_id``); None for an object
+    that is no such row."""
     request = body_in(row.get("request"), _ITEMS)
     if request is None:
         return None
@@ -28,8 +28,9 @@ def unwrapped(row: WireObject) -> WireObject | None:
         given = request[name]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         if isinstance(items, list):
-            usage = (body_in(row.get("response"), ("usage",)) or {}).get("usage")
-            request = {**request, name: [*cast("list[object]", items), *answer], "usage": usage}
+            told = {key: (body_in(row.get("response"), (key,)) or {}).get(key) for key in ("usage", "id")}
+            listed = [*cast("list[object]", items), *answer]
+            request = {**request, name: listed, "usage": told["usage"], "answer_id": told["id"]}
     return request if "id" in request or "id" not in row else {**request, "id": row["id"]}
 
 

@@ -62,16 +62,19 @@ class JoinedRecordings:
         for number, item in enumerate(items, 1):
             if number not in joined:
                 yield self._with_calls(number, item, joined)
+        equal, tokens = self._calls.equal_lines()
+        if equal:
+            self.notes[f"calls of lines that equal others, {tokens:,} tokens of recorded input"] = equal
 
     def _with_calls(self, number: int, item: Recording | BrokenLine, joined: frozenset[int]) -> Recording | BrokenLine:
         """Return a recording with the usage of those that are joined with it."""
-        if isinstance(item, BrokenLine) or not self._calls:
+        if isinstance(item, BrokenLine) or not (self._calls or joined):
             return item
         try:
             conversation = conversation_of(item)
         except InputError:
             return item
-        answers = _answers(conversation)
+        answers = _answers(conversation, list(_links(conversation)))
         calls = self._calls.of(number, item.calls, answers, joined)
         return item if calls is None else replace(item, calls=calls)
 
@@ -87,7 +90,7 @@ def _second_half(advance: Advance, size_bytes: int, position: int) -> None:
 def beginnings(items: Iterable[Recording | BrokenLine], calls: CallIndex | None = None) -> frozenset[int]:
     """Return the numbers, from 1, of the items that are the beginning of another, or repeat an earlier one.
 
-    Holds eight bytes for each message that is read, and about a hundred for each line. What cannot be read as a
+    Holds eight bytes for each message that is read, and some hundreds for each line. What cannot be read as a
     conversation is the beginning of none. ``calls`` is told of the recorded calls.
     """
     whole: dict[int, int] = {}
@@ -100,9 +103,10 @@ def beginnings(items: Iterable[Recording | BrokenLine], calls: CallIndex | None 
             conversation = conversation_of(item)
         except InputError:
             continue
-        *shorter, last = links = [link for _, link in _links(conversation)]
+        links = list(_links(conversation))
+        *shorter, last = [link for _, link in links]
         if calls is not None:
-            _note_calls(calls, number, item, conversation, links[-1])
+            _note_calls(calls, number, item, conversation, links)
         shorter_ones.extend(shorter)
         if whole.setdefault(last, number) != number:
             joined.add(number)
@@ -110,21 +114,31 @@ def beginnings(items: Iterable[Recording | BrokenLine], calls: CallIndex | None 
     return frozenset(joined)
 
 
-def _note_calls(calls: CallIndex, number: int, recording: Recording, conversation: Conversation, last: int) -> None:
+def _note_calls(
+    calls: CallIndex, number: int, recording: Recording, conversation: Conversation, links: Sequence[tuple[int, int]]
+) -> None:
+    answers = _answers(conversation, links)
     if recording.calls is not None:
-        calls.note(number, recording.calls, _answers(conversation))
-    elif recording.last_call is not None and conversation.messages and conversation.messages[-1].role == "assistant":
-        calls.note(number, [recording.last_call], [last])
+        calls.note(number, recording.calls, [link for _, link in answers])
+        return
+    is_answered = bool(conversation.messages) and conversation.messages[-1].role == "assistant"
+    _, request = links[-1]
+    if is_answered:
+        if recording.last_call is None:
+            return  # a whole conversation, which tells nothing of requests
+        request, answer = answers.pop()
+        calls.note_line(number, recording.last_call, answer)
+    calls.note_request(request, answers[-1] if answers else None, is_answered=is_answered)
 
 
-def _answers(conversation: Conversation) -> list[int]:
-    """Return the prefix hash of each assistant message."""
-    links = dict(_links(conversation))
-    reached, found = links[-1], list[int]()
+def _answers(conversation: Conversation, links: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the prefix hashes before each assistant message, and up to it."""
+    by_position = dict(links)
+    reached, found = by_position[-1], list[tuple[int, int]]()
     for position, message in enumerate(conversation.messages):
-        reached = links.get(position, reached)
+        before, reached = reached, by_position.get(position, reached)
         if message.role == "assistant":
-            found.append(reached)
+            found.append((before, reached))
     return found
 
 

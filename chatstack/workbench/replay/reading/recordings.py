@@ -274,8 +274,17 @@ def _recording(value: object, file: str, line: int, nth: int, size_bytes: int) -
         line,
         nth,
         size_bytes,
-        last_call=recorded_call(beside.get("usage")),
+        last_call=_last_call(beside),
     )
+
+
+def _last_call(beside: WireObject) -> RecordedCall | None:
+    """Return the call of the last message; None where no log tells that it is one."""
+    call = recorded_call(beside.get("usage"))
+    called = beside.get("answer_id")
+    if "answer_id" not in beside:
+        return call
+    return msgspec.structs.replace(call or RecordedCall(), id=called if isinstance(called, str) else "")
 
 
 def _of_context(context: Context, file: str, nth: int = 0) -> Recording:

@@ -22,7 +22,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
 
     ``hour_write_tokens`` are those of the cache writes that live an hour, ``model`` is "" for that of the recording.
     ``output_is_partial`` means that the answer's tokens were written down before it had ended, ``tells_writes`` that
-    the recording has a place for cache writes.
+    the recording has a place for cache writes; ``id`` is that of the answer, where a log tells it.
     """
 
     usage: Usage | None = None
@@ -30,6 +30,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
     output_is_partial: bool = False
     tells_writes: bool = True
     model: str = ""
+    id: str = ""
 
     def joined_with(self, other: RecordedCall) -> RecordedCall:
         """Return the call as told by two lines of the same answer: the larger counts, as counts grow in a stream."""
@@ -41,19 +42,29 @@ class RecordedCall(msgspec.Struct, frozen=True):
             self.output_is_partial and other.output_is_partial,
             self.tells_writes and other.tells_writes,
             self.model or other.model,
+            self.id or other.id,
         )
 
 
 class CallIndex:
     """The recorded calls of all recordings, by the prefix hash up to their answers.
 
-    Files repeat one another: a log has a line for each call, a resumed or forked session begins with a copy. Some
-    hundreds of bytes are held for each recorded call.
+    Files repeat one another: a log has a line for each call, a resumed or forked session begins with a copy. Each call
+    is given to one recording alone; in the others that hold its answer it is copied. Some hundreds of bytes are held
+    for each recorded call.
     """
 
     def __init__(self) -> None:
         self._calls: dict[int, list[tuple[int, RecordedCall]]] = {}
-        self._takers: dict[int, int] = {}
+        self._lines: dict[int, int] = {}
+        """The number of lines of logs that end with that answer."""
+        self._ids: set[tuple[int, str]] = set()
+        self._again: dict[int, int] = {}
+        """By the prefix hash of a logged request: how often it was made beyond once for each of its answers."""
+        self._answers: set[int] = set()
+        """Prefix hashes of the answers that were taken off there."""
+        self._takers: dict[int, dict[int, int]] = {}
+        """The recordings that the calls with an answer were given to, each with its place among them."""
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -64,24 +75,69 @@ class CallIndex:
             if call is not None:
                 self._calls.setdefault(link, []).append((number, call))
 
+    def note_line(self, number: int, call: RecordedCall, link: int) -> None:
+        """Note the call that a line of a log ends with. Where the id of the answer comes again, it is the same call."""
+        if (link, call.id) not in self._ids:
+            if call.id:
+                self._ids.add((link, call.id))
+            self._lines[link] = self._lines.get(link, 0) + 1
+            self.note(number, [call], [link])
+
+    def note_request(self, request: int, latest: tuple[int, int] | None, *, is_answered: bool) -> None:
+        """Note the request of a line of a log, and whether the line has its answer.
+
+        ``latest`` are the prefix hashes before and up to the latest answer in it, which an earlier request got.
+        """
+        self._again[request] = self._again.get(request, 0) + (not is_answered)
+        if latest is not None and latest[1] not in self._answers:
+            before, answer = latest
+            self._answers.add(answer)
+            self._again[before] = self._again.get(before, 0) - 1
+
     def of(
         self,
         number: int,
         calls: Sequence[RecordedCall | None] | None,
-        answers: Sequence[int],
+        answers: Sequence[tuple[int, int]],
         joined: Container[int],
     ) -> tuple[RecordedCall | None, ...] | None:
         """Return the calls of a recording, each in one recording alone; None if nothing is known of them.
 
-        ``joined`` are the recordings that are left out as they are the beginning of another: their calls are calls of
-        the first that goes on.
+        ``answers`` are prefix hashes before and up to the answers. ``joined`` are the recordings that are left out as
+        they are the beginning of another: their calls are calls of the first that goes on.
         """
         if calls is None:
-            found = tuple(self._told(link) or RecordedCall() for link in answers)
-            return found if any(call.usage is not None for call in found) else None
+            found = tuple(self._given(number, before, link) for before, link in answers)
+            return found if any(call is None or call.usage is not None for call in found) else None
         if len(calls) != len(answers):
             return None
-        return tuple(self._own(number, call, link, joined) for call, link in zip(calls, answers, strict=True))
+        return tuple(self._own(number, call, link, joined) for call, (_, link) in zip(calls, answers, strict=True))
+
+    def equal_lines(self) -> tuple[int, int]:
+        """Return how many calls of logs no recording was given, as their lines equal others; and their input tokens."""
+        left = [
+            call.usage or Usage()
+            for link, takers in self._takers.items()
+            for _, call in self._calls.get(link, ())[len(takers) : self._lines.get(link, 0)]
+        ]
+        return len(left), sum(usage.input_tokens for usage in left)
+
+    def _given(self, number: int, before: int, link: int) -> RecordedCall | None:
+        """Return the call of an answer in a log, None if as many recordings as there are calls have it already.
+
+        Where no line ends with the answer, the logged requests for it tell how many there are.
+        """
+        lines = self._lines.get(link, 0)
+        if not lines and (link in self._calls or before not in self._again):
+            return self._told(link) or RecordedCall()
+        takers = self._takers.setdefault(link, {})
+        if number not in takers:
+            if len(takers) >= max(1, lines):
+                if lines or self._again[before] <= 0:
+                    return None
+                self._again[before] -= 1
+            takers[number] = len(takers)
+        return self._calls[link][takers[number]][1] if lines else RecordedCall()
 
     def _told(self, link: int) -> RecordedCall | None:
         return next((call for _, call in self._calls.get(link, ()) if call.usage is not None), None)
@@ -94,7 +150,10 @@ class CallIndex:
         noted = self._calls.get(link, ())
         if call is None:
             given = next((each for owner, each in noted if owner in joined), None)
-            return given if given is not None and self._takers.setdefault(link, number) == number else None
+            if given is None:
+                return None
+            takers = self._takers.setdefault(link, {})
+            return given if takers.setdefault(number, len(takers)) == 0 else None
         if call.usage is None:
             return self._told(link) or call
         owners = (owner for owner, each in noted if each == call and owner not in joined)
