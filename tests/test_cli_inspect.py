@@ -255,3 +255,35 @@ def test_what_a_container_has_to_give_is_told(shop: Shop, capsys: pytest.Capture
 
     assert line_of(text, "notebook").endswith("from the container: Notebook")
     assert "to be given by a container, or in code: layer 'Noter': " in text
+
+
+NATIVE: dict[str, object] = {"use": "ToolResultClearer", "native": "on"}
+
+
+@pytest.mark.parametrize("provider", ["anthropic", None, "acme"])
+def test_an_edit_that_is_left_to_the_provider_is_shown_without_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, shop: Shop, provider: str | None
+) -> None:
+    shop.install("acme", {"providers: acme": "acme_provider:Acme"}, {"acme_provider": PROVIDER})
+    named = {} if provider is None else {"provider": {"use": provider, "model": "m"}}
+
+    assert '"on"' in line_of(shown(capsys, tmp_path, {**named, "layers": [NATIVE]}), "native")
+
+
+@pytest.mark.parametrize(
+    ("provider", "layer", "reason"),
+    [
+        ("openai", NATIVE, "no single provider that edits by itself"),
+        ("openai-responses", NATIVE, "OpenAI"),
+        ("anthropic", {"use": "Summarizer", "max_tokens": 900, "native": "on"}, "Anthropic compacts from"),
+    ],
+)
+def test_an_edit_that_the_provider_does_not_make_is_refused_as_when_it_is_built(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, provider: str, layer: dict[str, object], reason: str
+) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps({"provider": {"use": provider, "model": "m"}, "layers": [layer]}))
+
+    error = error_of(capsys, "inspect", path)
+    assert "layers[0].native" in error
+    assert reason in error

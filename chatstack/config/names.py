@@ -10,7 +10,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from chatstack import plugins
-from chatstack.client.protocol import ChatClient
+from chatstack.client.protocol import ChatClient, EditsNatively
 from chatstack.client.stream import ChatStream
 from chatstack.client.wiring import name_of
 from chatstack.config.imported import with_tools_imported
@@ -21,6 +21,7 @@ from chatstack.context.memory.memory import ContextMemory
 from chatstack.errors import WiringError
 from chatstack.providers.settings import check_base_url, check_settings
 from chatstack.tokens.counter import TokenCounter
+from chatstack.values.native import NativeEdit
 from chatstack.values.requests import ChatRequest
 
 
@@ -126,6 +127,19 @@ class NamedProvider:
         return f"{self.use} {self.model!r}{where}{''.join(f', {name}={value!r}' for name, value in told.items())}"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class NamedEditor(NamedProvider):
+    """A placeholder for a provider whose API edits on its side, as built-in ones of that class do, or may do so."""
+
+    built_in: type[EditsNatively] | None = None
+
+    def native_problem(self, edit: NativeEdit, /) -> str:
+        return "" if self.built_in is None else self.built_in.native_problem(cast("EditsNatively", self), edit)
+
+    async def edits_natively(self, edit: NativeEdit, model: str = "") -> bool:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """A factory for what a config describes beside layers: providers, counters, the memory and its store.
@@ -158,7 +172,7 @@ class Services:
             told = f"expected the name of a model, got {shown(model)}{''.join(f'; is it {x!r}?' for x in misspelt)}"
             raise WiringError(f"{here}.model: {told}", parameter="model")
         if self.describe and offer is not None and not content:
-            return NamedProvider(name, model)
+            return NamedEditor(name, model)
         make, _ = self.providers.load(name, f"{here}.use")
         known = {each.name: each for each in provider_options(make)}
         if "api_key" in content and "api_key" not in known:
@@ -173,7 +187,7 @@ class Services:
             if self.describe:
                 if offer is None:
                     _check_provider(make, model, given)
-                return NamedProvider(name, model, given)
+                return _described(name, model, given, make, is_built_in=offer is None)
             made = cast("Callable[..., object]", make)(model, **given)
         check_made(made, here, offer, wanted="chat client", methods=("send",))
         return cast("ChatClient", made)
@@ -236,6 +250,13 @@ class Services:
             each_at = [(f"{here}[{number}]", each) for number, each in enumerate(cast("Sequence[object]", value))]
             value = [self.provider(each, place) if _is_spelt(each) else each for place, each in each_at]
         return taken(option, value, here, layer=layer)
+
+
+def _described(name: str, model: str, given: Config, make: object, *, is_built_in: bool) -> NamedProvider:
+    """Return the placeholder for a provider. Only the class can say that its API edits nothing, a function cannot."""
+    if isinstance(make, type) and not issubclass(make, EditsNatively):
+        return NamedProvider(name, model, given)
+    return NamedEditor(name, model, given, cast("type[EditsNatively]", make) if is_built_in else None)
 
 
 def _check_provider(make: object, model: str, given: Config) -> None:

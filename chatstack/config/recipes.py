@@ -40,7 +40,7 @@ from chatstack.client.wiring import name_of, service_type, wire
 from chatstack.config.files import opened
 from chatstack.config.making import check_made, hidden_texts, told_at
 from chatstack.config.names import Allowed as Allowed
-from chatstack.config.names import NamedProvider, Names, Services
+from chatstack.config.names import NamedEditor, Names, Services
 from chatstack.config.options import (
     REQUIRED,
     Option,
@@ -142,7 +142,7 @@ def read(
         if content.get("provider") is not None:
             provider = services.provider(content["provider"], f"{where}: provider")
         elif describe:
-            provider = NamedProvider("", "")
+            provider = NamedEditor("", "")
         else:
             raise WiringError(f"{where}: no provider: add one ({{use, model}}), or pass provider=...")
     memory = services.memory(content["memory"], f"{where}: memory") if "memory" in content else None

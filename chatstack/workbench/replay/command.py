@@ -193,12 +193,11 @@ def _tell_missing(arguments: argparse.Namespace, messages: Console) -> None:
 
 
 def _tell_left_out(policies: Sequence[Policy], messages: Console) -> None:
-    """Say which layers of pipelines are not part of the replay."""
+    """Say which layers of pipelines, and which of their options, are not part of the replay."""
     for policy in policies:
         if policy.left_out:
-            told = (
-                f"{policy.name}: replayed without {', '.join(policy.left_out)}: a recording has its calls and answers"
-            )
+            without = ", ".join(policy.left_out)
+            told = f"{policy.name}: replayed without {without}: a recording has its calls and answers, and no API"
             messages.print(printable(told), soft_wrap=True, markup=False)
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import cast
 
 from chatstack.client.protocol import ChatClient
+from chatstack.config.names import NamedEditor
 from chatstack.config.recipes import from_config, read
+from chatstack.config.spellings import entry_of
 from chatstack.context.strategies.condensing import ClearThenDrop
 from chatstack.errors import InputError
 from chatstack.layers.clearer import ToolResultClearer
@@ -27,7 +29,7 @@ class Policy:
 
     ``stack`` makes it from the ceiling in tokens and the client that stands for the model; it must be picklable if the
     policy is to run in several processes. ``about`` describes it in a few words; ``is_yours`` marks a stack of the
-    reader's own; ``left_out`` names its layers that a replay does without.
+    reader's own; ``left_out`` names its layers, and their options, that a replay does without.
     """
 
     name: str
@@ -144,8 +146,8 @@ class PipelineStack:
     """The stack of a config file. Its sizes are its own; the ceiling reaches it as the window of its model.
 
     Nothing outside the replay is touched: no tool is run, the memory is the replay's, whatever store the file names,
-    and no provider that it names is called; summaries are written by the replay's stand-in, too. ``left_out`` names
-    the layers that are not part of it for that.
+    and no provider that it names is called or edits; summaries are written by the replay's stand-in, too. ``left_out``
+    names the layers that are not part of it for that, and options of others.
     """
 
     content: Mapping[str, object]
@@ -154,19 +156,35 @@ class PipelineStack:
     @classmethod
     def read(cls, path: Path) -> PipelineStack:
         """Read a file, here and once: where the stack is built, it may not be there. Raises ``ChatStackError``."""
-        recipe = read(path, Recorder(1), describe=True)  # errors in the file name the place in it
+        recipe = read(path, NamedEditor("", ""), describe=True)  # errors in the file name the place in it
         kept = {key: value for key, value in recipe.content.items() if key not in ("provider", "memory")}
         layers = cast("Sequence[object]", recipe.content.get("layers", ()))
-        used = [_without_writer(each) for each, kind in zip(layers, recipe.kinds, strict=True) if kind not in _LEFT_OUT]
-        named = zip(recipe.stack.layers, recipe.kinds, strict=True)
-        return cls({**kept, "layers": used}, tuple(spec.name for spec, kind in named if kind in _LEFT_OUT))
+        used, left_out = list[object](), list[str]()
+        for layer, spec, kind in zip(layers, recipe.stack.layers, recipe.kinds, strict=True):
+            if kind in _LEFT_OUT:
+                left_out.append(spec.name)
+                continue
+            used.append(_without_model(layer))
+            left_out += [
+                f"{name} of {spec.name}" for name, value in _OF_MODELS.items() if spec.options.get(name) == value
+            ]
+        return cls({**kept, "layers": used}, tuple(left_out))
 
     def __call__(self, ceiling: int, model: ChatClient) -> ChatStack:
         return from_config(self.content, provider=model)
 
 
-def _without_writer(layer: object) -> object:
-    """Return the layer of a config without the client that writes its summaries."""
+_OF_MODELS: Mapping[str, object] = {"native": "on", "cache_aligned": True}
+"""Values of options that leave a layer's work to the model that answers, which a recording cannot do."""
+
+
+def _without_model(layer: object) -> object:
+    """Return the layer of a config without the client that writes its summaries, and without those options."""
     if not isinstance(layer, Mapping):
         return layer
-    return {key: value for key, value in cast("Mapping[str, object]", layer).items() if key != "summary_client"}
+    options = entry_of(cast("Mapping[str, object]", layer), "").options
+    return {
+        name: value
+        for name, value in options.items()
+        if name != "summary_client" and _OF_MODELS.get(name, ...) != value
+    }

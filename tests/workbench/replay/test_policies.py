@@ -17,6 +17,7 @@ from chatstack.testing import ScriptedClient
 from chatstack.workbench.replay.measures.measuring import WireCounter
 from chatstack.workbench.replay.policies import BUILT_IN, policies_for
 from chatstack.workbench.replay.recorder import EditLog, Recorder
+from chatstack.workbench.replay.summaries import StandInWriter
 from tests.plugin_fixtures import Shop
 from tests.plugin_fixtures import shop as shop  # a fixture
 
@@ -368,3 +369,28 @@ def test_a_pipeline_is_replayed_without_its_tool_loop_its_budget_and_its_other_p
     assert find(client, ContextWindowGuard) is not None
     assert mine.left_out == ("purse", "FunctionInvoker", "Fallback")
     assert mine.about == "the stack in mine.json, without its purse, FunctionInvoker, Fallback"
+
+
+@pytest.mark.parametrize(
+    ("layer", "left_out"),
+    [
+        ({"use": "ToolResultClearer", "native": "on"}, "native of ToolResultClearer"),
+        ({"type": "ContextEditingMiddleware", "options": {"native": "on"}}, "native of ToolResultClearer"),
+        ({"use": "Summarizer", "max_tokens": 60_000, "native": "on"}, "native of Summarizer"),
+        ({"use": "Summarizer", "max_tokens": 500, "cache_aligned": True}, "cache_aligned of Summarizer"),
+        ({"use": "ContextWindow", "max_tokens": 500, "cache_aligned": True}, "cache_aligned of ContextWindow"),
+    ],
+)
+def test_what_a_layer_leaves_to_its_model_is_done_by_the_layer_in_a_replay(
+    tmp_path: Path, layer: dict[str, object], left_out: str
+) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"provider": {"use": "anthropic", "model": "claude-sonnet-4-5"}, "layers": [layer]}))
+    *_, mine = policies_for([path])
+    writer = StandInWriter(WireCounter.best())
+
+    client = mine.stack(1_000, Recorder(1_000)).build({SummaryClient: writer}.__getitem__)
+    response = asyncio.run(client.get_response("Hello", conversation_id="one"))
+
+    assert response.applied_edits == ()
+    assert mine.left_out == (left_out,)
