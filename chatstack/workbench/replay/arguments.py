@@ -219,11 +219,29 @@ def check_targets(
             raise InputError(f"{option} {target}: is one of the files to read")
         if other != option:
             raise InputError(f"{option} {target}: is where {other} writes")
+        _try_to_write(option, target)
 
 
 def target_of(text: str | None) -> Path | None:
     """Return the file that an option names; None for standard output."""
     return None if text is None or text == STDOUT else Path(text)
+
+
+def _try_to_write(option: str, target: Path) -> None:
+    """Write nothing beside the target, and remove it again. Raises ``InputError`` if that cannot be done."""
+    if target.exists() and not target.is_file():  # a pipe would wait for somebody who reads
+        return
+    try:
+        part = _part_of(target)
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise InputError(f"{option} {target}: no file can be written there: {error.strerror or error}") from error
+
+
+def _part_of(target: Path) -> Path:
+    """Return the file that is written first, beside the target."""
+    return target.resolve().with_name(f".{os.getpid()}.part")
 
 
 def write(option: str, target: Path, text: str) -> None:
@@ -232,8 +250,7 @@ def write(option: str, target: Path, text: str) -> None:
         if target.exists() and not target.is_file():  # a device, a pipe
             target.write_text(text, encoding="utf-8")
             return
-        whole = target.resolve()
-        part = whole.with_name(f".{os.getpid()}.part")
+        whole, part = target.resolve(), _part_of(target)
         try:
             part.write_text(text, encoding="utf-8")
             part.replace(whole)

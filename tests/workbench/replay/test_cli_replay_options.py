@@ -23,6 +23,7 @@ from chatstack.workbench.replay.parallel import cores
 from chatstack.workbench.replay.reading.sources import Source
 from tests.command_line import CONTROLS, HOSTILE, error_of
 from tests.workbench.replay.conversations import assistant, conversation, talk, user, write_lines
+from tests.workbench.replay.test_parallel import linux
 
 ONE = conversation(user("hello"), assistant("hi"))
 FEW = ["--window", "1000", "--policy", "nothing", "--policy", "guard"]
@@ -219,6 +220,29 @@ def test_nothing_that_is_read_is_written_over(capsys: pytest.CaptureFixture[str]
     for target in (tmp_path, tmp_path / "no" / "out.json"):
         assert error_of(capsys, "replay", *given, option, target).endswith(f"{target}: no file can be written there")
     assert {each: each.read_bytes() for each in before} == before
+
+
+@linux
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_folder_in_which_no_file_can_be_made_is_told_before_anything_is_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, option: str
+) -> None:
+    path = write_lines(tmp_path / "talks.jsonl", "{broken")
+
+    told = error_of(capsys, "replay", path, *FEW, option, "/proc/self/out")
+
+    assert f"{option} /proc/self/out: no file can be written there: " in told
+
+
+def test_a_target_is_tried_without_a_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, old = write_lines(tmp_path / "talks.jsonl", "{broken"), tmp_path / "old.json"
+    old.write_text("old")
+
+    told = error_of(capsys, "replay", path, *FEW, "--json", old, "--html", tmp_path / "new.html")
+
+    assert "no conversation could be read" in told
+    assert old.read_text() == "old"
+    assert sorted(tmp_path.iterdir()) == [old, path]
 
 
 def test_the_page_is_not_written_over_the_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

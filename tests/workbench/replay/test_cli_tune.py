@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from chatstack.workbench.replay.tuning.halves import halves_of, of_part
 from tests.command_line import CONTROLS, HOSTILE, error_of
 from tests.workbench.replay.conversations import data_file, recordings_in, write_lines
 from tests.workbench.replay.errands import errands
+from tests.workbench.replay.test_parallel import linux
 
 FIGURES = ("cost_relative", "cost_usd", "grounding", "grounding_far", "over_limit", "prefix_breaks", "tokens_sent")
 NAMES = ["nothing", "guard", "recommended", "tuned"]
@@ -259,11 +261,31 @@ def test_it_fits_80_columns_and_hostile_text_reaches_no_terminal(
     assert not any("…" in line for line in lines)
 
 
+@linux
+def test_a_stack_that_cannot_be_written_after_all_is_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    full = tmp_path / "mine.toml"
+    full.symlink_to("/dev/full")
+
+    assert main(tune(talks(tmp_path / "talks.jsonl"), "--write", full)) == 2
+
+    captured = capsys.readouterr()
+    assert f"--write {full}: cannot be written: " in captured.err
+    printed = captured.out[captured.out.index("# ") :]
+    assert tomllib.loads(printed)["layers"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["--write", "{}/a.txt"], "--write {}/a.txt: expected a file that ends in .toml, .yaml, .yml, .json"),
         (["--write", "{}/no/a.toml"], "--write {}/no/a.toml: no file can be written there"),
+        pytest.param(
+            ["--write", "/proc/self/a.toml"],
+            "--write /proc/self/a.toml: no file can be written there: ",
+            marks=linux,
+        ),
         (["--write", "{}/a.toml", "--json", "{}/a.toml"], "--json {}/a.toml: is where --write writes"),
         (["--write", "{}/a.toml", "--json", "{}"], "--json {}: no file can be written there"),
         (

@@ -220,11 +220,16 @@ def _report(tuned: Tuned, arguments: argparse.Namespace, files: Sequence[str], m
         print_table(table, console)
     for line in tuned.lines():
         console.print(line)
-    if figures is not None:
-        write_figures(figures, report_json(tuned.report(files, None if tools is None else str(tools))))
     if tuned.best.is_feasible:
         remarks = tuned.remarks(files, version("chatstack-core"))
-        write("--write", target, pipeline_text(tuned.config, target.suffix.lower(), remarks))
+        text = pipeline_text(tuned.config, target.suffix.lower(), remarks)
+        try:
+            write("--write", target, text)
+        except InputError:
+            console.print(text, soft_wrap=True)  # rather than lose what took so long
+            raise
+    if figures is not None:
+        write_figures(figures, report_json(tuned.report(files, None if tools is None else str(tools))))
     done = f"Written: {printable(str(target))}" if tuned.best.is_feasible else "Nothing is written."
     console.print(done, soft_wrap=True)
     for line in report_broken(tuned.halves.unread):
