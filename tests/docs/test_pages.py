@@ -69,7 +69,7 @@ def test_what_the_recording_example_writes_down_can_be_replayed(
 ) -> None:
     for _ in range(2):
         run(program("docs/how-to/replay.md", "requests.jsonl"), monkeypatch)
-    assert main(["replay", "requests.jsonl", "--window", "8000", "--policy", "guard"]) == 0
+    assert main(["replay", "requests.jsonl", "--window", "8000", "--policy", "guard"]) == 1
     assert "1 conversation, 0 calls" in capsys.readouterr().out
 
 

@@ -76,7 +76,8 @@ example:
 next: chatstack tune finds settings for your conversations, and writes such a
 file; docs/how-to/replay.md says how to record them
 
-exit codes: 0 all was read, 1 some of it could not be, 2 nothing was done
+exit codes: 0 all was read, 1 some of it could not be, or there was no call in
+it, 2 nothing was done
 """
 
 
@@ -180,7 +181,10 @@ def run(arguments: argparse.Namespace) -> int:
                 outcome = replayed(setup, recordings, jobs, messages, "replaying", workers=workers)
             outcome.joined, outcome.left_out = recordings.joined, dict(recordings.notes)
         _report(outcome, setup, arguments, [source.name for source in sources], messages)
-    return 1 if outcome.broken_count else 0
+    if not outcome.everything.calls:
+        what = "an answer behind a first message, in the recording or in a later line of the log"
+        messages.print(f"Nothing was replayed: no conversation has {what}.", soft_wrap=True)
+    return 1 if outcome.broken_count or not outcome.everything.calls else 0
 
 
 def _tell_missing(arguments: argparse.Namespace, messages: Console) -> None:

@@ -348,3 +348,29 @@ def test_every_beginning_of_a_session_reads(tmp_path_factory: pytest.TempPathFac
     for each in recordings:
         found = [message for message in conversation_of(each).messages if message.role == "assistant"]
         assert len(found) == len(each.calls or ())
+
+
+def streamed(session: Claude, side: str | None = None) -> list[dict[str, object]]:
+    """The lines as ``claude -p --output-format stream-json`` writes them."""
+    left_out = ("parentUuid", "isSidechain", "sessionId", "version")
+    beside = {"session_id": session.session, "parent_tool_use_id": side}
+    return [{**{name: row[name] for name in row if name not in left_out}, **beside} for row in session.rows]
+
+
+def test_a_stream_is_one_conversation_and_a_sub_agent_in_it_another(tmp_path: Path) -> None:
+    agent = Claude("s1")
+    agent.user("look into it")
+    agent.answer("m9", "It is so.")
+    for number, row in enumerate(agent.rows):
+        row["uuid"] = f"agent-{number}"
+    first, *rest = streamed(small())
+    begin: dict[str, object] = {"type": "system", "subtype": "init", "session_id": "s1", "tools": []}
+    end: dict[str, object] = {"type": "result", "subtype": "success", "result": "answer 1", "session_id": "s1"}
+    notes = Notes()
+    rows = [begin, first, *rest[:1], *streamed(agent, "c1"), *rest[1:], end]
+    other, main = read(write(tmp_path / "s.jsonl", rows), notes)
+
+    assert told(main) == ["u:question 1", "a: ?Read", "t: !found 1", "a:answer 1"]
+    assert told(other) == ["u:look into it", "a:It is so."]
+    assert usages(main) == [(143, 100, 40, 7), (163, 140, 20, 9)]
+    assert not notes

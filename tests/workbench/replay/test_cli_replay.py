@@ -347,3 +347,11 @@ def test_a_long_model_name_is_cut_where_the_window_is_asked_for(
     path = write_lines(tmp_path / "talks.jsonl", conversation(user("q"), assistant("a"), model="m" * 100_000))
 
     assert f"({'m' * 80}: unknown)" in error_of(capsys, "replay", path)
+
+
+def test_recordings_without_a_call_are_told_and_fail(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "talks.jsonl", conversation(user("hello")))
+
+    assert main(["replay", str(path), "--window", "1000", "--policy", "nothing"]) == 1
+
+    assert "Nothing was replayed: no conversation has an answer behind a first message" in capsys.readouterr().err

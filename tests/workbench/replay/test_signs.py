@@ -117,6 +117,10 @@ def test_the_form_is_told_by_what_is_in_it(value: object, form: Form) -> None:
         ([block("tool_use", id="c")], "messages[0].type: a tool_use block stands where a message is expected"),
         ([block("text", text="hello")], "messages[0].type: a text block stands where a message is expected"),
         ([user("hello"), {"role": "user", "content": {}}], "messages[1].content: expected text or a list, got dict"),
+        (
+            [block("click", x=1), block("scroll")],
+            "not a conversation: found a list of objects of type 'click', 'scroll'",
+        ),
         ([say("hello")], "messages[0].content[0]: expected an object, got str"),
         ([say(block("text", text="a"), {"type": 3})], "messages[0].content[1].type: expected text, got int"),
         ({"input": TEXTS, "previous_response_id": "resp_1"}, "previous_response_id: what came before is only at the"),

@@ -5,6 +5,9 @@ the message; a result belongs to the call that it names, wherever it hangs in th
 a conversation of its own, in the same file or another; what follows a compaction begins a new one, with the summary
 and the messages that were kept. Answers that no model gave (``isApiErrorMessage``, ``<synthetic>``) are left out.
 
+What ``claude -p --output-format stream-json`` writes is read, too: a line with a ``session_id`` that names no other one
+follows the line before it of the same session, and of the same sub-agent (``parent_tool_use_id``).
+
 The files hold neither the system prompt nor tool schemas, nor what hooks and reminders added: a request was larger.
 """
 
@@ -41,7 +44,10 @@ _OTHERS = frozenset(
     }
 )
 """Types of lines that hold nothing the model was shown, queued messages among the attachments apart."""
+_STREAMED = frozenset({"result", "stream_event"})
+"""Types of such lines in a stream, whose other lines name the session."""
 _FOREIGN = ("payload", "role", "messages", "input", "request")
+_STREAM_SIDE = "parent_tool_use_id"
 _NO_MODEL = "<synthetic>"
 _MISSING = "The recording holds no result of this call."
 
@@ -55,6 +61,8 @@ class ClaudeCode:
         self._places: dict[str, int] = {}
         """The turn that each line belongs to, or that a line without one follows, by the line's ``uuid``."""
         self._sides: dict[str, str] = {}
+        self._latest: dict[tuple[str, str], str] = {}
+        """The latest line of a stream, by session and sub-agent."""
         self._answers: dict[tuple[str, str], int] = {}
         self._calls: dict[tuple[str, str], int] = {}
         self._names: dict[int, tuple[str, str]] = {}
@@ -67,15 +75,19 @@ class ClaudeCode:
         if not isinstance(kind, str) or any(name in row for name in _FOREIGN):
             return False
         is_said = kind in _SAID and "message" in row
-        if not (is_said or kind in _OTHERS or "sessionId" in row):
+        session = text_in(row, "session_id")
+        if not (is_said or kind in _OTHERS or "sessionId" in row or (session, "") in self._latest):
             return False
         uuid = text_in(row, "uuid") or str(line)  # a line without one is no parent of another
         if uuid in self._places:
             return True  # a resumed session repeats the lines of the one before
-        if not is_said and kind not in _OTHERS:
+        if not is_said and kind not in _OTHERS and not (session and kind in _STREAMED):
             note(self._notes, f"lines of Claude Code of type {named(kind)}")
-        side = text_in(row, "agentId") or "agent" if row.get("isSidechain") is True else ""
+        side = text_in(row, "agentId") or "agent" if row.get("isSidechain") is True else text_in(row, _STREAM_SIDE)
         before = self._before(row, side)
+        if session:
+            self._latest.setdefault((session, ""), "")
+            self._latest[session, side] = uuid
         self._places[uuid], self._sides[uuid] = before, side
         if is_said:
             self._places[uuid] = self._said(row, kind, line, side, before)
@@ -97,6 +109,8 @@ class ClaudeCode:
     def _before(self, row: WireObject, side: str) -> int:
         """Return the position of the turn that a line follows; -1 where a conversation begins."""
         parent = text_in(row, "parentUuid")
+        if "parentUuid" not in row:
+            parent = self._latest.get((text_in(row, "session_id"), side), "")
         if row.get("isCompactSummary") is True or self._sides.get(parent) != side:
             return -1
         if parent in self._segments:
@@ -118,7 +132,7 @@ class ClaudeCode:
             at = self._answered(message, blocks, line, side, before)
         else:
             at = self._given(blocks, line, side, before)
-        self._names.setdefault(at, (text_in(row, "sessionId"), side))
+        self._names.setdefault(at, (text_in(row, "sessionId") or text_in(row, "session_id"), side))
         return at
 
     def _answered(self, message: WireObject, blocks: list[WireObject], line: int, side: str, before: int) -> int:

@@ -25,6 +25,8 @@ a block ``input_text``, ``output_text``, ``input_image``,         responses
 a block ``text``; ``refusal``                                     chat, messages; chat, responses
 ================================================================  =============================================
 
+Of the items of a bare list at least one has to be of a type that Responses have.
+
 What is not in the table allows all. Where more than one form is left, the conversation reads the same in each of them,
 save what rides along for one wire alone, and it is taken for chat; but for messages, if that is one of them, where
 ``model`` names a Claude and no system message stands at the head: Anthropic has it beside.
@@ -58,6 +60,10 @@ _OF_BLOCKS: dict[str, _Forms] = {
     "refusal": _CHAT | _RESPONSES,
     **{kind: frozenset({form}) for form, kinds in BLOCKS.items() for kind in kinds},
 }
+_ITEMS = ("message", "reasoning", "item_reference", "compaction")
+_ITEM_ENDINGS = ("_call", "_call_output", "_tools", "_approval_request", "_approval_response")
+"""Types of Responses items, and endings of those of its tools."""
+_TYPES_TOLD, _TYPE_CHARS = 5, 40
 _AT_THE_SERVER = ("previous_response_id", "conversation")
 
 
@@ -84,6 +90,8 @@ def form_of(items: object, beside: Mapping[str, object]) -> Form:
         _look_at_item(item, where, position, evidence)
     form = _chosen(evidence.forms, listed, beside)
     if form == "responses":
+        if where not in beside:
+            _check_known(listed)
         _check_whole(listed, beside, where)
     return form
 
@@ -198,6 +206,14 @@ def _chosen(forms: _Forms, items: Sequence[object], beside: Mapping[str, object]
     model, first = beside.get("model"), cast("dict[str, object]", items[0])
     names_claude = isinstance(model, str) and "claude" in model.lower()
     return "messages" if "messages" in forms and names_claude and first.get("role") != "system" else "chat"
+
+
+def _check_known(items: Sequence[object]) -> None:
+    """Raise ``InputError`` if a bare list has no item that Responses have: other lists of objects have types, too."""
+    kinds = [str(cast("dict[str, object]", item).get("type", "message")) for item in items]
+    if not any(kind in _ITEMS or kind.endswith(_ITEM_ENDINGS) for kind in kinds):
+        told = ", ".join(repr(kind[:_TYPE_CHARS]) for kind in list(dict.fromkeys(kinds))[:_TYPES_TOLD])
+        raise InputError(f"not a conversation: found a list of objects of type {told}; expected messages: {FORMS_TOLD}")
 
 
 def _check_whole(items: Sequence[object], beside: Mapping[str, object], where: str) -> None:
