@@ -173,6 +173,15 @@ def test_lines_of_a_log_that_equal_others_are_told_with_their_tokens(
     assert "equal others, 9,000 tokens of recorded input (9)" in capsys.readouterr().err
 
 
+def test_requests_for_embeddings_are_left_out_with_a_note(tmp_path: Path) -> None:
+    asked: list[Any] = [{"input": "text", "encoding_format": "base64"}, {"input": ["a", "b"]}, {"input": [[1, 2]]}]
+    rows: list[Any] = [*asked, {"request": asked[1], "response": {"data": []}}, logged("q", "a")]
+    report = reported(tmp_path, write_lines(tmp_path / "log.jsonl", *rows))
+
+    assert (report["conversations"], report["calls"]) == (1, 1)
+    assert report["left_out"] == {"requests for embeddings": 4}
+
+
 @pytest.mark.slow
 def test_recorded_figures_do_not_depend_on_processes(tmp_path: Path) -> None:
     paths = [write(tmp_path / "1.jsonl", session().rows)]

@@ -34,6 +34,16 @@ def unwrapped(row: WireObject) -> WireObject | None:
     return request if "id" in request or "id" not in row else {**request, "id": row["id"]}
 
 
+def asks_for_embeddings(row: WireObject) -> bool:
+    """Return True for the body of a request for embeddings, or a row that logs one: its ``input`` is no chat."""
+    body = row if "input" in row else body_in(row.get("request"), ("input",))
+    if body is None or "messages" in body:
+        return False
+    given = body["input"]
+    items = cast("list[object]", given) if isinstance(given, list) else []
+    return "encoding_format" in body or not all(isinstance(item, dict) for item in items[:1])
+
+
 def body_in(logged: object, names: tuple[str, ...]) -> WireObject | None:
     """Return the object under one of these names: as it was logged, or inside a proxy's envelope."""
     for _ in range(3):  # an envelope in JSON text, its body, and that in JSON text

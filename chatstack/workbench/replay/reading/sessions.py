@@ -9,7 +9,8 @@ from chatstack.providers.extras import WireObject
 from chatstack.workbench.replay.reading.chains import ResponseChains
 from chatstack.workbench.replay.reading.claude_code import ClaudeCode
 from chatstack.workbench.replay.reading.codex import Codex
-from chatstack.workbench.replay.reading.contexts import Context, Kept, Notes, SessionReader
+from chatstack.workbench.replay.reading.contexts import Context, Kept, Notes, SessionReader, note
+from chatstack.workbench.replay.reading.exchanges import asks_for_embeddings
 from chatstack.workbench.replay.reading.lines import SESSION_LIMIT_BYTES
 
 _READERS = (ClaudeCode, Codex, ResponseChains)
@@ -21,13 +22,20 @@ class Sessions:
     def __init__(self, notes: Notes, limit_bytes: int = SESSION_LIMIT_BYTES) -> None:
         self.line = 0
         """The last line that was taken, 0 if none was."""
+        self._notes = notes
         kept = Kept(limit_bytes)
         self._readers: list[SessionReader] = [reader(kept, notes) for reader in _READERS]
 
     def take(self, value: object, line: int) -> bool:
-        """Take a line; False if no reader knows it. Raises ``InputError``, and ``SessionTooLongError``."""
+        """Take a line, or leave it out with a note; False if no reader knows it.
+
+        Raises ``InputError``, and ``SessionTooLongError``.
+        """
         if not isinstance(value, dict):
             return False
+        if asks_for_embeddings(cast("WireObject", value)):
+            note(self._notes, "requests for embeddings")
+            return True
         for nth, reader in enumerate(self._readers):
             if reader.take(cast("WireObject", value), line):
                 self.line = line
