@@ -205,6 +205,8 @@ def check_targets(
     for option, target in targets.items():
         if target is None:
             continue
+        if str(target) == STDOUT:
+            raise InputError(f"{option} {STDOUT}: expected the name of a file; only --json writes to standard output")
         try:
             with contextlib.suppress(FileNotFoundError):
                 target.stat()

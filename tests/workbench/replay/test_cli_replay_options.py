@@ -234,6 +234,14 @@ def test_a_folder_in_which_no_file_can_be_made_is_told_before_anything_is_read(
     assert f"{option} /proc/self/out: no file can be written there: " in told
 
 
+def test_a_page_is_not_written_to_a_file_that_is_called_like_standard_output(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "talks.jsonl", ONE)
+
+    assert "--html -: expected the name of a file" in error_of(capsys, "replay", path, *FEW, "--html", "-")
+
+
 def test_a_target_is_tried_without_a_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path, old = write_lines(tmp_path / "talks.jsonl", "{broken"), tmp_path / "old.json"
     old.write_text("old")

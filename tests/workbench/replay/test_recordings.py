@@ -313,3 +313,22 @@ def test_the_recorded_sets_are_read_without_an_error() -> None:
         "swe_gemini3_mini": 255,
     }
     assert {kind for found in counts.values() for kind, _ in found} == {"read"}
+
+
+@pytest.mark.parametrize(
+    ("name", "beginning", "told"),
+    [
+        ("a.jsonl.zst", b"\x28\xb5\x2f\xfd", "compressed by zstd; decompress it, or use gzip"),
+        ("a.json.bz2", b"BZh9", "compressed by bzip2; decompress it, or use gzip"),
+        ("a.ndjson.xz", b"\xfd7zXZ\x00", "compressed by xz; decompress it, or use gzip"),
+        ("a.json", b"PK\x03\x04", "a zip archive; unpack it, or use gzip"),
+        ("a.jsonl", b"PAR1", "a Parquet file; write it as JSONL"),
+    ],
+)
+def test_a_file_that_is_packed_in_another_way_is_told_also_in_a_folder(
+    tmp_path: Path, name: str, beginning: bytes, told: str
+) -> None:
+    (tmp_path / name).write_bytes(beginning + b"\x00\n" * 9)
+
+    with sources_from([tmp_path]) as sources:
+        assert [str(each) for each in read_recordings(sources)] == [f"{tmp_path / name}:1: {told}"]

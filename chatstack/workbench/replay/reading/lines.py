@@ -26,6 +26,14 @@ PIECE_BYTES = 1024 * 1024
 
 _OPENING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([\[{,])', re.DOTALL)
 _GZIP = b"\x1f\x8b"
+_OTHERS = {
+    b"\x28\xb5\x2f\xfd": "compressed by zstd; decompress it, or use gzip",
+    b"BZh": "compressed by bzip2; decompress it, or use gzip",
+    b"\xfd7zXZ\x00": "compressed by xz; decompress it, or use gzip",
+    b"PK\x03\x04": "a zip archive; unpack it, or use gzip",
+    b"PAR1": "a Parquet file; write it as JSONL",
+}
+"""Kinds of files that cannot be read, by the bytes that they begin with, as no JSON does."""
 _HALF = b"\\ud"
 """Beginning of an escaped surrogate, lone or one of a pair."""
 _BOM = b"\xef\xbb\xbf"
@@ -41,6 +49,13 @@ def unzipped(raw: IO[bytes]) -> IO[bytes]:
     zipped = raw.read(len(_GZIP)) == _GZIP
     raw.seek(0)
     return cast("IO[bytes]", _Unpacked(fileobj=raw, mode="rb")) if zipped else raw
+
+
+def unreadable(raw: IO[bytes]) -> str:
+    """Return what a file is that is neither JSON nor gzip, and what to do about it; "" if that is not known."""
+    beginning = raw.read(max(map(len, _OTHERS)))
+    raw.seek(0)
+    return next((told for magic, told in _OTHERS.items() if beginning.startswith(magic)), "")
 
 
 class _Unpacked(gzip.GzipFile):

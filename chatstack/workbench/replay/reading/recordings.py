@@ -35,6 +35,7 @@ from chatstack.workbench.replay.reading.lines import (
     is_whole,
     lines,
     rest,
+    unreadable,
     unzipped,
 )
 from chatstack.workbench.replay.reading.sessions import Sessions
@@ -118,6 +119,9 @@ def read_recordings(
             yield BrokenLine(source.name, 1, f"cannot be read: {error.strerror or error}")
             continue
         with raw, unzipped(raw) as opened:
+            if why := unreadable(raw):
+                yield BrokenLine(source.name, 1, why)
+                continue
             broken = 0
             for item in _read(opened, source, limit_bytes, notes):
                 if advance is not None:

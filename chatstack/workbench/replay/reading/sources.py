@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _STDIN = "-"
 _STDIN_NAME = "stdin"
 _ENDINGS = (".json", ".jsonl", ".ndjson")
-_ENDINGS_READ = (*_ENDINGS, *(f"{ending}.gz" for ending in _ENDINGS))
+_ENDINGS_READ = (*_ENDINGS, *(f"{ending}{packed}" for ending in _ENDINGS for packed in (".gz", ".zst", ".bz2", ".xz")))
+"""Endings of recordings in a folder. Only gzip is unpacked; the others are named as files that cannot be read."""
 _PIECE_BYTES = 1024 * 1024
 
 
