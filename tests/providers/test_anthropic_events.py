@@ -205,6 +205,13 @@ def test_the_usage_of_the_beginning_and_of_the_end_add_up(at_the_end: Event, usa
     assert Wire.streaming(nothing, *hello(), because("end_turn", input_tokens=5), STOP).ask().usage == Usage(5, 9)
 
 
+def test_the_input_of_a_compaction_is_not_told_as_the_answers() -> None:
+    compaction = [begin(0, type="compaction", content=None), delta(0, "compaction_delta", content="so far"), end(0)]
+    at_the_end = because("end_turn", input_tokens=1, cache_read_input_tokens=0)
+    found = Wire.streaming(START, *compaction, *hello(1), at_the_end, STOP).ask()
+    assert found.usage == Usage(1, 9)
+
+
 def test_an_answer_of_nothing_is_an_empty_message() -> None:
     found = Wire.streaming(START, begin(0, type="text", text=""), end(0), because("end_turn"), STOP).ask()
     assert found.messages == (Message("assistant", ()),)

@@ -158,6 +158,8 @@ class AnswerFold:
 
     def _begin(self, index: int, fields: Mapping[str, object]) -> Iterator[ChatUpdate]:
         block = self._open[index] = _Block(dict(fields))
+        if fields.get("type") == "compaction":  # the input that was told is the compaction's, not the answer's
+            self._early = None
         if fields.get("type") == "tool_use":
             block.call_position = self._calls
             self._calls += 1
