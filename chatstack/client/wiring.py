@@ -169,7 +169,7 @@ def _refuse_unknown(name: str, parameter: _Parameter) -> None:
 
 
 def _check_made(name: str, made: object, inner: ChatClient) -> None:
-    """Refuse a layer that lacks a service."""
+    """Refuse a layer that lacks a service, and warn of one through which nobody gets to what it wraps."""
     for layer in chain(made):
         if layer is inner:
             return
@@ -181,6 +181,12 @@ def _check_made(name: str, made: object, inner: ChatClient) -> None:
                     layer=name,
                     parameter=attribute,
                 )
+    warnings.warn(
+        f"layer {name!r}: the client that it was given is not its inner, nor further inside, so find(), limits of "
+        "'auto' and layers outside see nothing behind it; keep that client in an attribute named inner",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def _attributes(layer: object) -> Iterator[str]:

@@ -154,21 +154,20 @@ class ChatStack:
             )
         _check_resolver(resolve)
         resolver = self.services.behind(resolve, *(() if self.memory is None else (self.memory,)))
-        specs = self._specs()
-        made: list[object] = []
+        made: list[tuple[str, ChatClient]] = []
         client = self.provider
-        for spec in reversed(specs):
-            factory, options = spec.factory()
-            client = wire(factory, client, options, name=spec.name, resolve=resolver, has_resolver=resolve is not None)
-            made.append(client)
-        made.reverse()
-        names = [spec.name for spec in specs]
-        kinds = [_kind_in_stack(name, layer) for name, layer in zip(names, made, strict=True)]
+        for spec in reversed(self._specs()):
+            (factory, options), inner = spec.factory(), client
+            client = wire(factory, inner, options, name=spec.name, resolve=resolver, has_resolver=resolve is not None)
+            if client is not inner:
+                made.append((spec.name, client))
+        names, layers = [name for name, _ in reversed(made)], [layer for _, layer in reversed(made)]
+        kinds = [_kind_in_stack(name, layer) for name, layer in zip(names, layers, strict=True)]
         _check_at_most_one(names, kinds)
-        for told in misplaced(names, made):
+        for told in misplaced(names, layers):
             cast("Telemetry", resolver(Telemetry)).warn("layer_order", told, {}, span_name="build_stack")
             warnings.warn(told, LayerOrderWarning, stacklevel=2)
-        return BuiltClient(client, tuple(made), tuple(names), self.provider)
+        return BuiltClient(client, tuple(layers), tuple(names), self.provider)
 
     def build_sync(self, resolve: Resolver | None = None) -> SyncClient:
         """Make a client for code without ``await``: scripts, Django, notebooks. See ``SyncClient``."""

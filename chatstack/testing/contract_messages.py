@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from chatstack.client.protocol import LAYER_KINDS, ChatClient, layer_kind
+from chatstack.client.protocol import LAYER_KINDS, ChatClient, chain, layer_kind
 from chatstack.client.stream import ChatStream
 from chatstack.context.edits.pairing import pair
 from chatstack.testing.capture import TelemetryCapture
@@ -41,7 +41,11 @@ class MessageContract(LayerUnderTest):
     """Streaming and not, the caller's messages, orphans, many conversations at once."""
 
     def test_it_says_what_it_is_to_the_layers_around_it(self) -> None:
-        kind = layer_kind(self.make(ScriptedClient(), silent_telemetry()))
+        inner = ScriptedClient()
+        layer = self.make(inner, silent_telemetry())
+        if all(each is not inner for each in chain(layer)):
+            raise AssertionError("nobody gets to the client inside: keep it in an attribute named inner")
+        kind = layer_kind(layer)
         if not kind:
             raise AssertionError(f"no kind: write kind: ClassVar[LayerKind] = ..., one of {', '.join(LAYER_KINDS)}")
         if kind == "plain" and self.edits:

@@ -196,3 +196,38 @@ def test_a_layer_that_lacks_what_a_container_supplies_is_refused_when_the_stack_
         first(source)
     assert (caught.value.layer, caught.value.parameter) == (source.__name__, "counter")
     assert find(ChatStack(ScriptedClient()).use(source, counter=COUNTER).build(), ChatFronts) is not None
+
+
+# What is inside
+
+
+class Next(ChatFronts):
+    def __init__(self, next_client: ChatClient) -> None:
+        self.next_client = next_client
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        return await self.next_client.send(request)
+
+
+def elsewhere(_inner: ChatClient) -> ChatClient:
+    return ContextWindowGuard(ScriptedClient(), max_context_tokens=100)
+
+
+@pytest.mark.parametrize("source", [Next, elsewhere])
+def test_a_layer_through_which_nobody_gets_to_what_it_wraps_is_warned_of(source: Any) -> None:
+    told = f"layer '{source.__name__}': the client that it was given is not its inner.*in an attribute named inner"
+    with pytest.warns(UserWarning, match=told) as caught:
+        ChatStack(ScriptedClient()).use(source).build()
+    assert caught[0].filename == __file__
+
+
+def test_a_factory_may_make_several_layers_or_none() -> None:
+    def several(inner: ChatClient) -> ChatClient:
+        return Counting(Counting(inner, counter=COUNTER), counter=COUNTER)
+
+    def none(inner: ChatClient) -> ChatClient:
+        return inner
+
+    client = ChatStack(ScriptedClient()).use(several).use(none).build()
+    assert client.names == ("several", "ModelTracer")
+    assert find(client, ScriptedClient) is client.provider

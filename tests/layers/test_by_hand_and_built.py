@@ -239,6 +239,7 @@ def test_a_course_has_every_layer_edit(stack: str, course: str) -> None:
 CASES = [(way, stack, course) for way, how in WAYS.items() for stack, course in pairs_of(how.courses)]
 
 
+@pytest.mark.filterwarnings("ignore:layer 'between:UserWarning")  # a stranger shows nothing of what is inside
 @pytest.mark.parametrize(("way", "stack", "course"), CASES)
 def test_by_hand_is_as_built(way: str, stack: str, course: str) -> None:
     shares, between, _ = WAYS[way]

@@ -398,6 +398,24 @@ def test_a_layer_that_edits_and_calls_itself_plain_is_noticed() -> None:
         Contract().test_it_says_what_it_is_to_the_layers_around_it()
 
 
+def test_a_layer_that_shows_nobody_what_it_wraps_is_noticed() -> None:
+    class Closed:
+        kind: ClassVar[LayerKind] = "plain"
+
+        def __init__(self, inner: ChatClient) -> None:
+            self.wrapped = inner
+
+        async def send(self, request: ChatRequest, /) -> ChatStream:
+            return await self.wrapped.send(request)
+
+    class Contract(LayerContract):
+        def make(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
+            return Closed(inner)
+
+    with pytest.raises(AssertionError, match="keep it in an attribute named inner"):
+        Contract().test_it_says_what_it_is_to_the_layers_around_it()
+
+
 def test_a_layer_that_changes_the_callers_messages_is_noticed() -> None:
     class Contract(LayerContract):
         histories = {"spaces": (Message.user("  hello  "),)}  # noqa: RUF012 - its own, for it is changed
