@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 from chatstack.client.checks import send_to
 from chatstack.client.protocol import ChatClient, LayerKind, ProviderInfo
 from chatstack.client.stream import ChatStream
-from chatstack.client.wiring import Resolver
+from chatstack.client.wiring import Resolver, wrong
 from chatstack.context.requests.asking import on_this_thread
 from chatstack.errors import WiringError
 from chatstack.stack.recipe import ChatStack
@@ -18,6 +18,16 @@ from chatstack.tokens.published import load_tables
 from chatstack.values.messages import Message
 from chatstack.values.requests import NO_OPTIONS, ChatOptions, ChatRequest
 from chatstack.values.responses import ChatUpdate
+
+
+def check_call(owner: str, options: object, timeout_seconds: object = None) -> None:
+    """Refuse what no call takes. Raises ``WiringError`` that names the node or manager."""
+    if not isinstance(options, ChatOptions | None):
+        raise wrong(owner, "options", options, "ChatOptions(...)")
+    if isinstance(timeout_seconds, bool) or not isinstance(timeout_seconds, int | float | None):
+        raise wrong(owner, "timeout_seconds", timeout_seconds, "a number greater than 0, or None")
+    if timeout_seconds is not None and not timeout_seconds > 0:
+        raise wrong(owner, "timeout_seconds", timeout_seconds, "a number greater than 0, or None")
 
 
 class Applied:

@@ -13,6 +13,7 @@ from chatstack.client.protocol import ChatClient, chain, layer_kind
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
 from chatstack.errors import InputError, WiringError
+from chatstack.nodes.applying import check_call
 from chatstack.nodes.managers import BaseContextManager
 from chatstack.nodes.state import HasMessages, S, messages_of, state_with
 from chatstack.stack.recipe import BuiltClient, ChatStack
@@ -55,6 +56,7 @@ class ChatNode(Closing):
 
     def __post_init__(self) -> None:
         check_node("ChatNode", self.client, self.context_manager, self.trim_context)
+        check_call("ChatNode", self.options, self.timeout_seconds)
         manager = self.context_manager
         stack = ChatStack(self.client, trace_model_calls=needs_tracer(self.client))
         if self.trim_context is not False and isinstance(manager, Strategy):

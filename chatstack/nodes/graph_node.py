@@ -9,6 +9,7 @@ from chatstack.client.closing import Closing
 from chatstack.client.protocol import ChatClient
 from chatstack.client.wiring import Resolver
 from chatstack.context.strategy import Strategy
+from chatstack.nodes.applying import check_call
 from chatstack.nodes.chat_node import ChatNode, check_node
 from chatstack.nodes.managers import BaseContextManager
 from chatstack.nodes.overheard import Overheard
@@ -43,6 +44,7 @@ class GraphNode(Closing):
 
     def __post_init__(self) -> None:
         check_node(type(self).__name__, self.client, self.context_manager, self.trim_context)
+        check_call(type(self).__name__, self.options, self.timeout_seconds)
         # The tracer goes inside, where it sees that a call is streamed for a listener.
         client = ChatStack(self.client).build(self.resolve) if needs_tracer(self.client) else self.client
         node = ChatNode(

@@ -14,7 +14,7 @@ from chatstack.client.wiring import Resolver
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.strategy import Strategy
 from chatstack.errors import WiringError
-from chatstack.nodes.applying import Applied, Outlet
+from chatstack.nodes.applying import Applied, Outlet, check_call
 from chatstack.nodes.state import S, messages_of, state_with
 from chatstack.nodes.turns import NewestTurns
 from chatstack.stack.recipe import ChatStack
@@ -168,6 +168,7 @@ class StrategyContextManager(_Trimming):
                 layer="StrategyContextManager",
                 parameter="strategy",
             )
+        check_call("StrategyContextManager", self.options)
         kind = type(self.strategy).__name__
         if self.strategy.asks_inner and self.client is None:
             raise WiringError(
@@ -209,6 +210,7 @@ class StackContextManager(_Trimming):
                 layer="StackContextManager",
                 parameter="stack",
             )
+        check_call("StackContextManager", self.options)
         provider = self.stack.provider
         info = provider_info(provider) or _NOBODY
         stack = replace(self.stack, provider=Outlet(info, provider))

@@ -296,6 +296,10 @@ class ForeignContextManager:
         ({"context_manager": MessageContextManager}, "context_manager", "is the class MessageContextManager itself"),
         ({"context_manager": OldestFirst}, "context_manager", "is the class OldestFirst itself"),
         ({"trim_context": "yes"}, "trim_context", "pass True or False"),
+        ({"options": {"model": "m"}}, "options", r"options={'model': 'm'} must be ChatOptions\(...\)"),
+        ({"timeout_seconds": "5"}, "timeout_seconds", "timeout_seconds='5' must be a number greater than 0, or None"),
+        ({"timeout_seconds": -1}, "timeout_seconds", "timeout_seconds=-1 must be a number greater than 0"),
+        ({"timeout_seconds": True}, "timeout_seconds", "timeout_seconds=True must be a number greater than 0"),
         ({"trim_context": True}, "trim_context", "trim_context=True, and nothing to trim with; pass context_manager="),
     ],
 )

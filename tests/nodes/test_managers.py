@@ -15,6 +15,7 @@ import pytest
 from chatstack import (
     CharCounter,
     ChatOptions,
+    ChatStack,
     ChatStream,
     ClearThenDrop,
     ContextMemory,
@@ -32,11 +33,12 @@ from chatstack.nodes.managers import (
     AwaitedContextManager,
     BaseContextManager,
     MessageContextManager,
+    StackContextManager,
     StrategyContextManager,
 )
 from chatstack.nodes.state import AgentState
 from chatstack.stores.sqlite import SQLiteStore
-from chatstack.testing import TelemetryCapture
+from chatstack.testing import ScriptedClient, TelemetryCapture
 from tests.context.strictness import leftovers, size
 
 Trim = Callable[[BaseContextManager[Any], Any], Any]
@@ -449,6 +451,15 @@ def test_a_layer_that_hides_what_it_sends_is_named() -> None:
 def test_what_is_no_strategy_is_refused(given: Any) -> None:
     with pytest.raises(WiringError, match=r"^StrategyContextManager: strategy is .*; pass an instance of a Strategy"):
         StrategyContextManager(given)
+
+
+def test_what_are_no_options_of_calls_is_refused() -> None:
+    options: Any = {"model": "m"}
+    told = r"options=\{'model': 'm'\} must be ChatOptions\(...\)"
+    with pytest.raises(WiringError, match=f"^StrategyContextManager: {told}"):
+        StrategyContextManager(OldestFirst(100, 50), options=options)
+    with pytest.raises(WiringError, match=f"^StackContextManager: {told}"):
+        StackContextManager(ChatStack(ScriptedClient()), options=options)
 
 
 # At the same time
