@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, cast, overload
 
+from chatstack.client.hints import hints_of, kinds
 from chatstack.client.options import changed_options
 from chatstack.client.protocol import ChatClient, is_client
 from chatstack.client.wiring import Layer, check_options, name_of, option_names
@@ -15,6 +17,8 @@ from chatstack.errors import WiringError
 from chatstack.stack.services import SupportsLayer
 
 P = ParamSpec("P")
+
+_MUTABLE: tuple[object, ...] = (dict, list, set)
 
 LayerSource: TypeAlias = Layer | SupportsLayer[...] | type[SupportsLayer[...]]
 """The source of a layer, as ``use`` takes it: a layer's class or factory, a strategy, or a strategy's class."""
@@ -64,6 +68,12 @@ class LayerSpec:
     source: LayerSource
     options: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", MappingProxyType(_own(self.source, self.options)))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LayerSpec, (self.name, self.source, dict(self.options))
+
     def __repr__(self) -> str:
         options = "".join(f", {name}={self._shown(name, value)}" for name, value in self.options.items())
         source = name_of(self.source)
@@ -101,6 +111,26 @@ class LayerSpec:
             raise WiringError(f"layer {self.name!r}: {error}", layer=self.name) from error
         check_options(left, option_names(layer), self.name, also=known, factory=layer)
         return layer, left
+
+
+def _own(source: LayerSource, options: Mapping[str, object]) -> dict[str, object]:
+    """Return the options with copies of dicts, lists and sets, which their owner may change later; what the layer says
+    it takes as a ``list`` or the like stays the same, for it may be there to write to."""
+    if not callable(source) or not any(type(each) in _MUTABLE for each in options.values()):
+        return dict(options)
+    hints = hints_of(source)
+    read_only = {name for name, hint in hints.items() if not any(_origin(each) in _MUTABLE for each in kinds(hint))}
+    return {name: _copied(value) if name in read_only else value for name, value in options.items()}
+
+
+def _origin(hint: object) -> object:
+    return typing.get_origin(hint) or hint
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copied(each) for key, each in cast("dict[object, object]", value).items()}
+    return type(value)(map(_copied, value)) if type(value) in (list, set, tuple) else value
 
 
 def _options_given(layer: object) -> list[str]:

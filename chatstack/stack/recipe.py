@@ -70,7 +70,7 @@ def _where(option: str, known: list[str]) -> str:
 
 
 @_names_its_arguments
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ChatStack:
     """An immutable recipe of layers around a provider. The first layer used is the outermost.
 
@@ -122,7 +122,7 @@ class ChatStack:
         """Add a layer like ``use``, with its name and options as data, as they are read from a config."""
         source, name = _unwrapped(source, name)
         check_source("use", source)
-        spec = LayerSpec(name or name_of(source), source, MappingProxyType(dict(options)))
+        spec = LayerSpec(name or name_of(source), source, options)
         return self._with((*self.layers, spec))
 
     def override(self, name: str, source: LayerSource | None = None, **options: object) -> ChatStack:
@@ -135,7 +135,7 @@ class ChatStack:
         source, called = _unwrapped(old.source if source is None else source, name)
         check_source("override", source)
         kept = dict(old.options) if source is old.source else {}
-        new = LayerSpec(called or name, source, MappingProxyType({**kept, **options}))
+        new = LayerSpec(called or name, source, {**kept, **options})
         return self._with((*self.layers[:position], new, *self.layers[position + 1 :]))
 
     def without(self, name: str) -> ChatStack:
@@ -178,6 +178,20 @@ class ChatStack:
         """Build a client for the length of a block; its layers are closed at the end. The provider stays open."""
         async with self.build(resolve) as client:
             yield client
+
+    def __copy__(self) -> ChatStack:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> ChatStack:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self.memory is not None:
+            told = "memory cannot be pickled; make the recipe in each process, with a memory over one store"
+            raise WiringError(f"ChatStack: {told}", parameter="memory")
+        return functools.partial(ChatStack, trace_model_calls=self.trace_model_calls, layers=self.layers), (
+            self.provider,
+        )
 
     if not TYPE_CHECKING:  # or a type checker would accept any attribute
 

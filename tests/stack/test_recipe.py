@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import anthropic
@@ -37,6 +39,7 @@ from chatstack import (
     Strategy,
     TellsKind,
     ToolCall,
+    ToolResultClearer,
     WiringError,
     find,
     named,
@@ -660,3 +663,41 @@ def test_two_model_tracers_are_one_too_many() -> None:
 def test_a_memory_that_is_none_is_refused() -> None:
     with pytest.raises(WiringError, match="memory is a int; pass a ContextMemory"):
         ChatStack(ScriptedClient(), memory=5)  # type: ignore[arg-type]
+
+
+# Recipes as values
+
+
+def test_a_recipe_has_its_own_copy_of_the_callers_dicts_and_lists() -> None:
+    trigger, tools = {"tokens": 100_000}, [tool(look)]
+    stack = ChatStack(ScriptedClient()).use(FunctionInvoker, tools=tools).use(ToolResultClearer, trigger=trigger)
+    stack = stack.override("ToolResultClearer", keep=(keep := {"messages": 4}))
+    trigger["tokens"] = keep["messages"] = 5
+    tools.clear()
+    assert stack.layers[0].options["tools"][0].name == "look"  # type: ignore[index]
+    assert stack.layers[1].options == {"trigger": {"tokens": 100_000}, "keep": {"messages": 4}}
+
+
+def look() -> str:
+    """Look."""
+    return ""
+
+
+def test_a_recipe_is_its_own_copy_and_a_key() -> None:
+    stack = ChatStack(ScriptedClient(), memory=ContextMemory()).use(ContextWindowGuard, max_context_tokens=10)
+    assert copy.deepcopy(stack) is copy.copy(stack) is stack
+    assert {stack: 1}[stack] == 1
+    assert stack.use(Stamp) != stack
+
+
+def test_a_recipe_is_pickled_without_what_it_has_made_and_not_with_a_memory() -> None:
+    stack = ChatStack(ScriptedClient(["fine"]), trace_model_calls=False)
+    stack = stack.use(ProgressReporter).use(named("early", ContextWindowGuard), max_context_tokens=10_000)
+    memory_of(stack.build())
+    unpickled: ChatStack = pickle.loads(pickle.dumps(stack))
+    assert repr(unpickled) == repr(stack)
+    assert not unpickled.trace_model_calls
+    assert asyncio.run(unpickled.build().get_response("hello")).text == "fine"
+    with pytest.raises(WiringError, match="memory cannot be pickled; make the recipe in each process") as caught:
+        pickle.dumps(replace(stack, memory=ContextMemory()))
+    assert caught.value.parameter == "memory"
