@@ -190,7 +190,7 @@ REDACTED = {"type": "redacted_thinking", "data": "xyz"}
         pytest.param([UNSIGNED], [], id="cut off before its signature"),
         pytest.param([SIGNED, REDACTED, text(" ")], [], id="blank text behind it"),
         pytest.param([SIGNED, text("4"), SIGNED, UNSIGNED], [SIGNED, text("4")], id="at the end"),
-        pytest.param([UNSIGNED, text("4")], [text("4")], id="of a server that does not sign"),
+        pytest.param([UNSIGNED, text("4")], [UNSIGNED, text("4")], id="of a server that does not sign"),
     ],
 )
 def test_thinking_that_the_api_would_refuse_stays_behind(answer: list[dict[str, object]], goes_back: object) -> None:

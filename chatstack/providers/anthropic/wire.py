@@ -115,7 +115,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
 
 def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     """Return the messages in their order; a message with nothing that can be sent is left out, or, if it is the user's,
-    sent as "(empty message)". Thinking that nothing follows in its message is not sent, nor is any without a signature.
+    sent as "(empty message)". Thinking that nothing follows in its message is not sent.
 
     Tool messages in a row, and a user message right after them, become one wire message: the API wants the results of
     parallel calls together. Between a summary and an assistant message stands a short user message: the API joins
@@ -235,12 +235,11 @@ def _blocks(message: Message) -> list[WireObject]:
 
 
 def _returnable(blocks: list[WireObject]) -> list[WireObject]:
-    """Return the blocks of an answer that the API takes back. It refuses thinking without a signature, and thinking at
-    the end, as in an answer that was cut off while the model was thinking."""
-    found = [block for block in blocks if block.get("type") != "thinking" or block.get("signature")]
-    while found and found[-1].get("type") in THINKING:
-        found.pop()
-    return found
+    """Return the blocks of an answer that the API takes back. It refuses thinking at the end, as in an answer that was
+    cut off while the model was thinking."""
+    while blocks and blocks[-1].get("type") in THINKING:
+        blocks.pop()
+    return blocks
 
 
 def _end_without_space(last: WireObject) -> None:
