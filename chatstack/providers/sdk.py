@@ -13,7 +13,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 from chatstack.client.protocol import ProviderInfo
@@ -60,7 +60,6 @@ class SdkClient(Protocol):
 
 C = TypeVar("C", bound=SdkClient)
 
-_Headers: TypeAlias = Mapping[str, str]
 _JSON = "application/json"
 _TAIL_SECONDS = 0.5
 """Time limit for the end of a stream, behind its last event."""
@@ -78,8 +77,10 @@ class _Counted(Protocol):
     num_bytes_downloaded: int
 
 
-class _Unread(Protocol):
-    async def aread(self) -> bytes: ...
+class _Readable(Protocol):
+    headers: Mapping[str, str]
+
+    def aiter_bytes(self) -> AsyncIterator[bytes]: ...
 
 
 class _SdkModel(Protocol):
@@ -213,28 +214,25 @@ class Sdk(Generic[C]):
         Exceptions of the SDK become our errors, with the SDK's as their cause. The stream is always closed at the end.
         """
         stream: _SdkStream | None = None
-        has_begun = False
         try:
-            with translating(lambda error: self.translated(error, streaming=has_begun)):
+            with translating(lambda error: self.translated(error, streaming=stream is not None)):
                 answer = await create()
                 if not streaming:
                     for event in self.whole(answer):
                         yield event, answer
                     return
                 stream = cast("_SdkStream", answer)
-                bodies = [body async for body in self._guarded(_json_in(stream), stream, stall_seconds)]
-                for body in bodies:
-                    for event in self.whole(body):
-                        yield event, body
-                if bodies:
-                    return
-                has_begun = True
-                async for each in self._guarded(stream, stream, stall_seconds):
+                body = _Body(getattr(stream, "response", None))
+                async for each in self._guarded(stream, stall_seconds):
+                    body.drop()
                     event = self.fields_of(each, streaming=True)
                     yield event, each
                     if self.is_last(event):
                         await _read_to_end(stream)
                         return
+                for found in body.objects():
+                    for event in self.whole(found):
+                        yield event, found
         finally:
             if stream is not None:
                 await _close(stream)
@@ -287,13 +285,11 @@ class Sdk(Generic[C]):
             return failure(self.name, body=error.body, code=code, text=error.message, streaming=streaming)
         return transport_failure(self.name, error, streaming=streaming)
 
-    def _guarded(
-        self, events: AsyncIterator[object], stream: _SdkStream, stall_seconds: float | None
-    ) -> StallGuard[object]:
+    def _guarded(self, stream: _SdkStream, stall_seconds: float | None) -> StallGuard[object]:
         response = getattr(stream, "response", None)
         counts_bytes = isinstance(getattr(response, "num_bytes_downloaded", None), int)
         return StallGuard(
-            events,
+            stream,
             stall_seconds=stall_seconds,
             provider=self.name,
             # Routers send comments while a model thinks; the SDK hides them, the number of bytes does not.
@@ -301,16 +297,37 @@ class Sdk(Generic[C]):
         )
 
 
-async def _json_in(stream: _SdkStream) -> AsyncGenerator[object, None]:
-    """Yield the body of a response if it is a JSON object, and not the events that its request asked for. Any other
-    body stays there for the SDK to read."""
-    response = getattr(stream, "response", None)
-    headers: object = getattr(response, "headers", None)
-    if isinstance(headers, Mapping) and str(cast("_Headers", headers).get("content-type")).startswith(_JSON):
+class _Body:
+    """The body of a response that says that it is JSON, where events were asked for: kept while the SDK reads it,
+    until there is an event."""
+
+    def __init__(self, response: object) -> None:
+        self._bytes: bytearray | None = None
+        headers: object = getattr(response, "headers", None)
+        if isinstance(headers, Mapping) and hasattr(response, "aiter_bytes"):
+            kind = str(cast("Mapping[str, str]", headers).get("content-type"))
+            if kind.partition(";")[0].strip().lower() == _JSON:
+                self._bytes = bytearray()
+                self._read = cast("_Readable", response).aiter_bytes
+                setattr(response, "aiter_bytes", self._kept)  # noqa: B010 - the SDK asks for it when it is iterated
+
+    async def _kept(self) -> AsyncGenerator[bytes, None]:
+        async for piece in self._read():
+            if self._bytes is not None:
+                self._bytes += piece
+            yield piece
+
+    def drop(self) -> None:
+        """Keep no more of it."""
+        self._bytes = None
+
+    def objects(self) -> Iterable[WireObject]:
+        """Return the JSON object that it is, if it is one."""
         with suppress(ValueError):
-            body: object = json.loads(await cast("_Unread", response).aread())
-            if isinstance(body, dict):
-                yield cast("object", body)
+            found: object = json.loads(self._bytes or b"null")
+            if isinstance(found, dict):
+                return (cast("WireObject", found),)
+        return ()
 
 
 async def _read_to_end(stream: _SdkStream) -> None:

@@ -183,6 +183,12 @@ UNSIGNED = {"type": "thinking", "thinking": "hm", "signature": ""}
 REDACTED = {"type": "redacted_thinking", "data": "xyz"}
 
 
+def test_thinking_goes_back_where_the_next_message_is_the_assistants_too() -> None:
+    call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+    wire = [{"role": "assistant", "content": [block]} for block in (SIGNED, call)]
+    assert messages_to_wire(messages_from_wire(wire)) == wire
+
+
 @pytest.mark.parametrize(
     ("answer", "goes_back"),
     [

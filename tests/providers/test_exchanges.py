@@ -82,6 +82,33 @@ def test_a_stream_under_the_wrong_type_of_content_is_still_a_stream(kind: Kind) 
         streamed(kind, b"[]", "application/json")
 
 
+def test_it_is_handed_on_as_it_comes_all_the_same() -> None:
+    async def asked() -> str:
+        seen = asyncio.Event()
+        events = [f"data: {json.dumps(each)}\n\n".encode() for each in chunks("hel", "lo")]
+
+        async def body() -> AsyncIterator[bytes]:
+            yield events[0]
+            await seen.wait()
+            for event in events[1:]:
+                yield event
+
+        async with answering_with(body(), "application/json", of_openai=True) as http_client:
+            client = OpenAIChatClient("m", api_key="k", http_client=http_client, max_retries=0)
+            async with client.get_streaming_response("hi") as stream:
+                first = await asyncio.wait_for(anext(stream), 300)
+                seen.set()
+                return first.text + "".join([update.text async for update in stream])
+
+    assert asyncio.run(asked()) == "hello"
+
+
+def chunks(*deltas: str) -> list[dict[str, Any]]:
+    about = {"id": "r", "object": "chat.completion.chunk", "model": "m"}
+    said = [{"index": 0, "delta": {"content": delta}, "finish_reason": None} for delta in deltas]
+    return [{**about, "choices": [each]} for each in (*said, {"index": 0, "delta": {}, "finish_reason": "stop"})]
+
+
 @EACH
 def test_a_stream_is_read_to_its_end_so_that_the_connection_can_be_used_again(kind: Kind) -> None:
     read: list[str] = []

@@ -9,7 +9,7 @@ results (the API itself combines them).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from typing import cast
 
 from chatstack.errors import InputError
@@ -115,7 +115,7 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
 
 def messages_to_wire(messages: Sequence[Message]) -> list[WireObject]:
     """Return the messages in their order; a message with nothing that can be sent is left out, or, if it is the user's,
-    sent as "(empty message)". Thinking that nothing follows in its message is not sent.
+    sent as "(empty message)". Thinking that the assistant says nothing after is not sent.
 
     Tool messages in a row, and a user message right after them, become one wire message: the API wants the results of
     parallel calls together. Between a summary and an assistant message stands a short user message: the API joins
@@ -134,9 +134,9 @@ def _written(
     edited: WireObject | None = None
     is_after_summary = False
     ids = call_ids(declared)
-    for message in messages:
+    for message, following in zip_longest(messages, messages[1:]):
         blocks = _blocks(message)
-        if message.role == "assistant":
+        if message.role == "assistant" and (following is None or following.role != "assistant"):
             blocks = _returnable(blocks)
         elif message.role == "user":
             blocks = blocks or [_text(_BLANK)]
@@ -235,8 +235,8 @@ def _blocks(message: Message) -> list[WireObject]:
 
 
 def _returnable(blocks: list[WireObject]) -> list[WireObject]:
-    """Return the blocks of an answer that the API takes back. It refuses thinking at the end, as in an answer that was
-    cut off while the model was thinking."""
+    """Return the last blocks of the assistant's before others speak as the API takes them back. It refuses thinking at
+    the end, as in an answer that was cut off while the model was thinking."""
     while blocks and blocks[-1].get("type") in THINKING:
         blocks.pop()
     return blocks
