@@ -83,9 +83,11 @@ async def their_updates(stream: ChatStream, own_tools: Collection[str]) -> Async
 
     Calls of tools that are not the agent's were carried out by the stack: they are told for information.
     """
-    said, parts = 0, list[Part]()
+    said, parts, used = 0, list[Part](), Usage()
     async with stream:
         async for update in stream:
+            if update.usage is not None:
+                used += update.usage
             if isinstance(update.raw, TheirUpdate):
                 yield update.raw
             elif update.text or update.reasoning:
@@ -94,8 +96,8 @@ async def their_updates(stream: ChatStream, own_tools: Collection[str]) -> Async
                 parts.append(update.part)
             if update.message_done is not None:
                 if update.raw is not _COVERED and not isinstance(update.raw, TheirResponse):
-                    yield _closing(update, parts, own_tools, f"{id(stream):x}-{said}")
-                said, parts = said + 1, []
+                    yield _closing(update, used, parts, own_tools, f"{id(stream):x}-{said}")
+                said, parts, used = said + 1, [], Usage()
 
 
 def whole_of(stream: ChatStream, seen: Sequence[TheirUpdate], response_format: Any) -> TheirResponse[Any]:
@@ -114,7 +116,9 @@ def _deltas(update: ChatUpdate) -> Iterator[Content]:
         yield Content.from_text(update.text)
 
 
-def _closing(update: ChatUpdate, parts: Sequence[Part], own_tools: Collection[str], message_id: str) -> TheirUpdate:
+def _closing(
+    update: ChatUpdate, used: Usage, parts: Sequence[Part], own_tools: Collection[str], message_id: str
+) -> TheirUpdate:
     """Return the last update of a message: its calls, and what only its message tells."""
     message = cast("Message", update.message_done)
     contents = _contents_of(parts, own_tools)
@@ -123,8 +127,8 @@ def _closing(update: ChatUpdate, parts: Sequence[Part], own_tools: Collection[st
         contents.append(Content.from_text(""))
     if contents:
         contents[-1].additional_properties.update(kept)
-    if update.usage is not None:
-        contents.append(Content.from_usage(details_of(update.usage)))
+    if used != Usage():
+        contents.append(Content.from_usage(details_of(used)))
     return TheirUpdate(
         contents=contents,
         role=message.role,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,9 @@ from pydantic import BaseModel
 
 from chatstack import (
     ChatOptions,
+    ChatRequest,
     ChatStack,
+    ChatUpdate,
     ContextWindowGuard,
     FunctionInvoker,
     RateLimitError,
@@ -20,6 +23,7 @@ from chatstack import (
     Text,
     ToolCall,
     ToolDeclaration,
+    Usage,
     WiringError,
     tool,
 )
@@ -119,6 +123,26 @@ def test_structured_output_and_usage(stream: bool) -> None:
     assert shape is not None
     assert shape.name == "Weather"
     assert response.usage_details["input_token_count"] >= 0
+
+
+class InParts(ScriptedClient):
+    """Tells the input as it begins to answer, and the rest at the end."""
+
+    async def _play(self, answer: Any, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
+        yield ChatUpdate(text="so ", usage=Usage(1_500, 0, 500))
+        yield ChatUpdate(message_done=Ours.assistant("so "), usage=Usage(0, 20), finish_reason="stop")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_usage_that_is_told_in_parts_is_added_up(stream: bool) -> None:
+    client = ChatStackClient(ChatStack(InParts(["so"])).build())
+
+    async def run() -> Any:
+        answer: Any = client.get_response([Message("user", ["where?"])], stream=stream)
+        return await (answer.get_final_response() if stream else answer)
+
+    used = asyncio.run(run()).usage_details
+    assert (used["input_token_count"], used["output_token_count"]) == (1_500, 20)
 
 
 def test_their_client_answers_for_a_stack() -> None:
