@@ -39,6 +39,7 @@ class Turn:
         "asked",
         "conversation_id",
         "edits",
+        "has_ended",
         "is_heard",
         "left_out",
         "root",
@@ -51,7 +52,10 @@ class Turn:
     def __init__(
         self, root: Span, conversation_id: str | None, listener: Listener | None = None, *, asked: Messages = ()
     ) -> None:
-        self._outer = outer = current_turn()
+        outer = current_turn()
+        self._outer = outer = None if outer is None or outer.has_ended else outer
+        self.has_ended: bool = False
+        """True once its end is told: a task that outlives the turn still has it as its own."""
         self.root = root
         self.conversation_id = conversation_id
         self._listener = listener
@@ -87,6 +91,8 @@ class Turn:
 
     def warned(self, code: str, message: str) -> None:
         """Roll a warning up to the root, where lists of traces show it."""
+        if self.has_ended:
+            return
         if (code, message) not in self.warnings:
             self.warnings.append((code, message))
         self.warning_count += 1
@@ -97,6 +103,8 @@ class Turn:
 
     def edited(self, strategy: str, message: str) -> None:
         """Count an edit on the root."""
+        if self.has_ended:
+            return
         self.edits.append((strategy, message))
         self._show({semconv.EDIT_COUNT: self.edit_count})
         if self._outer is not None:
@@ -135,8 +143,8 @@ class Turn:
         """Pass an event to the listener, if there is one; else to that of the turn around this one, whose beginning and
         end are its own. "turn_ended" is the last."""
         listener, outer = self._listener, self._outer
-        if kind == "turn_ended":  # a task that outlives the turn still has it as its own
-            self._listener, self._outer, self.is_heard = None, None, False
+        if kind == "turn_ended":
+            self._listener, self._outer, self.is_heard, self.has_ended = None, None, False, True
         if listener is None:
             if outer is not None and not kind.startswith("turn_"):
                 outer.tell(kind, name, message=message, error=error, numbers=numbers)

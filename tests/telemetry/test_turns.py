@@ -105,6 +105,19 @@ def test_a_stack_within_another_turn_tells_that_one_what_it_would_tell_without_a
         assert root.attributes["chatstack.warning.count"] == 1
 
 
+def test_turns_of_a_task_that_outlives_the_one_it_began_in_leave_nothing_there() -> None:
+    outer = Turn(INVALID_SPAN, "outer")
+    with attached(with_turn(outer, otel.get_current())):
+        before = Turn(INVALID_SPAN, "begun before its end")
+        outer.tell("turn_ended", "chat")
+        after = Turn(INVALID_SPAN, "begun after its end")
+    for turn in (before, after, outer):
+        turn.warned("context_window_near_limit", "fits")
+        turn.edited("summarize", "9 messages")
+    assert (outer.warning_count, outer.edit_count) == (0, 0)
+    assert (after.warning_count, after.edit_count) == (1, 1)
+
+
 def test_a_turn_with_a_listener_of_its_own_tells_the_outer_one_only_what_rolls_up() -> None:
     outside, inside = list[ProgressEvent](), list[ProgressEvent]()
     outer = Turn(INVALID_SPAN, "outer", outside.append)
