@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, is_dataclass
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, cast, overload
@@ -19,6 +20,7 @@ from chatstack.stack.services import SupportsLayer
 P = ParamSpec("P")
 
 _MUTABLE: tuple[object, ...] = (dict, list, set)
+_READ: tuple[object, ...] = (Mapping, Sequence, Collection, Iterable, Set)
 
 LayerSource: TypeAlias = Layer | SupportsLayer[...] | type[SupportsLayer[...]]
 """The source of a layer, as ``use`` takes it: a layer's class or factory, a strategy, or a strategy's class."""
@@ -114,23 +116,21 @@ class LayerSpec:
 
 
 def _own(source: LayerSource, options: Mapping[str, object]) -> dict[str, object]:
-    """Return the options with copies of dicts, lists and sets, which their owner may change later; what the layer says
-    it takes as a ``list`` or the like stays the same, for it may be there to write to."""
+    """Return the options with copies of dicts, lists and sets that a layer says it only reads, as their owner may
+    change them later. Any other stays the same, for it may be there to write to."""
     if not callable(source) or not any(type(each) in _MUTABLE for each in options.values()):
         return dict(options)
     hints = hints_of(source)
-    read_only = {name for name, hint in hints.items() if not any(_origin(each) in _MUTABLE for each in kinds(hint))}
-    return {name: _copied(value) if name in read_only else value for name, value in options.items()}
+    return {
+        name: copy.copy(value) if type(value) in _MUTABLE and _is_read_only(hints.get(name)) else value
+        for name, value in options.items()
+    }
 
 
-def _origin(hint: object) -> object:
-    return typing.get_origin(hint) or hint
-
-
-def _copied(value: Any) -> Any:
-    if type(value) is dict:
-        return {key: _copied(each) for key, each in cast("dict[object, object]", value).items()}
-    return type(value)(map(_copied, value)) if type(value) in (list, set, tuple) else value
+def _is_read_only(hint: object) -> bool:
+    """Return True if a hint names a collection that is read, and none that may be written to."""
+    origins = {typing.get_origin(each) or each for each in kinds(hint)}
+    return not origins.isdisjoint(_READ) and origins.isdisjoint(_MUTABLE)
 
 
 def _options_given(layer: object) -> list[str]:

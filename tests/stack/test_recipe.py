@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -676,6 +676,18 @@ def test_a_recipe_has_its_own_copy_of_the_callers_dicts_and_lists() -> None:
     tools.clear()
     assert stack.layers[0].options["tools"][0].name == "look"  # type: ignore[index]
     assert stack.layers[1].options == {"trigger": {"tokens": 100_000}, "keep": {"messages": 4}}
+
+
+@pytest.mark.parametrize("hint", [list[str], MutableSequence[str], Any, object])
+def test_what_a_layer_may_write_to_stays_the_callers(hint: Any) -> None:
+    def writing(inner: ChatClient, *, heard: Any) -> ChatClient:
+        heard.append("made")
+        return inner
+
+    writing.__annotations__["heard"] = hint
+    heard: list[str] = []
+    ChatStack(ScriptedClient()).use(writing, heard=heard).build()
+    assert heard == ["made"]
 
 
 def look() -> str:
