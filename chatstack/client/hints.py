@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 import inspect
 import os
@@ -83,10 +84,11 @@ def _read(source: object) -> Mapping[str, object]:
 @functools.lru_cache(maxsize=512)
 def _read_class(kind: type) -> Mapping[str, object]:
     made_by = [each for each in (kind.__new__, *reversed(_constructors(kind))) if inspect.isfunction(each)]
-    found = dict(_evaluated(kind)) if dataclasses.is_dataclass(kind) or not made_by else {}
+    has_fields: bool = dataclasses.is_dataclass(kind)
+    found = dict(_evaluated(kind)) if has_fields or not made_by else {}
     for made in made_by:
-        if _code(made).co_filename != "<string>":  # of a dataclass's own, the fields tell as much
-            found |= _evaluated(made)
+        if not has_fields or _code(made).co_filename != "<string>":
+            found |= _evaluated(made)  # of the one that a dataclass makes, the fields tell as much
     return found
 
 
@@ -94,12 +96,30 @@ def _constructors(kind: type) -> list[types.FunctionType]:
     """Return the class's ``__init__``, and each further one that is called with the ``**options`` of the one before."""
     found: list[types.FunctionType] = []
     for made in (vars(each).get("__init__") for each in kind.__mro__):
+        made = made if made is None or inspect.isfunction(made) else inspect.unwrap(made)
         if inspect.isfunction(made):
             found.append(made)
-            is_open = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(made).parameters.values())
-            if not is_open or "__init__" not in _code(made).co_names:
+            if not _passes_options_on(made):
                 break
     return found
+
+
+def _passes_options_on(made: types.FunctionType) -> bool:
+    """Return True if the first call behind ``__init__`` in its code has its ``**options``: as in a plain
+    ``super().__init__(inner, **options)``. They may be for something else."""
+    open_ones = [each.name for each in inspect.signature(made).parameters.values() if each.kind is each.VAR_KEYWORD]
+    is_behind, has_them = False, False
+    for step in dis.get_instructions(_code(made)) if open_ones else ():
+        loaded: object = step.argval
+        if loaded == "__init__":
+            is_behind, has_them = True, False
+        elif is_behind and step.opname.startswith("LOAD_FAST"):
+            has_them |= open_ones[0] in (cast("tuple[object, ...]", loaded) if isinstance(loaded, tuple) else (loaded,))
+        elif is_behind and step.opname.startswith("CALL"):
+            if step.opname == "CALL_FUNCTION_EX" and has_them:
+                return True
+            is_behind = False
+    return False
 
 
 def _evaluated(made_by: Any) -> Mapping[str, object]:

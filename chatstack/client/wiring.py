@@ -132,7 +132,7 @@ def wire(
         if parameter.name in given:
             _check_instance(name, parameter.name, given[parameter.name], kind)
             continue
-        if parameter.may_be_service:
+        if parameter.may_be_service and (has_resolver or not parameter.has_default):
             _refuse_unknown(name, parameter)
         if parameter.takes_resolver:
             if has_resolver or not parameter.has_default:  # without a container, a layer should know that there is none

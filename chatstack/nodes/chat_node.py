@@ -67,7 +67,8 @@ class ChatNode(Closing):
         """Return the state with all its messages, and those that the turn has added. Raises ``WiringError`` for a state
         that cannot be copied, before anything is sent."""
         whole = messages_of(state)
-        self._with_messages(state, whole)
+        if not isinstance(self.context_manager, BaseContextManager):  # whose own way may do more than copy
+            self._with_messages(state, whole)
         answer = await self._answer(state, whole, conversation_id)
         return self._with_messages(state, (*whole, *answer.messages))
 

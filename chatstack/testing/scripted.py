@@ -66,7 +66,8 @@ class ScriptedClient(ChatFronts):
         try:
             parts: list[Part] = []
             steps = _steps(answer)
-            ends = isinstance(answer, Sequence) and not isinstance(answer, str) and answer and answer[-1] in _FINISHES
+            last = answer[-1] if isinstance(answer, Sequence) and not isinstance(answer, str) and answer else None
+            ends = isinstance(last, str) and last in _FINISHES
             finish = cast("FinishReason", steps.pop()) if ends else None
             for step in steps:
                 if self.delay_seconds is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal
@@ -178,6 +179,44 @@ def test_options_that_go_elsewhere_are_not_filled_in() -> None:
             self.counter = CharCounter()
 
     assert first(Elsewhere, size=1).options == {"size": 1}
+
+
+def test_options_for_something_else_than_the_base_are_not_filled_in() -> None:
+    class Settings(Counting):
+        def __init__(self, inner: ChatClient, **settings: Any) -> None:
+            super().__init__(inner, counter=COUNTER)
+            self.settings = dict(**settings)
+
+    assert first(Settings, size=1).settings == {"size": 1}
+
+
+def test_an_unknown_hint_with_a_default_is_told_only_where_there_is_a_container() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert first(Priced, None).price is None
+
+
+class Decorated:
+    """A decorator that is an object, and no function."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    def __call__(self, *given: object, **named: object) -> None:
+        self._function(*given, **named)
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., None]:
+        return self if instance is None else functools.partial(self._function, instance)
+
+
+def test_a_constructor_that_an_object_decorates_has_its_hints() -> None:
+    class Wrapped(Hands):
+        @Decorated  # type: ignore[misc]
+        def __init__(self, inner: ChatClient, *, counter: TokenCounter = FROM_CONTAINER) -> None:
+            self.inner, self.counter = inner, counter
+
+    assert first(Wrapped).counter is COUNTER
 
 
 def in_a_function(inner: ChatClient, **options: Any) -> ChatClient:
