@@ -72,14 +72,15 @@ def check_source(source: object) -> None:
 
 def mistake_in(update: object, source: object) -> TypeError | None:
     """Return the error, which names the source, for what is no update, or finishes what is no message of an answer."""
-    name = _name_of(source)
     if not isinstance(update, ChatUpdate):
-        return TypeError(f"{name} gave a {type(update).__name__}, not a ChatUpdate: yield ChatUpdate(text=...)")
-    done = cast("object", update.message_done)
+        told = f"gave a {type(update).__name__}, not a ChatUpdate: yield ChatUpdate(text=...)"
+        return TypeError(f"{_name_of(source)} {told}")
+    done: object = update.message_done
     if done is None or (isinstance(done, Message) and done.role in ("assistant", "tool")):
         return None
     given = f"a {done.role} message" if isinstance(done, Message) else f"a {type(done).__name__}"
-    return TypeError(f"{name} gave {given} as message_done, not a Message of the assistant or of a tool")
+    told = f"gave {given} as message_done, not a Message of the assistant or of a tool"
+    return TypeError(f"{_name_of(source)} {told}")
 
 
 def _name_of(source: object) -> str:

@@ -50,12 +50,11 @@ def units_of(messages: Sequence[Message]) -> tuple[Unit, ...]:
     """
     pairs, places = places_of(messages)
     home = list(range(len(messages)))
-    joined = [(answer, call) for answer, _, call, _, _ in places]
+    for answer, _, call, _, _ in places:
+        _join(home, answer, call)
     if pairs.items is not None:
-        joined += pairs.items.joined
-    for answer, call in joined:
-        one, other = _home(home, answer), _home(home, call)
-        home[one] = home[other] = min(one, other)
+        for answer, call in pairs.items.joined:
+            _join(home, answer, call)
     members: dict[int, list[int]] = {}
     for position, above in enumerate(home):
         if above == position:
@@ -64,6 +63,12 @@ def units_of(messages: Sequence[Message]) -> tuple[Unit, ...]:
             members[_home(home, position)].append(position)
     open_homes = {_home(home, position) for position, _, _ in pairs.open_calls()}
     return tuple(Unit(tuple(positions), first in open_homes) for first, positions in members.items())
+
+
+def _join(home: list[int], position: int, other: int) -> None:
+    """Make one unit of those that two positions belong to."""
+    position, other = _home(home, position), _home(home, other)
+    home[position] = home[other] = min(position, other)
 
 
 def _home(home: list[int], position: int) -> int:
