@@ -103,13 +103,14 @@ class OwnPast:
         """Note a new entry of a conversation, and drop those that it need not keep any more."""
         past = conversation.past
         past.append(key)
-        older = [self._parted.peek(each) for each in past[:-_ANSWERS]]
-        if not older:
+        leaving = len(past) - 1 - _ANSWERS
+        if leaving < 0:
             return
-        latest = older[-1]
+        latest = self._parted.peek(past[leaving])
         if latest is None or not latest.ends_turn:
-            self._parted.pop(past.pop(len(older) - 1), None)
+            self._parted.pop(past.pop(leaving), None)
             return
+        older = [self._parted.peek(each) for each in past[: leaving + 1]]
         ages = [length - (0 if entry is None else entry.length) for entry in older]
         for at in range(len(ages) - 2, 0, -1):
             if ages[at - 1] <= _APART * ages[at + 1]:
