@@ -24,9 +24,9 @@ def check_call(owner: str, options: object, timeout_seconds: object = None) -> N
     """Refuse what no call takes. Raises ``WiringError`` that names the node or manager."""
     if not isinstance(options, ChatOptions | None):
         raise wrong(owner, "options", options, "ChatOptions(...)")
-    if isinstance(timeout_seconds, bool) or not isinstance(timeout_seconds, int | float | None):
-        raise wrong(owner, "timeout_seconds", timeout_seconds, "a number greater than 0, or None")
-    if timeout_seconds is not None and not timeout_seconds > 0:
+    if timeout_seconds is None:
+        return
+    if isinstance(timeout_seconds, bool) or not (isinstance(timeout_seconds, int | float) and timeout_seconds > 0):
         raise wrong(owner, "timeout_seconds", timeout_seconds, "a number greater than 0, or None")
 
 
