@@ -22,7 +22,8 @@ from chatstack.values.requests import ChatOptions, DeclaredTool, OutputSchema, T
 MaxTokensField: TypeAlias = Literal["max_completion_tokens", "max_tokens"]
 """The server's name for the limit on output tokens: OpenAI uses the first, most older compatible servers the second."""
 
-_MODES = frozenset({"auto", "none", "required"})
+MODES = frozenset({"auto", "none", "required"})
+"""Values of ``tool_choice`` that name no tool."""
 _PLAIN: dict[str, type | tuple[type, ...]] = {
     "model": str,
     "temperature": (int, float),
@@ -52,7 +53,7 @@ def options_to_wire(options: ChatOptions, *, max_tokens_field: MaxTokensField = 
     if tools:
         written["tools"] = tools
     if tools or _TOOLS & options.extra.keys():
-        written |= _choice_to_wire(options)
+        written |= choice_to_wire(options, _by_name(options))
     if options.stop:
         written["stop"] = list(options.stop)
     if options.output_schema is not None:
@@ -76,7 +77,7 @@ def options_from_wire(body: Mapping[str, object]) -> ChatOptions:
     fields["stop"] = _stop_from_wire(body.get("stop"))
     fields["output_schema"] = _schema_from_wire(body.get("response_format"))
     options = ChatOptions().but(**fields)
-    written = {**_choice_to_wire(options), **options_to_wire(options)}
+    written = {**choice_to_wire(options, _by_name(options)), **options_to_wire(options)}
     return options.but(extra={name: value for name, value in body.items() if written.get(name, _ABSENT) != value})
 
 
@@ -144,16 +145,21 @@ def _tool_from_wire(fields: Mapping[str, object], where: str) -> ToolDeclaration
     return ToolDeclaration(tool.name, tool.description, tool.parameters, tool.strict, extra)
 
 
-def _choice_to_wire(options: ChatOptions) -> WireObject:
-    by_name = {"type": "function", "function": {"name": options.tool_choice}}
-    choice = options.tool_choice if options.tool_choice in (None, *_MODES) else by_name
+def _by_name(options: ChatOptions) -> WireObject:
+    return {"type": "function", "function": {"name": options.tool_choice}}
+
+
+def choice_to_wire(options: ChatOptions, by_name: WireObject) -> WireObject:
+    """Return ``tool_choice`` and ``parallel_tool_calls``, where they are given; ``by_name`` is how the API is told the
+    choice of one tool."""
+    choice = options.tool_choice if options.tool_choice in (None, *MODES) else by_name
     found: dict[str, object] = {"tool_choice": choice, "parallel_tool_calls": options.parallel_tool_calls}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _choice_from_wire(choice: object) -> str | None:
     if isinstance(choice, str):
-        return choice if choice in _MODES else None
+        return choice if choice in MODES else None
     if isinstance(choice, Mapping):
         function = cast("Mapping[str, object]", choice).get("function")
         if isinstance(function, Mapping):

@@ -17,7 +17,7 @@ from chatstack.providers.extras import (
     encoded_extra,
     with_extra,
 )
-from chatstack.providers.openai.chat_options import is_of_chat
+from chatstack.providers.openai.chat_options import MODES, choice_to_wire, is_of_chat
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.responses_parts import WIRE
 from chatstack.providers.openai.responses_wire import messages_from_wire, messages_to_wire
@@ -25,7 +25,6 @@ from chatstack.values.native import NativeCompaction, NativeEdit
 from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, ChatRequest, DeclaredTool, OutputSchema, ToolDeclaration
 
-_MODES = frozenset({"auto", "none", "required"})
 _PLAIN = ("model", "temperature", "top_p")
 _TOOLS = frozenset({"tools", "prompt"})
 """Fields of ``extra`` that bring tools: a stored prompt may have some."""
@@ -76,10 +75,15 @@ def request_from_wire(body: Mapping[str, object]) -> ChatRequest:
     if isinstance(effort, str):
         fields["reasoning_effort"] = effort
     named = cast("WireObject", choice).get("name") if isinstance(choice, Mapping) else choice
-    if isinstance(named, str) and (isinstance(choice, Mapping) or named in _MODES):
+    if isinstance(named, str) and (isinstance(choice, Mapping) or named in MODES):
         fields["tool_choice"] = named
     options = ChatOptions().but(**fields)
-    written = {"stream": False, **_choice_to_wire(options), **_options_to_wire(options), "input": given}
+    written = {
+        "stream": False,
+        **choice_to_wire(options, _by_name(options)),
+        **_options_to_wire(options),
+        "input": given,
+    }
     # A tool that we would write otherwise than it came still is the same tool.
     written["tools"] = body.get("tools")
     extra = {name: value for name, value in body.items() if name != "stream" and written.get(name, _ABSENT) != value}
@@ -115,7 +119,7 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
     if tools:
         written["tools"] = tools
     if tools or _TOOLS & options.extra.keys():
-        written |= _choice_to_wire(options)
+        written |= choice_to_wire(options, _by_name(options))
     if options.output_schema is not None:
         written["text"] = {"format": _schema_to_wire(options.output_schema)}
     compactions = [each for each in options.native_edits if isinstance(each, NativeCompaction)]
@@ -126,11 +130,8 @@ def _options_to_wire(options: ChatOptions) -> WireObject:
     return {**written, **options.extra}
 
 
-def _choice_to_wire(options: ChatOptions) -> WireObject:
-    by_name = {"type": "function", "name": options.tool_choice}
-    choice = options.tool_choice if options.tool_choice in (None, *_MODES) else by_name
-    found: dict[str, object] = {"tool_choice": choice, "parallel_tool_calls": options.parallel_tool_calls}
-    return {name: value for name, value in found.items() if value is not None}
+def _by_name(options: ChatOptions) -> WireObject:
+    return {"type": "function", "name": options.tool_choice}
 
 
 def tools_to_wire(tools: tuple[DeclaredTool, ...]) -> list[WireObject]:
