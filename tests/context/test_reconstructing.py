@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatstack import CharCounter, ChatRequest, ContextMemory, Message, Plan, Strategy
+from chatstack import CharCounter, ChatRequest, ChatStack, ContextMemory, Message, Plan, Strategy
+from chatstack.context.decisions import reconstructing
 from chatstack.context.decisions.policy import Policy
 from chatstack.context.decisions.reconstructing import Reconstruction, Step
 from chatstack.context.edits.context import Context
@@ -20,6 +21,7 @@ from chatstack.context.requests.asking import answered
 from chatstack.context.strategies.clearing import ClearToolResults
 from chatstack.context.strategies.condensing import ClearThenDrop
 from chatstack.context.strategies.pruning import OldestFirst
+from chatstack.testing import ScriptedClient
 from tests.calls import calls_in
 from tests.context.test_work_counted import rounds
 from tests.histories import PROPERTY, tidy_histories
@@ -127,3 +129,20 @@ def calls_of(strategy: Strategy, count: int) -> int:
     calls = calls_in(work)
     assert len(steps) > count / 30
     return calls
+
+
+@pytest.mark.parametrize(
+    "strategy", [OldestFirst(max_tokens=600, target_tokens=420), ClearThenDrop(600, before_limit="never")], ids=repr
+)
+def test_what_is_too_much_to_be_reconstructed_is_made_in_one_edit_at_once(
+    strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = [Message.user("task"), *rounds(0, 100), Message.assistant("done"), Message.user("and now?")]
+
+    def sent() -> Sequence[Message]:
+        inner = ScriptedClient(["done"])
+        asyncio.run(ChatStack(inner).use(strategy).build().get_response(history))
+        return inner.requests[0].messages
+
+    monkeypatch.setattr(reconstructing, "_MOST_STEPS", 3)
+    assert sum(map(COUNTER.count_message, sent())) <= 600

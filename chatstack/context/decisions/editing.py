@@ -136,7 +136,9 @@ class ContextEditing:
             return context
         last = steps[-1]
         after = yield from self.adopt(last.made, came, opened, last.plan.strategy, last.plan.reason, span)
-        return (yield from self._edited_now(policy, context, opened, span)) if after is came else after
+        if after is came:
+            return (yield from self._edited_now(policy, context, opened, span))
+        return (yield from self._edited_now(policy, after, opened, span)) if past.was_cut_short else after
 
     def _edited_now(self, policy: Policy, context: Context, opened: Opened, span: Span | None) -> Asking[Context]:
         if _is_waiting(policy, context, opened):

@@ -112,6 +112,8 @@ class Reconstruction:
         """The last search that found no edit, since the last edit: the layer goes on waiting from there."""
         self.was_rejected = False
         """True if the last plan did not pass the verifier."""
+        self.was_cut_short = False
+        """True if there were more edits than are reconstructed one by one."""
         self.looked = 0
         """The length of the request that the strategy was last asked to plan for."""
         self._looks = self._looked_at = 0
@@ -138,6 +140,7 @@ class Reconstruction:
             step, course = found
             steps.append(step)
             since = step.length
+        self.was_cut_short = len(steps) == _MOST_STEPS
         if steps:
             steps[-1].made  # noqa: B018 - put together here, where nobody waits for it
         return steps
