@@ -61,10 +61,11 @@ class Labels:
         """Group names by label; a name that its label holds is not repeated, and one that would have a label to itself
         gets none: that takes the room of several names."""
         held: dict[str, list[str]] = {}
-        for name in names:
-            held.setdefault(self.of(name), []).append(name)
+        labels = [*map(self.of, names)]
+        for name, label in zip(names, labels, strict=True):
+            held.setdefault(label, []).append(name)
         labelled = {label: row for label, row in held.items() if label and len(row) > 1}
-        loose = tuple([name for name in names if self.of(name) not in labelled])
+        loose = tuple([name for name, label in zip(names, labels, strict=True) if label not in labelled])
         rows = [Names(tuple([name for name in row if name not in label]), label) for label, row in labelled.items()]
         return [Names(loose), *rows] if loose else rows
 
