@@ -145,10 +145,7 @@ class ContextEditing:
             return context  # planning reads the whole history: do not repeat it for every new message
         opened.has_looked = True
         if policy.is_due(context):
-            _with_pairs(context, opened)
-            draft = yield from aside(
-                lambda: self._checked(policy.plan(context), context, opened), len(context.messages), policy.aside_from
-            )
+            draft = yield from self._planned(policy, context, opened)
             after = self._carry_out(draft, context, opened, span)
         else:
             after = context
@@ -156,6 +153,20 @@ class ContextEditing:
         latest_user = policy.latest_user(opened.seen, opened.seen.length)
         opened.wait = Wait(latest_user, sizes) if sizes is not None else None
         return after
+
+    def _planned(self, policy: Policy, context: Context, opened: Opened) -> Asking[_Draft]:
+        """Plan for a context, going on from what was read for the last edit of its conversation."""
+        seen, growth, readings = opened.seen, _growth_of(context, opened), self.memory.readings
+        is_plain = bool(seen.length) and isinstance(seen.positions, range) and not opened.is_by_original
+        terms = (self.owner, opened.came_edited, seen.positions[0] if is_plain else 0)
+        if is_plain:
+            growth.reading = readings.take(seen.conversation, terms) or growth.reading
+        draft = yield from aside(
+            lambda: self._checked(policy.plan(context), context, opened), len(context.messages), policy.aside_from
+        )
+        if is_plain and growth.reading.gone is not None:
+            readings.keep(seen.conversation, terms, growth.reading)
+        return draft
 
     def adopt(
         self, edits: Record | Made, came: Context, opened: Opened, strategy: str, reason: str, span: Span | None = None
@@ -265,7 +276,7 @@ class ContextEditing:
                 keep_carried(made, opened, owner=self.owner, counter=self.counter, size_of=self.weighing.size_of)
         say_edited(self.telemetry, plan, context, after, span)
         if isinstance(seen.positions, range) or not plan.insert or opened.replayed is None:
-            _with_pairs(after, opened)
+            _growth_of(after, opened)
             return after
         # With system messages in between, replay the record, so that insertions stand where later calls put them.
         return self._adopted(opened.replayed, context, opened)
@@ -295,12 +306,16 @@ class ContextEditing:
         return self._carried_out(record, came, opened) or context
 
 
-def _with_pairs(context: Context, opened: Opened) -> None:
-    """Note on a context that its history knows the pairs, if edits have moved no message: finding them took as long as
-    planning what to clear."""
-    record = opened.replayed
-    if not (opened.is_by_original or Growth.is_known(context) or (record and (record.drop or record.insert))):
-        Growth(lambda: context.messages, find_pairs=pairs_of(opened.seen)).includes(context)
+def _growth_of(context: Context, opened: Opened) -> Growth:
+    """Return the growth of a context, noted on it. Its history knows the pairs, if edits have moved no message: finding
+    them took as long as planning what to clear."""
+    if Growth.is_known(context):
+        return Growth.of(context)
+    messages, record = context.messages, opened.replayed
+    has_moved = opened.is_by_original or (record is not None and bool(record.drop or record.insert))
+    growth = Growth(lambda: messages, find_pairs=None if has_moved else pairs_of(opened.seen))
+    growth.includes(context)
+    return growth
 
 
 def _is_waiting(policy: Policy, context: Context, opened: Opened) -> bool:

@@ -118,6 +118,7 @@ class Conversation:
     """The state of one conversation, told by its id or head from others with the same history so far."""
 
     __slots__ = (
+        "__weakref__",
         "answered",
         "answered_before",
         "asked",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Sized
 from functools import cached_property
 from typing import cast
 
@@ -13,28 +13,52 @@ from chatstack.context.edits.context import Context
 from chatstack.context.edits.pairing import Paired, Place, places_of
 from chatstack.context.histories.history import Recognised
 from chatstack.values.messages import Message
+from chatstack.values.parts import Part
+
+
+class Reading:
+    """Findings about the messages of a request as they came, true for each longer request of its history.
+
+    ``gone`` is what a strategy has worked out of those that its edits left out or replaced, ``said`` are the words in
+    parts that it has asked for.
+    """
+
+    def __init__(self) -> None:
+        self.gone: Sized | None = None
+        self.said: dict[Part, frozenset[str]] = {}
+        self._answers: list[int] = []
+        self._looked_at = 0
+
+    def answers(self, messages: Sequence[Message]) -> list[int]:
+        """Return the positions of the model's answers in the messages of a request."""
+        known, looked_at = self._answers, self._looked_at
+        known += [
+            at for at in range(looked_at, len(messages)) if messages[at].role == "assistant" and not messages[at].mark
+        ]
+        self._looked_at = max(looked_at, len(messages))
+        return known[: bisect_left(known, len(messages))]
 
 
 class Growth:
     """The messages of the longest of several contexts, each the beginning of the next.
 
     ``kept`` is what a strategy has worked out of them for the next contexts. It has to stay true when messages are
-    replaced by the strategy's own edits, none of which moves a message, a call or a result. ``gone`` is what it has
-    worked out of the messages of the request that its edits left out or replaced. ``find_pairs`` tells what their calls
-    and results are to each other, where somebody knows; no such edit changes it.
+    replaced by the strategy's own edits, none of which moves a message, a call or a result. ``reading`` is what was
+    read of the messages as they came, whatever edits do. ``find_pairs`` tells what their calls and results are to each
+    other, where somebody knows; no such edit changes it.
     """
 
     def __init__(
         self,
         find_messages: Callable[[], tuple[Message, ...]],
         kept: object = None,
-        gone: object = None,
+        reading: Reading | None = None,
         find_pairs: Callable[[], Paired] | None = None,
     ) -> None:
         self._find_messages = find_messages
         self._find_pairs = find_pairs
         self.kept = kept
-        self.gone = gone
+        self.reading = reading or Reading()
 
     @classmethod
     def of(cls, context: Context) -> Growth:
@@ -73,7 +97,7 @@ class Growth:
     def edited(self, find_messages: Callable[[], tuple[Message, ...]], *, in_place: bool) -> Growth:
         """Return the growth after an edit, ``in_place`` if it moved no message; it takes over what stays true."""
         kept, self.kept = self.kept, None
-        return Growth(find_messages, kept if in_place else None, self.gone, self._find_pairs if in_place else None)
+        return Growth(find_messages, kept if in_place else None, self.reading, self._find_pairs if in_place else None)
 
 
 def pairs_of(seen: Recognised) -> Callable[[], Paired] | None:

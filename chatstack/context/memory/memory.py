@@ -20,6 +20,7 @@ from chatstack.context.histories.recognising import Recogniser, leading_systems
 from chatstack.context.histories.sizes import Sizes
 from chatstack.context.memory.entries import Entries
 from chatstack.context.memory.forgetting import answer_links, found_under, links_of
+from chatstack.context.memory.readings import Readings
 from chatstack.context.memory.sharing import DecisionStore, SharedDecisions
 from chatstack.errors import WiringError
 from chatstack.lru import Lru
@@ -109,6 +110,7 @@ class ContextMemory:
         )
         self._entries = Entries(self._recogniser.weigh, budget, self._lock)
         self.derived = Derived(self._recogniser.weigh, self.past, self._lock)
+        self.readings = Readings(budget, self._lock)
 
     # Conversations
 
@@ -272,15 +274,15 @@ class ContextMemory:
 
     def _small_bytes(self) -> int:
         small = len(self._levels) + len(self._editions) + len(self._sizes)
-        return small * _SMALL_BYTES + len(self.past) * _PAST_BYTES
+        return small * _SMALL_BYTES + len(self.past) * _PAST_BYTES + self.readings.held_bytes
 
     def _links_of(self, messages: Sequence[Message]) -> tuple[bytes, ...]:
-        messages = tuple(messages)
-        seen = Recogniser(self._key, 1).recognise(messages, leading_systems(messages))
+        seen = Recogniser(self._key, 1).recognise(tuple(messages), leading_systems(tuple(messages)))
         return tuple(links_of(seen, self._key))
 
     def _forget(self, conversation_id: str | None, links: tuple[bytes, ...], is_whole: bool) -> None:
         self.past.clear()
+        self.readings.clear()
         with self._lock:
             self._edition += 1
             self._forgets += 1

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from chatstack.context.edits.context import Context
+from chatstack.context.histories.growth import Growth
 from chatstack.tokens.caching import CACHE_READ, CACHE_WRITE, CACHED_FROM
 from chatstack.values.messages import as_shaped, was_edited
 
@@ -44,7 +45,10 @@ SHARED_FROM: Final = 12_000
 def may_forget(context: Context) -> bool:
     """Return True if anything was read again so often that forgetting it may pay: a test before any edit is drafted."""
     fewest = math.ceil(TIMES * FORGETTING / CACHE_READ) + 1
-    return len([*itertools.islice(_latest_answers(context, 0), fewest)]) == fewest
+    messages, since = context.request.messages, _first_asked(context)
+    backwards = (messages[at] for at in range(len(messages) - 1, since - 1, -1))
+    answers = (each for each in backwards if each.role == "assistant" and not each.mark)
+    return len([*itertools.islice(answers, fewest)]) == fewest
 
 
 def why_now(context: Context, left: Mapping[int, int], *, put_in: float = 0.0, forgetting: float = 0.0) -> str:
@@ -87,7 +91,7 @@ def may_pay(
 
 def _most_gain(context: Context, going: Sequence[int], most: float, forgetting: float) -> float:
     """Return the rent of the messages that were read again most often, less the price of forgetting them."""
-    origins, sizes, answers = context.origins, context.sizes, [*_latest_answers(context, 0)][::-1]
+    origins, sizes, answers = context.origins, context.sizes, _answers(context)
     gain = 0.0
     for origin, at in sorted((origin, at) for at in going if (origin := origins[at]) is not None):
         of_each = CACHE_READ * _rereads(answers, origin) - TIMES * forgetting
@@ -105,9 +109,7 @@ def waited_for(context: Context, is_forced: bool) -> str:
 
 def _rent(context: Context, left: Mapping[int, int]) -> tuple[float, int]:
     """Return what reading again the tokens that go has cost since they were new, and how many these are."""
-    origins = context.origins
-    first = min((at for at in map(origins.__getitem__, left) if at is not None), default=0)
-    answers = [*_latest_answers(context, first)][::-1]
+    origins, answers = context.origins, _answers(context)
     rent = goes = 0
     for at, size in left.items():
         origin = origins[at]
@@ -137,11 +139,13 @@ def _written_anew(context: Context, left: Mapping[int, int]) -> int:
     return behind + (head if head * context.scale < CACHED_FROM else 0)
 
 
-def _latest_answers(context: Context, first: int) -> Iterator[int]:
-    """Yield the positions in the request of the answers from ``first`` on, latest first: as little of a long history is
-    looked at as may be."""
-    user, messages = context.first_user, context.request.messages
-    since = len(messages) if user is None else max(first, (context.origins[user] or 0) + 1)
-    for at in range(len(messages) - 1, since - 1, -1):
-        if messages[at].role == "assistant" and not messages[at].mark:
-            yield at
+def _answers(context: Context) -> list[int]:
+    """Return the positions in the request of the answers to requests that had the task in them."""
+    answers = Growth.of(context).reading.answers(context.request.messages)
+    return answers[bisect_left(answers, _first_asked(context)) :]
+
+
+def _first_asked(context: Context) -> int:
+    """Return the position behind the task in the request."""
+    user = context.first_user
+    return len(context.request.messages) if user is None else (context.origins[user] or 0) + 1

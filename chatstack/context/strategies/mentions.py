@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 from chatstack.context.edits.context import Context
 from chatstack.context.histories.growth import Growth
 from chatstack.values.messages import Message
-from chatstack.values.parts import Part, Text, ToolCall, ToolResult
+from chatstack.values.parts import Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"(?:(?<![A-Za-z0-9_./-])(?:--|\.{0,2}/|~/))?[A-Za-z0-9_][A-Za-z0-9_./-]{2,}[A-Za-z0-9_]")
 """A word of four or more characters; paths, versions, options and dotted names are one word."""
@@ -39,9 +39,7 @@ class Gone:
     Words are kept in order: a list costs what is new since the last one, and what it holds, not all that is gone.
     """
 
-    def __init__(self, said: dict[Part, frozenset[str]] | None = None) -> None:
-        self.said: dict[Part, frozenset[str]] = {} if said is None else said
-        """The words in texts and in calls of all messages that were asked for, gone or not."""
+    def __init__(self) -> None:
         self.read: set[int] = set()
         """The positions of the messages."""
         self._used: Counter[str] = Counter()
@@ -55,6 +53,10 @@ class Gone:
         self._ranks: dict[str, _Rank] = {}
         self._in_order: list[_Rank] = []
         """A heap of the ranks; those that are not in ``_ranks`` any more are skipped."""
+
+    def __len__(self) -> int:
+        """Return the number of different words that are gone."""
+        return len(self._last)
 
     def add(self, messages: Sequence[Message], positions: Iterable[int]) -> None:
         """Add those of the messages that stand at these positions, in order, and were not added before."""
@@ -141,27 +143,24 @@ class Gone:
 
 def words_gone(context: Context, gone: Sequence[int]) -> Gone:
     """Return the words in these messages of the request; those of earlier requests of a history are read already."""
-    growth = Growth.of(context)
-    words = growth.gone
+    reading = Growth.of(context).reading
+    words = reading.gone
     if not isinstance(words, Gone) or not words.read.issubset(gone):
-        words = growth.gone = Gone(words.said if isinstance(words, Gone) else None)
+        words = reading.gone = Gone()
     words.add(context.request.messages, gone)
     return words
 
 
 def words_said(context: Context, message: Message) -> Iterator[frozenset[str]]:
     """Yield the words in each text and each call's arguments of a message, read once for a history."""
-    growth = Growth.of(context)
-    words = growth.gone
-    if not isinstance(words, Gone):
-        words = growth.gone = Gone()
+    said = Growth.of(context).reading.said
     for part in message.parts:
         if isinstance(part, Text | ToolCall):
-            found = words.said.get(part)
+            found = said.get(part)
             if found is None:
                 texts = (part.text,) if isinstance(part, Text) else _texts_in(part.arguments)
                 found = frozenset(word for text in texts for word in _WORD.findall(text[:_MOST_CHARS]))
-                words.said[part] = found
+                said[part] = found
             yield found
 
 
