@@ -1,21 +1,16 @@
-"""A bucket that calls fill, and that leaks: one of aiolimiter's, for whatever event loop is next."""
+"""A bucket that calls fill, and that leaks. It waits for nothing: it says how long to wait."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
-
-from aiolimiter import AsyncLimiter
 
 _MINUTE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How much a bucket holds, and how much leaks from it in a second; it never owes more than ``per_minute``."""
+    """How much a bucket holds, and how much leaks from it in a second; one call never owes more than ``per_minute``."""
 
     per_minute: int
     capacity: float
@@ -36,71 +31,27 @@ class Rate:
 
 
 class Bucket:
-    """Takes amounts at a rate. ``take`` is called by one call at a time, of any loop; all else by anybody.
+    """Takes amounts at a rate. More may be in it than it holds: then nobody goes until that has leaked away."""
 
-    An ``AsyncLimiter`` belongs to one event loop, takes nothing larger than it holds, and gives nothing back. So what
-    is in the bucket is also kept here, and a new limiter is filled up to that when another loop comes, or when the
-    amount was corrected.
-    """
+    __slots__ = ("_at", "_level", "rate")
 
-    __slots__ = ("_at", "_clock", "_level", "_limiter", "_lock", "_loop", "rate")
-
-    def __init__(self, rate: Rate, clock: Callable[[], float]) -> None:
+    def __init__(self, rate: Rate, now: float) -> None:
         self.rate = rate
-        self._clock = clock
-        self._lock = threading.Lock()
         self._level = 0.0
-        self._at = clock()
-        self._limiter: AsyncLimiter | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._at = now
 
-    @property
-    def level(self) -> float:
-        """What is in it now."""
-        with self._lock:
-            return self._leaked()
+    def seconds_to_room(self, amount: float, now: float) -> float:
+        """Return the seconds until there is room; 0 or less if there is. What the bucket cannot hold has room when the
+        bucket is empty."""
+        self._leak(now)
+        return (self._level + min(amount, self.rate.capacity) - self.rate.capacity) / self.rate.per_second
 
-    async def take(self, amount: float) -> None:
-        """Wait until there is room, and put it in. What the bucket cannot hold waits until the bucket is empty, and
-        whoever comes next waits for all of it to leak away."""
-        limiter = await self._limiter_here()
-        await limiter.acquire(min(amount, self.rate.capacity))
-        if amount > self.rate.capacity:
-            self.put(amount)
-        else:
-            self._add(amount)  # which the limiter knows
+    def put(self, amount: float, now: float, *, instead_of: float = 0.0) -> None:
+        """Put a call's amount in, room or not, in the place of another one of the same call."""
+        self._leak(now)
+        most = self.rate.per_minute
+        self._level = max(0.0, self._level + min(amount, most) - min(instead_of, most))
 
-    def put(self, amount: float) -> None:
-        """Put that in without waiting; a negative amount takes it out again."""
-        self._add(amount)
-        self._limiter = None
-
-    def _add(self, amount: float) -> None:
-        with self._lock:
-            self._level = min(max(0.0, self._leaked() + amount), max(self.rate.per_minute, self.rate.capacity))
-
-    def _leaked(self) -> float:
-        now = self._clock()
+    def _leak(self, now: float) -> None:
         self._level = max(0.0, self._level - (now - self._at) * self.rate.per_second)
         self._at = now
-        return self._level
-
-    async def _limiter_here(self) -> AsyncLimiter:
-        """The limiter of this loop, as full as the bucket is. Waits while there is more than a bucket holds."""
-        loop, limiter = asyncio.get_running_loop(), self._limiter
-        if limiter is not None and self._loop is loop:
-            return limiter
-        capacity = self.rate.capacity
-        limiter = self._limiter = AsyncLimiter(capacity, capacity / self.rate.per_second)
-        self._loop = loop
-        level, is_paid = self.level, False
-        try:
-            while level > 0:
-                part = min(capacity, level)
-                await limiter.acquire(part)
-                level -= part
-            is_paid = True
-        finally:
-            if not is_paid:
-                self._limiter = None
-        return limiter

@@ -32,8 +32,9 @@ class RateLimiter(ChatFronts):
     A request is as large as its input, by ``counter`` (unless one is given, as the provider's model counts, or
     characters divided by four where the provider is not known), until the answer tells what it took, output included.
     One that is larger than a burst, or even than a minute's tokens, goes when all that went before has been worked off,
-    and is worked off itself before the next one goes, at most for about a minute. A ``RateLimitError`` makes everybody
-    wait for its ``retry_after_seconds``, a minute at most, and is raised as it is.
+    and is worked off itself before the next one goes, at most for about a minute. What several answers took beyond
+    their estimates is worked off whole, so a call can wait for minutes. A ``RateLimitError`` makes everybody wait for
+    its ``retry_after_seconds``, a minute at most, and is raised as it is.
     """
 
     inner: ChatClient

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -13,9 +12,6 @@ from chatstack_ratelimit.line import Line
 
 LONGEST_PAUSE_SECONDS = 60.0
 """What a provider asks for beyond that is about more than its limits of a minute: nobody is held up for longer."""
-
-_MOMENT_SECONDS = 0.001
-"""What was put into a bucket longer ago than that, before the call could go, is put in anew."""
 
 
 class Figures(NamedTuple):
@@ -31,51 +27,52 @@ class Figures(NamedTuple):
 class Budget:
     """The requests and the tokens of a minute, handed out in the order in which they are asked for."""
 
-    __slots__ = ("_clock", "_line", "_paused_until", "_requests", "_tokens")
+    __slots__ = ("_clock", "_line", "_lock", "_paused_until", "_requests", "_tokens")
 
     def __init__(self, figures: Figures, clock: Callable[[], float]) -> None:
         requests, tokens = figures.requests_per_minute, figures.tokens_per_minute
-        burst = figures.burst_seconds
-        self._requests = Bucket(Rate.of_requests(requests, burst), clock) if requests is not None else None
-        self._tokens = Bucket(Rate.of_tokens(tokens, burst), clock) if tokens is not None else None
+        burst, now = figures.burst_seconds, clock()
+        self._requests = Bucket(Rate.of_requests(requests, burst), now) if requests is not None else None
+        self._tokens = Bucket(Rate.of_tokens(tokens, burst), now) if tokens is not None else None
         self._clock = clock
+        self._lock = threading.Lock()
         self._line = Line()
-        self._paused_until = clock()
+        self._paused_until = now
 
     async def enter(self, tokens: int) -> None:
         """Wait until a request of that size may be sent. Who is cancelled meanwhile has used up nothing."""
         place = await self._line.join()
-        taken: list[tuple[Bucket, int, float]] = []
         try:
-            for bucket, amount in ((self._requests, 1), (self._tokens, tokens)):
-                if bucket is not None:
-                    await bucket.take(amount)
-                    taken.append((bucket, amount, self._clock()))
-            while (seconds := self._paused_until - self._clock()) > 0:  # noqa: ASYNC110 - it may have been prolonged
-                await asyncio.sleep(seconds)
-        except BaseException:
-            for bucket, amount, _ in taken:
-                bucket.put(-amount)
-            raise
-        else:
-            now = self._clock()
-            for bucket, amount, at in taken:
-                if now - at > _MOMENT_SECONDS:  # it was leaking while the call still waited for something else
-                    bucket.put(-amount)
-                    bucket.put(amount)
+            while (seconds := self._seconds_to_wait(tokens)) > 0:
+                await place.wait(seconds)
         finally:
             self._line.leave(place)
 
     def correct(self, estimated: int, reported: int) -> None:
         """Count what a request has really taken in the place of what was estimated."""
-        if self._tokens is not None and reported != estimated:
-            self._tokens.put(reported - estimated)
+        if self._tokens is None or reported == estimated:
+            return
+        with self._lock:
+            self._tokens.put(reported, self._clock(), instead_of=estimated)
+        self._line.wake_first()
 
     def pause(self, seconds: float | None) -> None:
         """Let nobody go for so long; None, or what is no time, is no pause."""
         if seconds is not None and seconds > 0:
-            until = self._clock() + min(seconds, LONGEST_PAUSE_SECONDS)
-            self._paused_until = max(self._paused_until, until)
+            with self._lock:
+                until = self._clock() + min(seconds, LONGEST_PAUSE_SECONDS)
+                self._paused_until = max(self._paused_until, until)
+
+    def _seconds_to_wait(self, tokens: int) -> float:
+        """Return how long the request has to wait as things stand; if it has not to, it is counted."""
+        asked = [(bucket, size) for bucket, size in ((self._requests, 1), (self._tokens, tokens)) if bucket is not None]
+        with self._lock:
+            now = self._clock()
+            seconds = max([self._paused_until - now, *(bucket.seconds_to_room(size, now) for bucket, size in asked)])
+            if seconds <= 0:
+                for bucket, size in asked:
+                    bucket.put(size, now)
+        return seconds
 
 
 class RateLimits:

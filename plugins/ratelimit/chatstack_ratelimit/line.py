@@ -31,10 +31,9 @@ class Line:
             if self._holder is None:
                 self._holder = place
                 return place
-            called = place.called = place.loop.create_future()
             self._waiting[place] = None
         try:
-            await called
+            await place.wait()
         except BaseException:
             with self._lock:
                 self._waiting.pop(place, None)
@@ -48,25 +47,41 @@ class Line:
             if self._holder is place:
                 self._next()
 
+    def wake_first(self) -> None:
+        """Wake the one that has its turn, if it waits for something."""
+        with self._lock:
+            if self._holder is not None:
+                self._holder.wake()
+
     def _next(self) -> None:
         self._holder = None
         while self._waiting and self._holder is None:
             place, _ = self._waiting.popitem(last=False)
-            if place.call():
+            if place.wake():
                 self._holder = place
 
 
 class Place:
-    """Where a call stands, and how it is told of its turn."""
+    """Where a call stands, and how it is woken there."""
 
-    __slots__ = ("called", "loop")
+    __slots__ = ("_woken", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.called: asyncio.Future[None] | None = None
+        self._woken: asyncio.Future[None] = loop.create_future()
 
-    def call(self) -> bool:
-        """Tell it; False if its loop has been closed."""
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait to be woken, for so long at most. Who was woken since it last waited does not wait."""
+        timer = None if seconds is None else self.loop.call_later(seconds, self._wake)
+        try:
+            await self._woken
+        finally:
+            self._woken = self.loop.create_future()
+            if timer is not None:
+                timer.cancel()
+
+    def wake(self) -> bool:
+        """Wake it, from any thread; False if its loop has been closed."""
         try:
             self.loop.call_soon_threadsafe(self._wake)
         except RuntimeError:
@@ -74,5 +89,5 @@ class Place:
         return True
 
     def _wake(self) -> None:
-        if self.called is not None and not self.called.done():
-            self.called.set_result(None)
+        if not self._woken.done():
+            self._woken.set_result(None)

@@ -136,6 +136,63 @@ def test_what_the_answer_reports_takes_the_place_of_the_estimate() -> None:
     assert in_hurried_time(lambda: waited(40)) == 0  # 59 reported
 
 
+class Thinking(TimedClient):
+    """Thinks for a second, then says that an answer took so many tokens."""
+
+    def __init__(self, took: int) -> None:
+        super().__init__()
+        self._took = took
+
+    async def send(self, request: ChatRequest, /) -> ChatStream:
+        stream = await super().send(request)
+        await asyncio.sleep(1)
+        return stream
+
+    def _usage(self, request: object, answer: object) -> Usage:
+        return Usage(self._took)
+
+
+def times_of(took: int, first: str, *others: str) -> list[float]:
+    """When calls go whose answers take so much: 10 tokens a second, 50 at once. The others come after half a second."""
+    model = Thinking(took)
+
+    async def run() -> None:
+        client = limiter(model, tokens_per_minute=650, burst_seconds=5)
+
+        async def later(text: str) -> None:
+            await asyncio.sleep(0.5)
+            await client.get_response(text)
+
+        await asyncio.gather(client.get_response(first), *map(later, others))
+
+    in_hurried_time(run)
+    return [at - model.times[0] for at in model.times]
+
+
+def test_what_an_answer_gives_back_reaches_those_that_wait_already() -> None:
+    times = times_of(2, "x" * 4 * 496, *["x" * 4 * 6] * 4)  # 500 were estimated, and 10 for each of those that wait
+
+    assert times == pytest.approx([0, 1, 1, 1, 1], abs=0.05)
+
+
+def test_what_an_answer_took_beyond_the_estimate_reaches_those_that_wait_already() -> None:
+    times = times_of(200, "x" * 4 * 96, "x" * 4 * 6)  # 100 were estimated, and 10 for the one that waits
+
+    assert times == pytest.approx([0, 16], abs=0.05)
+
+
+def test_what_many_answers_took_together_is_worked_off_however_much_it_is() -> None:
+    times = times_of(600, "x" * 4 * 7, *["x" * 4 * 7] * 5)  # 11 were estimated for each: five go before any answer
+
+    assert times == pytest.approx([0, 0.5, 0.5, 0.5, 0.5, 296], abs=0.2), "3,000 in five answers, less 39 of the room"
+
+
+def test_an_estimate_that_comes_down_is_owed_a_minutes_tokens_still_where_the_answer_took_as_many() -> None:
+    times = times_of(2_000, "x" * 4 * 10_000, "x" * 4 * 6)
+
+    assert times == pytest.approx([0, 61], abs=0.05)
+
+
 def test_an_answer_that_reports_nothing_corrects_nothing() -> None:
     class Silent(TimedClient):
         def _usage(self, request: object, answer: object) -> Usage:

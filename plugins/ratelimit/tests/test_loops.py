@@ -10,7 +10,8 @@ import time
 from chatstack import ChatRequest, ChatStack, ChatStream
 from chatstack.testing import ScriptedClient
 
-from chatstack_ratelimit import RateLimiter
+from chatstack_ratelimit import RateLimiter, RateLimits
+from chatstack_ratelimit.limits import Figures
 
 TICK_SECONDS = 0.02
 PER_MINUTE = round(60 / TICK_SECONDS)
@@ -76,3 +77,25 @@ def test_a_loop_that_was_closed_with_calls_in_the_line_holds_up_nobody() -> None
     asyncio.run(asyncio.wait_for(calls(stack, 2), 30))
 
     assert len(model.times) == 3
+
+
+def test_what_an_answer_gives_back_reaches_a_call_that_waits_in_another_loop() -> None:
+    budget = RateLimits().budget(Figures("p", "s", None, 60_000, 5.0))
+    waits = threading.Event()
+    gone: list[bool] = []
+
+    async def wait() -> None:
+        call = asyncio.create_task(budget.enter(100))
+        await asyncio.sleep(0)
+        waits.set()
+        await asyncio.wait_for(call, 30)  # for a minute, if nothing is given back
+        gone.append(True)
+
+    asyncio.run(budget.enter(60_000))
+    thread = threading.Thread(target=lambda: asyncio.run(wait()))
+    thread.start()
+    assert waits.wait(30)
+    budget.correct(60_000, 500)
+    thread.join(60)
+
+    assert gone == [True]
