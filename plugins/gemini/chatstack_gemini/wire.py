@@ -14,10 +14,21 @@ from chatstack_gemini.contents import contents_of
 from chatstack_gemini.parts import PROVIDER, WIRE, part_to_wire
 
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
-_LEVELS = {"max": "XHIGH"}
-"""Thinking levels that the API has under another name."""
-_UNSIGNED_MODELS = ("gemini-1", "gemini-2")
-"""Models that demand no signatures."""
+_LEVELS = {"max": "XHIGH", "none": "MINIMAL"}
+"""Thinking levels that the API has under another name: Gemini 3 and later think always."""
+_NO_MINIMAL = ("-pro", "gemini-3.7-")
+"""Parts of the names of models that refuse the level MINIMAL; LOW is their least."""
+_BUDGETS = {
+    "none": 0,
+    **dict.fromkeys(("minimal", "low"), 1_024),
+    "medium": 8_192,
+    **dict.fromkeys(("high", "xhigh", "max"), 24_576),
+}
+"""Efforts as tokens for models before Gemini 3, which refuse a level: as Google's endpoint in OpenAI's form has it."""
+_PRO_BUDGETS = {"none": 128, **dict.fromkeys(("xhigh", "max"), 32_768)}
+"""What Gemini 2.5 Pro has otherwise: its least, as it thinks always, and its most."""
+_OLD_MODELS = ("gemini-1", "gemini-2")
+"""Models before Gemini 3."""
 
 
 def request_to_wire(request: ChatRequest, model: str) -> WireObject:
@@ -42,14 +53,14 @@ def request_to_wire(request: ChatRequest, model: str) -> WireObject:
         "systemInstruction": {"parts": system} if system else None,
         "tools": _tools(options) or None,
         "toolConfig": _tool_config(options),
-        "generationConfig": _generation_config(options) or None,
+        "generationConfig": _generation_config(options, model) or None,
     }
     return _merged({name: value for name, value in known.items() if value is not None}, options.extra)
 
 
 def demands_signatures(model: str) -> bool:
     """Return True for a model that refuses calls without a thought signature: Gemini 3 and later."""
-    return not model.rpartition("/")[2].startswith(_UNSIGNED_MODELS)
+    return not model.rpartition("/")[2].startswith(_OLD_MODELS)
 
 
 def _tools(options: ChatOptions) -> list[WireObject]:
@@ -88,14 +99,14 @@ def _tool_config(options: ChatOptions) -> WireObject | None:
     return {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [choice]}}
 
 
-def _generation_config(options: ChatOptions) -> WireObject:
+def _generation_config(options: ChatOptions, model: str) -> WireObject:
     config: dict[str, object] = {
         "maxOutputTokens": options.max_tokens,
         "temperature": options.temperature,
         "topP": options.top_p,
         "stopSequences": list(options.stop) or None,
         "seed": options.seed,
-        "thinkingConfig": _thinking(options.reasoning_effort),
+        "thinkingConfig": _thinking(options.reasoning_effort, model),
     }
     if options.output_schema is not None:
         config["responseMimeType"] = "application/json"
@@ -103,10 +114,18 @@ def _generation_config(options: ChatOptions) -> WireObject:
     return {name: value for name, value in config.items() if value is not None}
 
 
-def _thinking(effort: str | None) -> WireObject | None:
+def _thinking(effort: str | None, model: str) -> WireObject | None:
+    """Return the effort in the form that the model takes: a level since Gemini 3, a budget before."""
     if effort is None:
         return None
-    return {"thinkingBudget": 0} if effort == "none" else {"thinkingLevel": _LEVELS.get(effort, effort.upper())}
+    if not demands_signatures(model):
+        budgets = _BUDGETS | _PRO_BUDGETS if "-pro" in model else _BUDGETS
+        if effort in budgets:
+            return {"thinkingBudget": budgets[effort]}
+    level = _LEVELS.get(effort, effort.upper())
+    if level == "MINIMAL" and any(name in model for name in _NO_MINIMAL):
+        level = "LOW"
+    return {"thinkingLevel": level}
 
 
 def _merged(written: WireObject, extra: Mapping[str, object]) -> WireObject:

@@ -225,16 +225,34 @@ def test_options_are_the_generation_config() -> None:
         "topP": 0.25,
         "stopSequences": ["END"],
         "seed": 5,
-        "thinkingConfig": {"thinkingLevel": "LOW", "includeThoughts": True},
+        "thinkingConfig": {"thinkingBudget": 1024, "includeThoughts": True},
         "responseMimeType": "application/json",
         "responseJsonSchema": {"type": "object"},
         "topK": 4,
     }
 
 
-def test_no_thinking_is_a_budget_of_zero() -> None:
-    body = body_of(Message.user("hi"), reasoning_effort="none")
-    assert body["generationConfig"] == {"thinkingConfig": {"thinkingBudget": 0}}
+@pytest.mark.parametrize(
+    ("model", "effort", "config"),
+    [
+        *(("gemini-2.5-flash", effort, {"thinkingBudget": 1024}) for effort in ("minimal", "low")),
+        ("gemini-2.5-flash", "medium", {"thinkingBudget": 8192}),
+        *(("gemini-2.5-flash-lite", effort, {"thinkingBudget": 24576}) for effort in ("high", "xhigh", "max")),
+        ("gemini-2.5-flash", "none", {"thinkingBudget": 0}),
+        ("models/gemini-2.5-pro", "none", {"thinkingBudget": 128}),
+        ("gemini-2.5-pro", "max", {"thinkingBudget": 32768}),
+        ("gemini-3.8-flash", "low", {"thinkingLevel": "LOW"}),
+        ("gemini-3.8-flash", "none", {"thinkingLevel": "MINIMAL"}),
+        ("models/gemini-3.1-pro-preview", "none", {"thinkingLevel": "LOW"}),
+        ("gemini-3-pro", "minimal", {"thinkingLevel": "LOW"}),
+        ("gemini-3.7-flash", "none", {"thinkingLevel": "LOW"}),
+    ],
+)
+def test_an_effort_is_a_budget_or_a_level_as_the_model_takes_it(
+    model: str, effort: str, config: dict[str, Any]
+) -> None:
+    body = body_of(Message.user("hi"), model=model, reasoning_effort=effort)
+    assert body["generationConfig"] == {"thinkingConfig": config}
 
 
 @pytest.mark.parametrize(("effort", "level"), [("minimal", "MINIMAL"), ("max", "XHIGH"), ("other", "OTHER")])
