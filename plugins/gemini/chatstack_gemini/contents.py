@@ -15,30 +15,30 @@ from typing import cast
 from chatstack.errors import InputError
 from chatstack.providers.extras import WireObject
 from chatstack.values.messages import Message
-from chatstack.values.parts import Part, ToolCall, ToolResult
-from chatstack_gemini.parts import UNCHECKED_SIGNATURE, missing_result, part_to_wire, result_to_wire
+from chatstack.values.parts import Part, Text, ToolCall, ToolResult
+from chatstack_gemini.parts import UNCHECKED_SIGNATURE, missing_result, result_to_wire, written
 
 _OPENING = "Begin."
 _BLANK = "(empty message)"
 
 
-def contents_of(messages: Sequence[Message], *, is_signed: bool) -> list[WireObject]:
-    """Return the contents for messages without the system messages that lead them.
+def contents_of(messages: Sequence[Message], start: int = 0, *, is_signed: bool) -> list[WireObject]:
+    """Return the contents for the messages from ``start`` on: those before are the system instruction.
 
     Where ``is_signed``, the model demands signatures: a call of another model's gets one that says so. A system message
-    behind the first turn is a part of the user's, in ``<system>``: the API has no other place for it, and in the
-    system instruction it would change the beginning of every later request.
+    is a part of the user's here, in ``<system>``: the API has no other place for it, and in the system instruction it
+    would change the beginning of every later request.
     """
     contents: list[WireObject] = []
     responses = _Responses(messages)
-    at = 0
+    at = start
     while at < len(messages):
         end = at + 1
         if messages[at].role == "assistant":
             while end < len(messages) and messages[end].role == "assistant":
                 end += 1
             said = [part for message in messages[at:end] for part in message.parts]
-            _add(contents, "model", _signed(_written(said)) if is_signed else _written(said))
+            _add(contents, "model", _signed(written(said)) if is_signed else written(said))
             calls = [part for part in said if isinstance(part, ToolCall)]
             if calls:
                 _add(contents, "user", responses.to(calls, end))
@@ -96,24 +96,26 @@ def _of_user(message: Message, at: int, responses: _Responses) -> list[WireObjec
                 f"messages[{at}]: the result of the call {part.call_id!r} has no call before it, or is its second one; "
                 "Gemini refuses that"
             )
-    written = _written(rest)
+    parts = written(rest)
     if message.role == "system":
+        return _of_system(message, parts)
+    return parts or ([{"text": _BLANK}] if message.role == "user" else [])
+
+
+def _of_system(message: Message, parts: list[WireObject]) -> list[WireObject]:
+    if all(isinstance(part, Text) for part in message.parts):
         return [{"text": f"<system>\n{message.text}\n</system>"}] if message.text.strip() else []
-    return written or ([{"text": _BLANK}] if message.role == "user" else [])
+    return [{"text": "<system>\n"}, *parts, {"text": "\n</system>"}] if parts else []
 
 
-def _written(parts: Sequence[Part]) -> list[WireObject]:
-    return [written for part in parts if (written := part_to_wire(part)) is not None]
-
-
-def _signed(written: list[WireObject]) -> list[WireObject]:
+def _signed(parts: list[WireObject]) -> list[WireObject]:
     """Return the parts of one answer, its first call with a signature: that is the one that the API looks at."""
-    for position, part in enumerate(written):
+    for position, part in enumerate(parts):
         if "functionCall" in part:
             if "thoughtSignature" not in part:
-                written[position] = {**part, "thoughtSignature": UNCHECKED_SIGNATURE}
+                parts[position] = {**part, "thoughtSignature": UNCHECKED_SIGNATURE}
             break
-    return written
+    return parts
 
 
 def _add(contents: list[WireObject], role: str, parts: list[WireObject]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import mimetypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 import msgspec
@@ -37,8 +37,8 @@ def part_to_wire(part: Part) -> WireObject | None:
     """
     match part:
         case Text():
-            written = with_extra({"text": part.text}, part.extra_json, WIRE, "Text")
-            return written if part.text or len(written) > 1 else None
+            text = with_extra({"text": part.text}, part.extra_json, WIRE, "Text")
+            return text if part.text or len(text) > 1 else None
         case Image():
             return with_extra(_media("Image", part, "image/png"), part.extra_json, WIRE, "Image")
         case File():
@@ -53,6 +53,11 @@ def part_to_wire(part: Part) -> WireObject | None:
             return decoded_object(part.json, "ProviderItem.json") if part.provider == PROVIDER else None
         case ToolResult():
             raise InputError(f"the result of the call {part.call_id!r} does not follow its call")
+
+
+def written(parts: Iterable[Part]) -> list[WireObject]:
+    """Return those of the parts that can be sent, as Gemini spells them."""
+    return [found for part in parts if (found := part_to_wire(part)) is not None]
 
 
 def part_from_wire(fields: Mapping[str, object], made_id: str) -> Part:
@@ -73,9 +78,9 @@ def result_to_wire(part: ToolResult, name: str) -> WireObject:
     texts: object = part.output
     media: list[WireObject] = []
     if not isinstance(part.output, str):
-        found = [each.text for each in part.output if isinstance(each, Text)]
-        texts = found if len(found) > 1 else "".join(found)
-        media = [written for each in part.output if (written := _result_media(each)) is not None]
+        said = [each.text for each in part.output if isinstance(each, Text)]
+        texts = said if len(said) > 1 else "".join(said)
+        media = [found for each in part.output if (found := _result_media(each)) is not None]
     response: WireObject = {
         **_id_field(part.call_id),
         "name": name,
@@ -132,10 +137,10 @@ def _result_media(part: Text | Image | File | ProviderItem) -> WireObject | None
         case Image():
             return _media("Image", part, "image/png")
         case File():
-            written = _file(part)
-            if "text" in written:
+            file = _file(part)
+            if "text" in file:
                 raise InputError(f"File {part.name!r} in a tool result: Gemini takes no text there; make it a Text")
-            return written
+            return file
         case ProviderItem():
             return decoded_object(part.json, "ProviderItem.json") if part.provider == PROVIDER else None
 

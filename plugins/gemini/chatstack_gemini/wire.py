@@ -8,10 +8,11 @@ from typing import cast
 
 from chatstack.errors import InputError
 from chatstack.providers.extras import WireObject, decoded_object, with_extra
-from chatstack.values.parts import ProviderItem, Text
+from chatstack.values.messages import Message
+from chatstack.values.parts import ProviderItem
 from chatstack.values.requests import ChatOptions, ChatRequest, ToolDeclaration
 from chatstack_gemini.contents import contents_of
-from chatstack_gemini.parts import PROVIDER, WIRE, part_to_wire
+from chatstack_gemini.parts import PROVIDER, WIRE, written
 
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _LEVELS = {"max": "XHIGH", "none": "MINIMAL"}
@@ -39,16 +40,11 @@ def request_to_wire(request: ChatRequest, model: str) -> WireObject:
     options = request.options
     if options.parallel_tool_calls is False:
         raise InputError("options.parallel_tool_calls=False: Gemini has no switch for it; leave it out")
-    leading = list(takewhile(lambda message: message.role == "system", request.messages))
+    leading = len(list(takewhile(_is_instruction, request.messages)))
     system: list[WireObject] = [{"text": options.instructions}] if options.instructions.strip() else []
-    system += [
-        written
-        for message in leading
-        for part in message.parts
-        if isinstance(part, Text) and (written := part_to_wire(part)) is not None
-    ]
+    system += [part for message in request.messages[:leading] for part in written(message.parts)]
     known: dict[str, object] = {
-        "contents": contents_of(request.messages[len(leading) :], is_signed=demands_signatures(model))
+        "contents": contents_of(request.messages, leading, is_signed=demands_signatures(model))
         or [{"role": "user", "parts": [{"text": "Begin."}]}],
         "systemInstruction": {"parts": system} if system else None,
         "tools": _tools(options) or None,
@@ -56,6 +52,11 @@ def request_to_wire(request: ChatRequest, model: str) -> WireObject:
         "generationConfig": _generation_config(options, model) or None,
     }
     return _merged({name: value for name, value in known.items() if value is not None}, options.extra)
+
+
+def _is_instruction(message: Message) -> bool:
+    """Return True for a system message that the system instruction can hold: it takes nothing but text."""
+    return message.role == "system" and all("text" in part for part in written(message.parts))
 
 
 def demands_signatures(model: str) -> bool:

@@ -44,6 +44,32 @@ def test_a_later_system_message_stays_at_its_place() -> None:
     assert contents[-1]["parts"] == [{"text": "<system>\nbe brief\n</system>"}, {"text": "so"}]
 
 
+PICTURE = Image(data="aGk=", media_type="image/png")
+WRITTEN = {"inlineData": {"mimeType": "image/png", "data": "aGk="}}
+
+
+def test_pictures_and_files_of_a_later_system_message_stay_with_its_text() -> None:
+    logo = Message("system", (Text("our logo:"), PICTURE, File(text="1,2", name="a.csv"), Text("use it")))
+    contents = contents_of(Message.user("hi"), Message.assistant("yes"), logo, Message.user("so"))
+    assert contents[-1]["parts"] == [
+        {"text": "<system>\n"},
+        *({"text": "our logo:"}, WRITTEN, {"text": "a.csv:\n1,2"}, {"text": "use it"}),
+        *({"text": "\n</system>"}, {"text": "so"}),
+    ]
+    assert contents_of(Message.user("hi"), Message("system", (PICTURE,)))[0]["parts"][2] == WRITTEN
+
+
+def test_a_leading_system_message_with_a_picture_is_no_instruction_nor_are_those_behind_it() -> None:
+    logo = Message("system", (Text("our logo:"), PICTURE))
+    table = Message("system", (File(text="1,2", name="a.csv"),))
+    body = body_of(Message.system("be brief"), table, logo, Message.system("be kind"), Message.user("hi"))
+    assert body["systemInstruction"] == {"parts": [{"text": "be brief"}, {"text": "a.csv:\n1,2"}]}
+    assert body["contents"][0]["parts"] == [
+        *({"text": "<system>\n"}, {"text": "our logo:"}, WRITTEN, {"text": "\n</system>"}),
+        *({"text": "<system>\nbe kind\n</system>"}, {"text": "hi"}),
+    ]
+
+
 def test_a_conversation_of_the_model_alone_gets_an_opening() -> None:
     assert [each["role"] for each in contents_of(Message.assistant("hello"))] == ["user", "model"]
     assert contents_of(Message.system("be brief"))[0]["role"] == "user"
@@ -91,6 +117,12 @@ def test_calls_at_the_end_are_still_being_worked_on() -> None:
 )
 def test_a_result_without_a_place_is_refused_by_name(messages: tuple[Message, ...]) -> None:
     with pytest.raises(InputError, match=r"messages\[\d\]: the result of the call 'a1'"):
+        request_to_wire(ChatRequest(messages), "gemini-2.5-flash")
+
+
+def test_a_result_without_a_place_is_counted_from_the_first_message() -> None:
+    messages = (Message.system("be brief"), Message.system("be kind"), Message.user("hi"), Message.tool("a1", "x"))
+    with pytest.raises(InputError, match=r"messages\[3\]: the result of the call 'a1'"):
         request_to_wire(ChatRequest(messages), "gemini-2.5-flash")
 
 
