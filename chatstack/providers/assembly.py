@@ -27,12 +27,18 @@ _NEWEST = 8
 """Messages that an id is made of: enough for a round, with its results in messages of their own."""
 
 
-class _MadeIds:
-    """Ids for the calls of one message that came without any: a digest of the newest messages of the request.
+def digest_for_ids(request: ChatRequest) -> str:
+    """Return a digest of the newest messages of the request, to make ids of for calls that are answered without any.
 
     The last call's id is among these, so an id differs from those before it in a conversation, however alike its turns
     are. The same request always gives the same ids.
     """
+    newest = msgspec.json.encode((len(request.messages), request.messages[-_NEWEST:]))
+    return hashlib.blake2b(newest, digest_size=8).hexdigest()
+
+
+class _MadeIds:
+    """Ids for the calls of one message that came without any."""
 
     __slots__ = ("_made", "_request")
 
@@ -44,10 +50,7 @@ class _MadeIds:
         """Return the id of the call at that position of its message."""
         if self._request is None:
             return f"call_{position}"
-        if not self._made:
-            messages = self._request.messages
-            newest = msgspec.json.encode((len(messages), messages[-_NEWEST:]))
-            self._made = hashlib.blake2b(newest, digest_size=8).hexdigest()
+        self._made = self._made or digest_for_ids(self._request)
         return f"call_{self._made}_{position}"
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+from chatstack.providers.assembly import digest_for_ids
 from chatstack.providers.extras import WireObject, as_list, as_object
 from chatstack.providers.failures import stream_ended
 from chatstack.values.messages import Message
-from chatstack.values.parts import Part, Reasoning, Text
+from chatstack.values.parts import Reasoning, Text
+from chatstack.values.requests import ChatRequest
 from chatstack.values.responses import ChatUpdate, FinishReason, Usage
 from chatstack.values.usage import rest_of, told_early
 from chatstack_gemini.parts import MADE_ID, PROVIDER, part_from_wire
@@ -27,13 +29,14 @@ FINISHES: Mapping[str, FinishReason] = {
 
 
 class AnswerFold:
-    """Folds the chunks of one answer into updates; ``whole`` is the answer as one chunk.
+    """Folds the chunks of the answer to a request into updates; ``whole`` is the answer as one chunk.
 
     Text continues the part before it only where neither has other fields: a signature belongs to its own part, which
     has to go back apart.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, request: ChatRequest) -> None:
+        self._request = request
         self._fields: WireObject = {}
         self._candidate: WireObject = {}
         self._parts: list[WireObject] = []
@@ -77,7 +80,10 @@ class AnswerFold:
             raise stream_ended(PROVIDER, "a finishReason")
         self._join()
         response_id = str(self._fields.get("responseId") or "")
-        message = Message("assistant", tuple(self._part(position, response_id) for position in range(len(self._parts))))
+        made = f"{MADE_ID}{response_id or digest_for_ids(self._request)}"
+        message = Message(
+            "assistant", tuple(part_from_wire(part, f"{made}_{at}") for at, part in enumerate(self._parts))
+        )
         for part in message.parts:
             if not isinstance(part, (Text, Reasoning)):
                 yield ChatUpdate(part=part)
@@ -115,9 +121,6 @@ class AnswerFold:
         """Put the whole text into the last part: appending to it would copy it each time."""
         if self._pieces:
             self._parts[-1]["text"] = "".join(self._pieces)
-
-    def _part(self, position: int, response_id: str) -> Part:
-        return part_from_wire(self._parts[position], f"{MADE_ID}{response_id}_{position}")
 
     def _finish_reason(self, message: Message) -> FinishReason:
         reason = str(self._candidate.get("finishReason") or "")

@@ -93,7 +93,7 @@ class GeminiChatClient(SdkProvider[Connection]):
         return sendable(request, lambda: request_to_wire(request, self._model(request)))
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
-        body, stream, fold = self._body(request), request.stream, AnswerFold()
+        body, stream, fold = self._body(request), request.stream, AnswerFold(request)
         raw: object = None
         chunks = GEMINI.exchange(
             lambda: created(self._client, self._model(request), body, stream=stream),

@@ -109,6 +109,26 @@ def test_calls_without_ids_get_ids_that_differ_and_stay_here(stream: bool) -> No
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_calls_without_ids_of_answers_without_an_id_differ_from_round_to_round(stream: bool) -> None:
+    parts = [{"functionCall": {"name": "f", "args": {}}}, {"functionCall": {"name": "f", "args": {}}}]
+    nameless = {name: value for name, value in chunk(parts, **END).items() if name != "responseId"}
+
+    async def rounds() -> list[str]:
+        async with ScriptedServer(lambda request: Delivery(reply_of(nameless, stream=stream))) as server:
+            client = GeminiChatClient("gemini-3.8-flash", api_key="k", base_url=server.base_url, max_retries=0)
+            history: list[Message] = [Message.user("hi")]
+            for _ in range(3):
+                answer = await (await client.send(ChatRequest(tuple(history), stream=stream))).response()
+                history += [*answer.messages, *(Message.tool(call.id, "x") for call in answer.messages[0].calls)]
+            await client.aclose()
+            return [call.id for message in history for call in message.calls]
+
+    ids = asyncio.run(rounds())
+    assert len(set(ids)) == 6
+    assert asyncio.run(rounds()) == ids, "the same each time they are read"
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_usage_counts_thoughts_as_output_and_tools_at_google_as_input(stream: bool) -> None:
     usage = {
         "promptTokenCount": 100,
@@ -123,7 +143,7 @@ def test_usage_counts_thoughts_as_output_and_tools_at_google_as_input(stream: bo
 
 
 def test_usage_of_the_input_is_told_as_the_answer_begins_and_adds_up() -> None:
-    fold = AnswerFold()
+    fold = AnswerFold(ChatRequest((Message.user("hi"),)))
     used = {"promptTokenCount": 100, "candidatesTokenCount": 1, "thoughtsTokenCount": 4}
     (first,) = fold.updates(chunk([{"text": "x"}], usageMetadata=used))
     assert (first.text, first.usage) == ("x", Usage(100))
