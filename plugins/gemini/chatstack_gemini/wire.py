@@ -86,11 +86,17 @@ def _declaration(tool: ToolDeclaration) -> WireObject:
 
 
 def _tool_config(options: ChatOptions) -> WireObject | None:
-    """Return the choice of tools; ``VALIDATED`` holds calls to their schemas, where a tool is strict."""
+    """Return the choice of tools; ``VALIDATED`` holds calls to their schemas, where a tool is strict.
+
+    Raises ``InputError`` where a call is demanded and all tools run at Google's.
+    """
     declared = [tool for tool in options.tools if isinstance(tool, ToolDeclaration)]
-    if not declared:
-        return None
     choice = options.tool_choice
+    if not declared and "tools" not in options.extra:
+        if choice in (None, "auto", "none") or not _tools(options):
+            return None
+        told = "Gemini can be made to call declared tools only, and all of these run at Google's"
+        raise InputError(f"options.tool_choice={choice!r}: {told}")
     if choice in (None, "auto") and any(tool.strict for tool in declared):
         return {"functionCallingConfig": {"mode": "VALIDATED"}}
     if choice is None:

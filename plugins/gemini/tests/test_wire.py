@@ -233,6 +233,24 @@ def test_a_choice_of_tools_is_a_mode(choice: str, config: dict[str, Any]) -> Non
     assert body["toolConfig"] == {"functionCallingConfig": config}
 
 
+SEARCH = ProviderItem("gcp.gemini", '{"googleSearch":{}}')
+
+
+@pytest.mark.parametrize("choice", ["required", "look_up"])
+def test_a_call_cannot_be_demanded_where_all_tools_run_at_google(choice: str) -> None:
+    with pytest.raises(InputError, match=rf"options\.tool_choice='{choice}': .* declared tools"):
+        body_of(Message.user("hi"), tools=(SEARCH,), tool_choice=choice)
+    for other in ("auto", "none"):
+        assert "toolConfig" not in body_of(Message.user("hi"), tools=(SEARCH,), tool_choice=other)
+    assert "toolConfig" not in body_of(Message.user("hi"), tool_choice=choice), "without tools there is no choice"
+
+
+def test_a_choice_goes_along_with_tools_of_the_bodys_own() -> None:
+    extra = {"tools": [{"functionDeclarations": [{"name": "look_up"}]}]}
+    body = body_of(Message.user("hi"), extra=extra, tool_choice="required")
+    assert body["toolConfig"] == {"functionCallingConfig": {"mode": "ANY"}}
+
+
 def test_a_strict_tool_is_validated() -> None:
     strict = ToolDeclaration(TOOL.name, TOOL.description, TOOL.parameters, strict=True)
     body = body_of(Message.user("hi"), tools=(strict,))
