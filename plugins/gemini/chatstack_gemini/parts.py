@@ -78,9 +78,14 @@ def result_to_wire(part: ToolResult, name: str) -> WireObject:
     texts: object = part.output
     media: list[WireObject] = []
     if not isinstance(part.output, str):
-        said = [each.text for each in part.output if isinstance(each, Text)]
-        texts = said if len(said) > 1 else "".join(said)
-        media = [found for each in part.output if (found := _result_media(each)) is not None]
+        said: list[object] = []
+        for each in part.output:
+            found = _result_part(each)
+            if "text" in found:
+                said.append(found["text"])
+            elif found:
+                media.append(found)
+        texts = said if len(said) > 1 else "".join(map(str, said))
     response: WireObject = {
         **_id_field(part.call_id),
         "name": name,
@@ -130,19 +135,17 @@ def _picture(fields: Mapping[str, object]) -> Image | None:
     return Image(data=_string(inline, "data"), media_type=kind, extra_json=_extra(fields, "inlineData"))
 
 
-def _result_media(part: Text | Image | File | ProviderItem) -> WireObject | None:
+def _result_part(part: Text | Image | File | ProviderItem) -> WireObject:
+    """Return a piece of a result; nothing for an item of another provider."""
     match part:
         case Text():
-            return None
+            return {"text": part.text}
         case Image():
             return _media("Image", part, "image/png")
         case File():
-            file = _file(part)
-            if "text" in file:
-                raise InputError(f"File {part.name!r} in a tool result: Gemini takes no text there; make it a Text")
-            return file
+            return _file(part)
         case ProviderItem():
-            return decoded_object(part.json, "ProviderItem.json") if part.provider == PROVIDER else None
+            return decoded_object(part.json, "ProviderItem.json") if part.provider == PROVIDER else {}
 
 
 def _file(part: File) -> WireObject:

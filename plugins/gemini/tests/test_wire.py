@@ -149,6 +149,15 @@ def test_a_result_has_the_name_of_its_call_and_keeps_parts_and_errors() -> None:
     assert second["response"] == {"error": "no"}
 
 
+def test_a_text_file_of_a_result_is_one_of_its_texts() -> None:
+    output = (Text("found:"), File(text="1,2", name="a.csv"))
+    contents = contents_of(
+        Message.user("hi"), Message.assistant(CALLS[0]), Message("tool", (ToolResult("a1", "", output),))
+    )
+    (response,) = responses_in(contents[-1])
+    assert response == {"id": "a1", "name": "look_up", "response": {"output": ["found:", "a.csv:\n1,2"]}}
+
+
 def test_made_up_ids_are_never_sent() -> None:
     call = ToolCall("made_resp1_0", "look_up")
     contents = contents_of(Message.user("hi"), Message.assistant(call), Message.tool(call.id, "x"))
