@@ -31,6 +31,7 @@ from chatstack.stack.recipe import BuiltClient
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack.testing.scripted import Answer
 from tests.context.test_outages import Clock
+from tests.context.test_sharing import DictStore
 
 WORDS = "word " * 60
 
@@ -242,3 +243,28 @@ def test_a_conversation_that_asks_its_last_question_anew_is_sent_with_the_new_on
         talk.ask(second[:end], conversation_id="c-1")
     talk.ask([*first, Message.user("Something else.")], conversation_id="c-1")
     assert talk.model.requests[-1].messages[-1] == Message.user("Something else.")
+
+
+def test_a_cut_whose_summary_stands_behind_the_latest_user_message_is_shared_like_any_other() -> None:
+    """All before that message is folded, so that the summary's place lies beyond what was dropped."""
+    history = [Message.user("Look at Oslo.")]
+    for number, words in enumerate([80, 100, 20]):
+        call = ToolCall(f"c{number}", "look", f'{{"at": {number}}}')
+        history += [Message.assistant(call), Message.tool(call.id, "grey and blue " * words, name="look")]
+        if not number:
+            history += [Message.assistant("I was there. " + "nice " * 25), Message.user("Look at Rome, too.")]
+    capture, store, writer = TelemetryCapture(), DictStore(), ScriptedClient(["In short."])
+
+    def process() -> BuiltClient:
+        memory = ContextMemory(store=store, scope="tenant", store_timeout_seconds=60)
+        stack = ChatStack(ScriptedClient(["ok"]), memory=memory)
+        stack = stack.use(Summarizer, max_tokens=500, keep_recent_turns=1, summary_client=writer)
+        return stack.build(capture.resolve)
+
+    first = process()
+    for end in (1, 3, 5, 7, 9):
+        asyncio.run(first.get_response(history[:end], conversation_id="c-1"))
+    written = len(writer.requests)
+    asyncio.run(process().get_response(history, conversation_id="c-1"))
+    assert "store_unavailable" not in capture.warnings
+    assert len(writer.requests) == written > 0

@@ -45,8 +45,7 @@ class KeptSummaries:
         in the last request sent."""
         seen, messages = opened.seen, opened.seen.history.messages
         folded = subject_digest(tuple(messages[at] for at in record.drop)).hex()
-        end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
-        end = self._end(end, sent)
+        end = self._end(record, sent)
         above = f":{_above(opened, end).hex()}" if self.cache_aligned else ""
         return Subject(f"{self._place(model)}:{folded}{above}", seen.links[end - 1])
 
@@ -60,13 +59,15 @@ class KeptSummaries:
 
     async def keep_cut(self, seen: Recognised, record: Record, context: Context, model: str, sent: int) -> None:
         """Keep a cut for this conversation, which has an id, under the messages that it is about."""
-        covers = self._end(max(record.drop) + 1, sent)
+        covers = self._end(record, sent)
         link, messages = seen.links[covers - 1], seen.history.messages[:covers]
         bound = Bound(self._place(model), seen.who, link, record, messages, came_link(seen, covers))
         self.agreement.memory.adopt(bound, seen)
         await self.agreement.share([bound], seen, context)
 
-    def _end(self, end: int, sent: int) -> int:
+    def _end(self, record: Record, sent: int) -> int:
+        """Return how many messages of the history a cut is about: up to what it drops, and to its summary's place."""
+        end = max((*(at + 1 for at in record.drop), *(each.position for each in record.insert)), default=1)
         return max(end, sent) if self.cache_aligned else end
 
     def _place(self, model: str) -> str:
