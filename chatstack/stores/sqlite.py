@@ -47,7 +47,8 @@ class SQLiteStore:
         self.path = Path(path)
         self.max_records = max_records
         self._clock = clock
-        self._opened = OpenedOnce(str(self.path), partial(_Decisions, self.path))
+        # Absolute: whoever changes the folder later still has this file.
+        self._opened = OpenedOnce(str(self.path), partial(_Decisions, self.path.absolute()))
 
     async def find(self, owner: str, links: Sequence[bytes]) -> tuple[bytes, bytes] | None:
         """Return the last of these links that has a record, and the record. See ``DecisionStore``."""
@@ -70,7 +71,7 @@ class SQLiteStore:
         def write(connection: sqlite3.Connection) -> bytes:
             there, is_new = table.put(connection, owner, link, record, replaces, now)
             if is_new:
-                session.count_one_more(self.max_records)
+                session.count_one_more(self.max_records, self._clock)
             return there
 
         return await session.run(write)
@@ -99,9 +100,9 @@ class _Decisions(SQLiteThread):
         super().__init__(path, table.FORM)
         self._until_trimmed = 1
 
-    def count_one_more(self, max_records: int) -> None:
+    def count_one_more(self, max_records: int, clock: Callable[[], float]) -> None:
         """Count a new record; schedule an eviction after every hundredth of ``max_records``."""
         self._until_trimmed -= 1
         if self._until_trimmed <= 0:
             self._until_trimmed = max(1, max_records // 100)
-            self.later(lambda connection: table.trim(connection, max_records))
+            self.later(lambda connection: table.trim(connection, max_records, int(clock()) + FRESH_SECONDS))

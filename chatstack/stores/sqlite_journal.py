@@ -40,7 +40,8 @@ class SQLiteJournal:
         if not isinstance(path, str | os.PathLike) or not str(path) or str(path) == ":memory:":  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WiringError(f"SQLiteJournal: path={path!r} must name a file", parameter="path")
         self.path = Path(path)
-        self._opened = OpenedOnce(str(self.path), partial(SQLiteThread, self.path, _FORM))
+        # Absolute: whoever changes the folder later still has this file.
+        self._opened = OpenedOnce(str(self.path), partial(SQLiteThread, self.path.absolute(), _FORM))
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(Entry).decode
 

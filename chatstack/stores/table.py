@@ -78,11 +78,13 @@ def touch(connection: sqlite3.Connection, owner: str, link: bytes, now: int) -> 
     connection.execute("UPDATE decisions SET used = ? WHERE owner = ? AND link = ?", (now, owner, link))
 
 
-def trim(connection: sqlite3.Connection, max_records: int) -> None:
-    """Evict the least recently used records, down to that many."""
+def trim(connection: sqlite3.Connection, max_records: int, ahead: int) -> None:
+    """Evict the least recently used records, down to that many; first those used after the time ``ahead``, by a clock
+    that was wrong."""
     with Transaction(connection):  # else two processes that count at the same time would evict twice as many
         too_many = connection.execute("SELECT count(*) FROM decisions").fetchone()[0] - max_records
         if too_many > 0:
+            connection.execute("UPDATE decisions SET used = 0 WHERE used > ?", (ahead,))
             oldest = "SELECT rowid FROM decisions ORDER BY used, rowid LIMIT ?"
             connection.execute(f"DELETE FROM decisions WHERE rowid IN ({oldest})", (too_many,))
 

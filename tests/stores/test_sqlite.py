@@ -255,6 +255,34 @@ def test_what_was_used_again_stays(path: Path) -> None:
     assert {each for (each,) in rows(path, "link")} == {link(number) for number in (0, 1, 5, 6, 7)}
 
 
+def test_what_a_clock_that_was_ahead_has_written_goes_first(path: Path) -> None:
+    clock = Clock()
+    clock.now += 10_000_000
+
+    async def work(store: SQLiteStore) -> None:
+        for number in range(5):
+            await store.put("o", link(number), b"record")
+        clock.now -= 10_000_000
+        for number in range(5, 9):
+            await store.put("o", link(number), b"record")
+
+    done(work, path, max_records=5, clock=clock)
+    assert {each for (each,) in rows(path, "link")} == {link(number) for number in (4, 5, 6, 7, 8)}
+
+
+def test_whoever_changes_the_folder_keeps_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    async def work(store: SQLiteStore) -> tuple[bytes, bytes] | None:
+        await store.put("o", link(1), b"record")
+        monkeypatch.chdir(tmp_path / "below")
+        return await store.find("o", [link(1)])
+
+    assert done(work, Path("decisions.db")) == (link(1), b"record")
+    assert [each.name for each in (tmp_path / "below").iterdir()] == []
+
+
 def test_a_record_that_is_used_often_is_written_to_once_an_hour(path: Path) -> None:
     clock = Clock()
 
@@ -274,7 +302,7 @@ def test_a_record_that_is_used_often_is_written_to_once_an_hour(path: Path) -> N
 
 def test_counting_is_not_done_for_every_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[int] = []
-    monkeypatch.setattr(table, "trim", lambda _, max_records: trims.append(max_records))
+    monkeypatch.setattr(table, "trim", lambda _, max_records, ahead: trims.append(max_records))
 
     async def work(store: SQLiteStore) -> None:
         for number in range(101):
