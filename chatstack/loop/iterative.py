@@ -8,6 +8,7 @@ from chatstack.loop.results import IterativeResult
 from chatstack.loop.running import IterativeRun
 from chatstack.loop.settings import LoopSettings
 from chatstack.loop.workspace import Workspace
+from chatstack.values.surrogates import lone_surrogate_in
 
 
 class IterativeLoop(LoopSettings):
@@ -64,5 +65,8 @@ class IterativeLoop(LoopSettings):
             raise InputError(f"IterativeLoop: run_id={context.run_id!r} must be text that names this run, or None")
         if self.journal is not None and not context.run_id:
             raise InputError("IterativeLoop: with a journal, the context needs a run_id: IterativeContext(run_id=...)")
+        if self.journal is not None and lone_surrogate_in(context.run_id or "") is not None:
+            told = "has half a character (a lone surrogate), which no journal can write"
+            raise InputError(f"IterativeLoop: run_id={context.run_id!r} {told}")
         context.is_taken = True
         return IterativeRun(self, context)

@@ -93,7 +93,8 @@ class LoopSettings:
             )
         for name, kind in (("journal", Journal), ("feed", ProgressFeed), ("options", ChatOptions)):
             service: object = getattr(self, name)
-            if not isinstance(service, kind) and not (service is None and name == "journal"):
+            is_one = isinstance(service, kind) and not isinstance(service, type)
+            if not is_one and not (service is None and name == "journal"):
                 raise wrong("IterativeLoop", name, service, f"a {kind.__name__}")
         check_client(self.client, "IterativeLoop", "client")
         object.__setattr__(self, "traced_client", traced(self.client, self.telemetry))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chatstack import Message, WiringError
+from chatstack import ContextMemory, Message, WiringError
 from chatstack.context.edits.records import Insertion, Record
 from chatstack.context.memory.sharing import DecisionStore, Found, Kept, SharedDecisions
 from chatstack.context.memory.stored import stored
@@ -572,6 +572,18 @@ def test_times_are_checked(name: str, seconds: float) -> None:
 def test_what_is_no_store_is_refused_by_what_it_lacks() -> None:
     with pytest.raises(WiringError, match="dict is no store, it has no find, put, forget, aclose"):
         SharedDecisions({})  # type: ignore[arg-type]
+
+
+def test_a_class_of_stores_is_no_store() -> None:
+    with pytest.raises(WiringError, match=r"DictStore is a class; make a store of it: DictStore\(\.\.\.\)"):
+        SharedDecisions(DictStore)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scope", [7, b"tenant", ["tenant"]])
+def test_a_scope_is_text(scope: object) -> None:
+    with pytest.raises(WiringError, match="scope=") as caught:
+        ContextMemory(store=DictStore(), scope=scope)  # type: ignore[arg-type]
+    assert caught.value.parameter == "scope"
 
 
 def test_several_event_loops_in_several_threads_share_one() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import msgspec
 import pytest
 
-from chatstack import InputError, ServerError, StoreError, ToolCall, tool
+from chatstack import InputError, ServerError, StoreError, ToolCall, WiringError, tool
 from chatstack.loop.context import IterativeContext
 from chatstack.loop.iteration import INTERRUPTED
 from chatstack.loop.iterative import IterativeLoop
@@ -246,6 +246,25 @@ def test_a_state_that_is_no_json_is_refused_only_where_it_must_be_written_down(p
 def test_a_journal_needs_a_run_id() -> None:
     with pytest.raises(InputError, match="needs a run_id"):
         looped(["done"], journal=SQLiteJournal("never.db")).iterations(fresh())
+
+
+def test_a_journal_cannot_write_half_a_character() -> None:
+    with pytest.raises(InputError, match=r"run_id='\\ud800' has half a character"):
+        looped(["done"], journal=SQLiteJournal("never.db")).iterations(fresh(run_id="\ud800"))
+
+
+def test_a_class_of_journals_is_no_journal() -> None:
+    with pytest.raises(WiringError, match=r"journal=.*must be a Journal"):
+        looped(["done"], journal=SQLiteJournal)  # type: ignore[arg-type]
+
+
+def test_whoever_changes_the_folder_keeps_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    journal = SQLiteJournal("runs.db")
+    monkeypatch.chdir(tmp_path / "below")
+    assert run(looped(["done"], journal=journal), fresh(run_id="r")).reason == "answered"
+    assert (tmp_path / "runs.db").exists()
 
 
 def test_a_damaged_journal_ends_the_run_before_anything_is_asked(path: Path) -> None:

@@ -74,6 +74,7 @@ class ContextMemory:
             max_entries=max_entries,
             max_messages=max_messages,
             store_timeout_seconds=store_timeout_seconds,
+            scope=scope,
         )
         if (store is None) != (not scope):
             raise WiringError(

@@ -96,6 +96,9 @@ class SharedDecisions:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         check_arguments(SharedDecisions, timeout_seconds=timeout_seconds, rest_seconds=rest_seconds)
+        if isinstance(store, type):
+            told = f"SharedDecisions: {store.__name__} is a class; make a store of it: {store.__name__}(...)"
+            raise WiringError(told, parameter="store")
         missing = [name for name in ("find", "put", "forget", "aclose") if not callable(getattr(store, name, None))]
         if missing:
             kind = type(store).__name__

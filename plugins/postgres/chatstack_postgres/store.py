@@ -44,9 +44,10 @@ class PostgresStore:
         max_connections: int = 4,
     ) -> None:
         for name, seconds in (("ttl_seconds", ttl_seconds), ("timeout_seconds", timeout_seconds)):
-            if not 0 < seconds <= LONGEST_TTL_SECONDS:
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not is_number or not 0 < seconds <= LONGEST_TTL_SECONDS:
                 raise WiringError(
-                    f"PostgresStore: {name}={seconds!r} must be greater than 0, and at most {LONGEST_TTL_SECONDS:,}",
+                    f"PostgresStore: {name}={seconds!r} must be a number above 0, at most {LONGEST_TTL_SECONDS:,}",
                     parameter=name,
                 )
         if type(max_connections) is not int or max_connections < 1:

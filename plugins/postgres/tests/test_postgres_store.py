@@ -82,6 +82,9 @@ def test_its_repr_says_what_is_said_of_the_place_and_no_more(conninfo: str, wher
     ("options", "parameter"),
     [
         ({"ttl_seconds": 0}, "ttl_seconds"),
+        ({"ttl_seconds": "30"}, "ttl_seconds"),
+        ({"timeout_seconds": None}, "timeout_seconds"),
+        ({"timeout_seconds": True}, "timeout_seconds"),
         ({"ttl_seconds": float("nan")}, "ttl_seconds"),
         ({"timeout_seconds": float("inf")}, "timeout_seconds"),
         ({"max_connections": 0}, "max_connections"),
