@@ -119,9 +119,8 @@ class ContextMemory:
         self, messages: Sequence[Message], conversation_id: str | None = None, instructions: str | None = None
     ) -> Recognised:
         """Recognise the history that these messages continue, or make a new one."""
-        messages = tuple(messages)
+        names, messages = self.names, tuple(messages)
         head = leading_systems(messages)
-        names = self.names
         who = names.by_head(messages[:head], instructions) if conversation_id is None else names.by_id(conversation_id)
         return self._recogniser.recognise(messages, head, who)
 
