@@ -54,6 +54,7 @@ PAIRS = pytest.mark.parametrize(("origin", "target"), list(permutations(WIRES, 2
 CACHED = {"cache_control": {"type": "ephemeral"}}
 BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
+PDF = "application/pdf"
 CITED = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 4}
 CALL = {"name": "look", "arguments": '{"a":  1}'}
 CUSTOM = {"name": "sh", "input": 'echo "hi"'}
@@ -67,7 +68,7 @@ CONVERSATIONS: dict[str, list[Item]] = {
             "content": [
                 {"type": "text", "text": "look", **BREAKPOINT},
                 {"type": "image_url", "image_url": {"url": PICTURE, "detail": "low", "blur": 1}, **BREAKPOINT},
-                {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERg==", "pages": 2}},
+                {"type": "file", "file": {"file_data": f"data:{PDF};base64,JVBERg==", "filename": "a.pdf", "pages": 2}},
             ],
         },
         {
@@ -101,7 +102,12 @@ CONVERSATIONS: dict[str, list[Item]] = {
             "content": [
                 {"type": "input_text", "text": "look", **BREAKPOINT},
                 {"type": "input_image", "image_url": PICTURE, "detail": "low", "blur": 1},
-                {"type": "input_file", "file_data": "data:application/pdf;base64,JVBERg==", "detail": "high"},
+                {
+                    "type": "input_file",
+                    "file_data": f"data:{PDF};base64,JVBERg==",
+                    "filename": "a.pdf",
+                    "detail": "high",
+                },
             ],
         },
         {

@@ -16,6 +16,7 @@ from chatstack import (
     ToolCall,
     ToolResult,
     Usage,
+    to_openai_responses,
 )
 from chatstack.providers.openai.chat_wire import (
     finish_from_wire,
@@ -226,6 +227,35 @@ def test_fields_of_ours_win_over_those_that_ride_along() -> None:
 def test_what_is_malformed_is_named_by_its_place(wire: list[object], where: str) -> None:
     with pytest.raises(InputError, match=where):
         messages_from_wire(wire)
+
+
+PDF = {"file_data": "data:application/pdf;base64,JVBERg=="}
+
+
+@pytest.mark.parametrize(
+    ("file", "fields"),
+    [
+        (File(data="JVBERg==", media_type="application/pdf"), {**PDF, "filename": "file.pdf"}),
+        (File(data="JVBERg==", media_type="application/pdf", name="a.pdf"), {**PDF, "filename": "a.pdf"}),
+        (File(data="JVBERg=="), {**PDF, "filename": "file.pdf"}),
+        (File(url="data:application/pdf;base64,JVBERg=="), {**PDF, "filename": "file.pdf"}),
+        (File(text="a"), {"file_data": "data:text/plain;base64,YQ==", "filename": "file.txt"}),
+        (
+            File(data="YQ==", media_type="text/csv;charset=utf-8"),
+            {"file_data": "data:text/csv;charset=utf-8;base64,YQ==", "filename": "file.csv"},
+        ),
+        (
+            File(data="YQ==", media_type="application/octet-stream"),
+            {"file_data": "data:application/octet-stream;base64,YQ==", "filename": "file.bin"},
+        ),
+    ],
+)
+def test_a_file_goes_along_as_a_data_url_with_a_name(file: File, fields: dict[str, str]) -> None:
+    """OpenAI refuses one without either, over both of its APIs."""
+    (message,) = messages_to_wire([Message.user(file)])
+    assert message["content"] == [{"type": "file", "file": fields}]
+    (item,) = to_openai_responses([Message.user(file)])
+    assert item["content"] == [{"type": "input_file", **fields}]
 
 
 @pytest.mark.parametrize("part", [File(url="https://example.org/a.pdf"), Image(file_id="file_1")])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from chatstack.errors import InputError
 from chatstack.providers.extras import (
@@ -17,6 +16,7 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
+from chatstack.values.data_urls import data_url, split_data_url
 from chatstack.values.parts import File, Image, Part, ProviderItem, Text
 
 ContentPart = Text | Image | File | ProviderItem
@@ -27,7 +27,16 @@ PROVIDER = "openai"
 WIRE = "openai-chat"
 """The name of this wire in every ``extra_json``."""
 
-_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_EXTENSIONS: Mapping[str, str] = {
+    "text/plain": "txt",
+    "text/markdown": "md",
+    "application/msword": "doc",
+    f"{_OFFICE}.wordprocessingml.document": "docx",
+    f"{_OFFICE}.spreadsheetml.sheet": "xlsx",
+    f"{_OFFICE}.presentationml.presentation": "pptx",
+}
+"""Extensions that are not the media type's own name. Those of ``mimetypes`` differ between machines."""
 
 
 def content_to_wire(parts: Sequence[Part], where: str) -> str | list[WireObject]:
@@ -68,22 +77,21 @@ def parts_from_wire(parts: Sequence[object], where: str) -> tuple[ContentPart, .
     return tuple(_part_from_wire(part, f"{where}[{position}]") for position, part in enumerate(parts))
 
 
-def data_url(media_type: str, data: str) -> str:
-    """Return a data URL."""
-    return f"data:{media_type};base64,{data}"
-
-
-def split_data_url(url: str) -> tuple[str, str] | None:
-    """Return media type and base64 text of a data URL, or None for any other address."""
-    found = _DATA_URL.fullmatch(url)
-    return (found[1], found[2]) if found else None
-
-
-def file_data(part: File) -> str:
-    """Return the value of ``file_data``: a data URL, or the bare base64 text if the media type is unknown."""
+def inline_file(part: File) -> WireObject:
+    """Return the fields of a file that goes along: a data URL, and the name that the API demands. Where there is none,
+    it is made of the media type, so that it is the same each time, as prompt caches need. Data without a media type
+    is a PDF."""
+    media_type, data = split_data_url(part.url) or (part.media_type, part.data)
     if part.text:
-        return data_url(part.media_type or "text/plain", base64.b64encode(part.text.encode()).decode())
-    return data_url(part.media_type, part.data) if part.media_type else part.data
+        media_type, data = media_type or "text/plain", base64.b64encode(part.text.encode()).decode()
+    media_type = media_type or "application/pdf"
+    return {"file_data": data_url(media_type, data), "filename": part.name or _name_of(media_type)}
+
+
+def _name_of(media_type: str) -> str:
+    kind = media_type.partition(";")[0].lower()
+    subtype = kind.rpartition("/")[2]
+    return f"file.{_EXTENSIONS.get(kind) or (subtype if subtype.isalnum() else 'bin')}"
 
 
 def _part_to_wire(part: Text | Image | File, where: str) -> WireObject:
@@ -102,16 +110,11 @@ def _part_to_wire(part: Text | Image | File, where: str) -> WireObject:
 
 
 def _file_to_wire(part: File, where: str) -> WireObject:
-    if part.url:
-        raise InputError(f"{where}: chat completions take no file by url; send its data or file_id, or use Responses")
-    written: WireObject = {}
     if part.file_id:
-        written["file_id"] = part.file_id
-    else:
-        written["file_data"] = file_data(part)
-    if part.name:
-        written["filename"] = part.name
-    return written
+        return {"file_id": part.file_id, **({"filename": part.name} if part.name else {})}
+    if part.url and split_data_url(part.url) is None:
+        raise InputError(f"{where}: chat completions take no file by url; send its data or file_id, or use Responses")
+    return inline_file(part)
 
 
 def _part_from_wire(part: object, where: str) -> ContentPart:

@@ -3,7 +3,8 @@
 What is read comes out again as it was, ``messages_to_wire(messages_from_wire(wire)) == wire``, up to these spellings,
 which mean the same to the server: a list of one plain text part is written as a string; an assistant message without
 text has ``content: null``, whether it was null or absent; one without text, calls or fields of its own has ``""``;
-``tool_calls: []``, which OpenAI refuses, is left out; a file's and picture's data is written as a data URL.
+``tool_calls: []``, which OpenAI refuses, is left out; a file's and picture's data is written as a data URL, a file's
+with a name, which OpenAI demands.
 
 Where our values have no place for something, it rides along: unknown fields under ``openai-chat`` in the ``extra_json``
 of the part or message (``refusal``, ``annotations``, ``audio``, ``name``, ``prompt_cache_breakpoint``, the role

@@ -14,7 +14,8 @@ from chatstack.providers.extras import (
     extra_json_of,
     with_extra,
 )
-from chatstack.providers.openai.chat_parts import PROVIDER, ContentPart, data_url, file_data, split_data_url
+from chatstack.providers.openai.chat_parts import PROVIDER, ContentPart, inline_file
+from chatstack.values.data_urls import data_url, split_data_url
 from chatstack.values.parts import File, Image, ProviderItem, Text
 
 WIRE = "openai-responses"
@@ -65,13 +66,10 @@ def _part_to_wire(part: Text | Image | File) -> WireObject:
         if part.detail:
             written["detail"] = part.detail
         return written
-    written = {"type": "input_file"}
-    if part.file_id:
-        written["file_id"] = part.file_id
-    elif part.url:
-        written["file_url"] = part.url
-    else:
-        written["file_data"] = file_data(part)
+    is_inline = not part.file_id and (not part.url or split_data_url(part.url) is not None)
+    if is_inline:
+        return {"type": "input_file", **inline_file(part)}
+    written = {"type": "input_file", **({"file_id": part.file_id} if part.file_id else {"file_url": part.url})}
     if part.name:
         written["filename"] = part.name
     return written

@@ -8,7 +8,8 @@ them go back as they came.
 
 The assistant's text goes out in the form of the API's own output items, a message of ``output_text``, also if it came
 from elsewhere: servers that implement only the documented form refuse a string. Text that was read from a string is
-written as one; ``content: null`` under ``message`` marks it. An item without an ``id`` does not get one.
+written as one; ``content: null`` under ``message`` marks it. An item without an ``id`` does not get one. A file's data
+is written as a data URL with a name, which the API demands.
 
 A custom tool call keeps its input as a JSON string in ``arguments``: on any other wire it is a call like all others.
 Fields of other wires are ignored; reasoning and items of other providers, and the reasoning of chat completions, are
