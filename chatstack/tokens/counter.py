@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.util
 import operator
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import ClassVar
 from chatstack.client.options import PositiveFloat, check_arguments
 from chatstack.errors import WiringError
 from chatstack.tokens.loading import is_on_a_loop, off_the_loop
+from chatstack.values.data_urls import split_data_url
 from chatstack.values.messages import Message
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatOptions, ToolDeclaration
@@ -27,6 +29,13 @@ _PAGE_BYTES = 75_000
 
 CALL_TOKENS = 5
 """Overhead of a tool call, and of a result, in tokens."""
+SEALED = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{256,}")
+"""A picture, a sound or encrypted text within a provider's item. Anchored at the start of a run, or every character in
+it would be tried."""
+SEALED_MOST = 2_000
+"""Maximum cost of one of them in tokens, whatever its bytes."""
+_SEALED_READ = 6 * SEALED_MOST
+"""Characters of it that are counted, as six are a token at the most."""
 _PIECE = 40_000
 """Characters that the tokenizer takes at once: it refuses more than 200,000 tokens, and four bytes may be four."""
 
@@ -36,7 +45,7 @@ class TokenCounter(ABC):
 
     Counts are whole numbers, never negative, and never count the bytes of a picture or a file as text: a counter that
     returns anything else fails the call with a ``WiringError`` that names it. ``source`` says whether they are
-    ``counted`` or ``estimated``.
+    ``counted`` or ``estimated``. A ``version`` that is raised makes decisions which were kept under its counts void.
     """
 
     source: ClassVar[str] = "estimated"
@@ -65,7 +74,7 @@ class TokenCounter(ABC):
             return _IMAGE_TOKENS
         if isinstance(part, File):
             return self._count_file(part)
-        return self.count_text(part.json)
+        return self._count_item(part.json)
 
     def count_message(self, message: Message) -> int:
         """Tokens of a message, its frame included."""
@@ -74,7 +83,7 @@ class TokenCounter(ABC):
             size = self.count_part(part)
             total += size if type(size) is int and size >= 0 else whole_count(self, "count_part", size)
             extra += getattr(part, "extra_json", "")
-        return total + self.count_text(extra) if extra else total
+        return total + self._count_item(extra) if extra else total
 
     def count_options(self, options: ChatOptions) -> int:
         """Tokens of the options: instructions, tool schemas, the shape of the answer."""
@@ -83,7 +92,7 @@ class TokenCounter(ABC):
             if isinstance(tool, ToolDeclaration):
                 total += self.count_text(tool.name + tool.description + tool.parameters) + self.message_tokens
             else:
-                total += self.count_text(tool.json)
+                total += self._count_item(tool.json)
         if options.output_schema is not None:
             total += self.count_text(options.output_schema.schema)
         return total
@@ -93,11 +102,20 @@ class TokenCounter(ABC):
             return self.count_text(result.output)
         return sum(map(self.count_part, result.output))
 
+    def _count_item(self, item: str) -> int:
+        """Tokens of JSON that only its provider reads: its text, and a bounded price for each run of encoded data."""
+        runs = SEALED.findall(item)
+        if not runs:
+            return self.count_text(item)
+        sealed = sum(min(self.count_text(run[:_SEALED_READ]), SEALED_MOST) for run in runs)
+        return sealed + self.count_text(SEALED.sub("", item))
+
     def _count_file(self, file: File) -> int:
         if file.text:
             return self.count_text(file.text)
-        size_bytes = len(file.data) * 3 // 4
-        if file.media_type.startswith("text/"):
+        media_type, data = split_data_url(file.url) or (file.media_type, file.data)
+        size_bytes = len(data) * 3 // 4
+        if media_type.startswith("text/"):
             return size_bytes // 4
         return max(1, size_bytes // _PAGE_BYTES) * _PAGE_TOKENS
 
@@ -128,6 +146,7 @@ class CharCounter(TokenCounter):
     too low."""
 
     is_cheap: ClassVar[bool] = True
+    version: ClassVar[int] = 2
 
     def __init__(self, chars_per_token: PositiveFloat = 4) -> None:
         check_arguments(CharCounter, chars_per_token=chars_per_token)
@@ -156,7 +175,7 @@ class CharCounter(TokenCounter):
                 continue
             for text in texts:
                 total += int((len(text) if text.isascii() else _utf8_length(text)) / per_token)
-        return total + self.count_text(extra) if extra else total
+        return total + self._count_item(extra) if extra else total
 
     def __repr__(self) -> str:
         return f"CharCounter(chars_per_token={self.chars_per_token:g})"
@@ -208,6 +227,7 @@ class TokenizerCounter(TokenCounter):
 
     source: ClassVar[str] = "counted"
     message_tokens: ClassVar[int] = 3
+    version: ClassVar[int] = 2
 
     def __init__(self) -> None:
         if importlib.util.find_spec("bpe_openai") is None:

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 
 from chatstack.client.options import check_arguments
-from chatstack.tokens.counter import TokenCounter
+from chatstack.tokens.counter import SEALED, SEALED_MOST, TokenCounter
 from chatstack.tokens.pieces import estimated_tokens
 from chatstack.values.messages import Message
 from chatstack.values.parts import Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
@@ -29,12 +29,8 @@ DialectName: TypeAlias = Literal[
 _MARKS_CHARACTERS = 200
 """Maximum length of an extra field that is free. Short ones are marks for the server (cache, ids); longer ones are
 content."""
-# Anchored at the start of a run, or every character in it would be tried.
-_SEALED = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{256,}")
 _SEALED_CHARACTERS = 6
 """Encrypted text: base64 makes four characters of three bytes, and a token is four to five bytes."""
-_SEALED_MOST = 2_000
-"""Maximum cost of a single picture, sound or sealed item, in tokens, whatever its bytes."""
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,9 +195,9 @@ class EstimatingCounter(TokenCounter):
 
     def _sealed(self, item: str) -> float:
         """Return the size of an item that only its provider reads: its text, and a bounded price for encoded data."""
-        runs = _SEALED.findall(item)
-        sealed = sum(min(len(run) / _SEALED_CHARACTERS, _SEALED_MOST) for run in runs)
-        return sealed + self._text(_SEALED.sub("", item) if runs else item)
+        runs = SEALED.findall(item)
+        sealed = sum(min(len(run) / _SEALED_CHARACTERS, SEALED_MOST) for run in runs)
+        return sealed + self._text(SEALED.sub("", item) if runs else item)
 
     def _marks(self, extra_json: str) -> float:
         return self._sealed(extra_json[_MARKS_CHARACTERS:]) if len(extra_json) > _MARKS_CHARACTERS else 0

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from chatstack import (
+    CharCounter,
     ChatStack,
     ClearThenDrop,
     Context,
     ContextMemory,
     ContextWindow,
     ContextWindowGuard,
+    EstimatingCounter,
     Message,
     OldestFirst,
     Plan,
@@ -76,6 +78,11 @@ KEYS: dict[object, str] = {
 @pytest.mark.parametrize("options", KEYS, ids=lambda each: type(each).__name__)
 def test_the_key_of_every_layer_and_strategy_that_edits_is_this(options: object) -> None:
     assert options_key(options) == KEYS[options], CHANGED
+
+
+def test_the_key_of_a_counter_that_decisions_are_kept_under_is_this() -> None:
+    assert options_key(CharCounter()) == "CharCounter/2:CharCounter(chars_per_token=4)", CHANGED
+    assert options_key(EstimatingCounter()) == "EstimatingCounter/1:EstimatingCounter('generic')", CHANGED
 
 
 def test_whatever_edits_has_its_key_pinned_here() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from chatstack import (
     CharCounter,
     ChatOptions,
+    EstimatingCounter,
     File,
     Image,
     Message,
@@ -87,6 +90,34 @@ def test_a_picture_has_a_price_of_its_own_whatever_its_bytes() -> None:
     assert len(PNG.data) == 4_000_000
     assert CharCounter().count_part(PNG) == 1_000
     assert CharCounter().count_part(Image(url="https://example.test/a.png")) == 1_000
+
+
+DATA = "A" * 1_000_000
+INLINE = {
+    "screenshot": {"type": "computer_call_output", "output": {"image_url": f"data:image/png;base64,{DATA}"}},
+    "generated picture": {"type": "image_generation_call", "result": DATA},
+    "sound": {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}},
+}
+
+
+@pytest.mark.parametrize("counter", [CharCounter(), CharCounter(1), EstimatingCounter("openai")], ids=repr)
+@pytest.mark.parametrize("item", INLINE.values(), ids=INLINE)
+def test_a_picture_in_an_item_has_a_bounded_price_whatever_its_bytes(
+    item: dict[str, object], counter: TokenCounter
+) -> None:
+    written = json.dumps(item)
+    assert 1_000 < counter.count_part(ProviderItem("openai", written)) < 2_200
+    assert 1_000 < counter.count_part(ToolResult("c", "f", (ProviderItem("openai", written),))) < 2_200
+    assert 1_000 < counter.count_message(Message("assistant", (), extra_json=written)) < 2_200
+    assert counter.count_options(ChatOptions(tools=(ProviderItem("openai", written),))) < 2_200
+
+
+def test_a_file_in_its_address_counts_like_one_beside_it() -> None:
+    counter = CharCounter()
+    for kind in ("text/plain", "application/pdf"):
+        beside = File(data=DATA, media_type=kind)
+        assert counter.count_part(File(url=f"data:{kind};base64,{DATA}")) == counter.count_part(beside) > 10_000
+    assert counter.count_part(File(url=f"https://example.test/{DATA}")) == 2_000
 
 
 def test_a_text_file_counts_its_bytes_and_a_pdf_its_pages() -> None:
