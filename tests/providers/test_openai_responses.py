@@ -543,6 +543,24 @@ def test_a_refusal_by_the_model_finishes_as_refused() -> None:
     assert messages_to_wire(response.messages) == [refusal]
 
 
+@pytest.mark.parametrize("kinds", [("text", "no"), ("no", "text"), ("text", "no", "text"), ("no", "no")])
+def test_a_message_with_a_refusal_goes_back_as_one_item(kinds: tuple[str, ...]) -> None:
+    """OpenAI refuses an input in which two items have the same id."""
+    forms = {
+        "text": {"type": "output_text", "text": "Step one is", "annotations": []},
+        "no": {"type": "refusal", "refusal": "I cannot go on."},
+    }
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
+    items = [
+        {**message, "content": [forms[kind] for kind in kinds]},
+        {**message, "id": "msg_2", "content": [forms["no"]]},
+    ]
+    assert messages_to_wire(messages_from_wire(items)) == items
+    response = whole(response_of(items))
+    assert response.finish_reason == "refused"
+    assert messages_to_wire(response.messages) == items
+
+
 ERRORS: list[tuple[dict[str, Any], type[ProviderError]]] = [
     ({"code": "context_length_exceeded", "message": "Your input exceeds the context window"}, ContextOverflowError),
     ({"code": "rate_limit_exceeded", "message": "slow down"}, RateLimitError),

@@ -160,7 +160,7 @@ def _assistant_items(message: Message, where: str) -> list[WireObject]:
                 item = decoded_object(part.json, where)
                 # From chat completions it comes without the message around it.
                 is_refusal = item.get("type") == "refusal"
-                items.append({"type": "message", "role": "assistant", "content": [item]} if is_refusal else item)
+                _add_item(items, {"type": "message", "role": "assistant", "content": [item]} if is_refusal else item)
         else:
             raise InputError(f"{where}: a {type(part).__name__} cannot be part of an assistant message")
     while items and items[-1].get("type") == "reasoning":  # cut off: the API refuses it without the item behind it
@@ -169,19 +169,25 @@ def _assistant_items(message: Message, where: str) -> list[WireObject]:
 
 
 def _add_text(items: list[WireObject], text: Text, where: str) -> None:
-    """Add a text as a message item; texts of one item are joined again."""
+    """Add a text as a message item."""
     extra = extra_fields(text.extra_json, WIRE, where)
     around = dict(as_object(extra.pop("message", {}), f"{where}: message"))
     if "content" in around:
         items.append({"role": "assistant", **around, "content": text.text})
         return
     part: WireObject = {"type": "output_text", "text": text.text, "annotations": [], **extra}
-    item: WireObject = {"type": "message", "role": "assistant", **around}
+    _add_item(items, {"type": "message", "role": "assistant", **around, "content": [part]})
+
+
+def _add_item(items: list[WireObject], item: WireObject) -> None:
+    """Add an item; pieces of one message are joined again, as the API refuses two items of one id."""
     last = items[-1] if items else {}
-    if "id" in item and last.get("id") == item["id"]:
-        cast("list[object]", last["content"]).append(part)
-        return
-    items.append({**item, "content": [part]})
+    before, more = last.get("content"), item.get("content")
+    is_one = item.get("type") == "message" and item.get("id") and last.get("id") == item["id"]
+    if is_one and isinstance(before, list) and isinstance(more, list):
+        last["content"] = [*cast("list[object]", before), *cast("list[object]", more)]
+    else:
+        items.append(item)
 
 
 def _texts_of(item: Mapping[str, object], where: str) -> list[Part]:
