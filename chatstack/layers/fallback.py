@@ -28,8 +28,9 @@ class Fallback(ChatFronts):
     Goes innermost, right around the provider, which is asked first; then ``clients``, in their order. Only what comes
     before the first delta counts: an answer that has begun is never started again somewhere else. Each of ``clients``
     gets a span of its own, and a request that fits its own window: a pruning guard stands before it, unless it is a
-    stack with one. The model that a request names, and its ``extra``, are the first client's: the others are asked
-    for their own.
+    stack with one. The model that a request names, its ``extra`` and its ``seed`` are the first client's: the others
+    are asked for their own. ``stop`` is everybody's, as an answer that runs on is another answer: Responses, which has
+    no such option, refuses it, and the next client is asked.
 
     Where nobody answers, ``FallbackError`` holds what each of them said, the first one first.
     """
@@ -102,4 +103,4 @@ class Fallback(ChatFronts):
 def _for_another(request: ChatRequest) -> ChatRequest:
     """The request without what is meant for one provider alone. Always another one, so that no layer takes for the size
     of its request what another model reports."""
-    return request.but(options=request.options.but(model=None, extra={}, native_edits=()))
+    return request.but(options=request.options.but(model=None, extra={}, seed=None, native_edits=()))

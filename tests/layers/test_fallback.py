@@ -188,6 +188,16 @@ def test_the_model_and_the_extra_of_a_request_are_for_the_first_one_alone() -> N
     assert second.requests[0].conversation_id is None
 
 
+def test_a_seed_is_a_hint_for_the_first_one_and_a_stop_is_meant_for_everybody() -> None:
+    """Responses has neither, and refuses both."""
+    first, second = model(ServerError("down"), ServerError("down"), name="one"), model("yes", "yes")
+    stack = stack_of(first, second).build()
+    ask(stack, options=ChatOptions(seed=7))
+    ask(stack, options=ChatOptions(stop=("END",)))
+    assert first.requests[0].options.seed == 7
+    assert [(each.options.seed, each.options.stop) for each in second.requests] == [(None, ()), (None, ("END",))]
+
+
 def test_a_client_may_be_a_stack_of_its_own() -> None:
     def look() -> str:
         """Looks."""
