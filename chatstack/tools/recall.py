@@ -12,6 +12,7 @@ import msgspec
 from chatstack.context.edits.handles import RECALL_DESCRIPTION, handle_of
 from chatstack.context.edits.units import is_users
 from chatstack.errors import ToolError, WiringError
+from chatstack.tools.output import Output
 from chatstack.tools.parameters import ToolContext
 from chatstack.tools.tool import Tool, tool
 from chatstack.values.messages import Message
@@ -28,8 +29,9 @@ _TIMES = 2
 _PAGE = re.compile(r"\[page \d+ of \d+")
 
 
-def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., str]:
+def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., Output]:
     """Return a tool for ``FunctionInvoker`` that gives back a cleared tool result, in pages of at most ``page_chars``.
+    A page holds one picture or file at the most, and ends with it.
 
     For placeholders that name a ``{handle}``. It looks only among the unedited messages of the request being served, so
     it cannot reach another conversation. An unknown handle gives an error result that says what to do. Give it to the
@@ -49,21 +51,21 @@ def recall_tool(*, page_chars: int = 8_000, name: str = "recall") -> Tool[..., s
         handle: Annotated[str, "The handle that stands in the place of the cleared content."],
         context: ToolContext,
         page: Annotated[int, "Which page, from 1 on."] = 1,
-    ) -> str:
+    ) -> Output:
         result, page = _found(handle.strip(), page, context.messages, name)
         if result is None:
             raise ToolError(
                 "no tool result of this conversation has that handle. Handles stand in the placeholders of cleared "
                 "results: copy one from there, letter by letter, or call the tool that gave the result again instead."
             )
-        text = _readable(result)
-        starts = list(_page_starts(text, page_chars))
-        pages = len(starts)
-        if not 1 <= page <= pages:
-            raise ToolError(f"there is no such page. That result has {_counted(pages)}; call again with one of them.")
-        following = f"; for the next: {name}(handle={handle_of(result)!r}, page={page + 1})" if page < pages else ""
-        end = starts[page] if page < pages else len(text)
-        given = f"[page {page} of {pages}{following}]\n{text[starts[page - 1] : end]}"
+        pages = list(_pages(result, page_chars))
+        last = len(pages)
+        if not 1 <= page <= last:
+            raise ToolError(f"there is no such page. That result has {_counted(last)}; call again with one of them.")
+        following = f"; for the next: {name}(handle={handle_of(result)!r}, page={page + 1})" if page < last else ""
+        text, medium = pages[page - 1]
+        text = f"[page {page} of {last}{following}]\n{text}"
+        given: Output = text if medium is None else (Text(text), medium)
         return _where_it_stands(given, context.messages) or given
 
     return recall
@@ -107,13 +109,13 @@ def _recall_of(result: ToolResult, before: Sequence[Message], name: str) -> _Ask
         return None
 
 
-def _where_it_stands(given: str, messages: Sequence[Message]) -> str:
+def _where_it_stands(given: Output, messages: Sequence[Message]) -> str:
     """Return where this answer stands, if it was given twice since the user spoke last; "" if it was not."""
     ago: list[int] = []
     for number, message in enumerate(reversed(messages), 1):
         if is_users(message):
             break
-        if any(result.text == given for result in message.original.results):
+        if any(result.output == given for result in message.original.results):
             ago.append(number)
     if len(ago) < _TIMES:
         return ""
@@ -124,21 +126,30 @@ def _where_it_stands(given: str, messages: Sequence[Message]) -> str:
     )
 
 
-def _readable(result: ToolResult) -> str:
-    """Return the whole result as text; other content is described."""
-    if isinstance(result.output, str):
-        return result.output
-    return "\n".join(map(_described, result.output))
+def _pages(result: ToolResult, page_chars: int) -> Iterator[tuple[str, Image | File | None]]:
+    """Yield the pages of a result, one at least: text, and the picture or the file behind it."""
+    lines: list[str] = []
+    for part in (Text(result.output),) if isinstance(result.output, str) else result.output:
+        if isinstance(part, Image) or (isinstance(part, File) and not part.text):
+            *before, last = _cut_up("\n".join(lines), page_chars)
+            yield from ((text, None) for text in before)
+            yield last, part
+            lines = []
+        else:
+            lines.append(_readable(part))
+    if lines or not result.output:
+        yield from ((text, None) for text in _cut_up("\n".join(lines), page_chars))
 
 
-def _described(part: Text | Image | File | ProviderItem) -> str:
-    if isinstance(part, Text):
-        return part.text
-    if isinstance(part, File) and part.text:
-        return f"[file {part.name}]\n{part.text}" if part.name else part.text
+def _readable(part: Text | File | ProviderItem) -> str:
     if isinstance(part, ProviderItem):
         return f"[an item that only {part.provider} can read]"
-    return f"[not text, and not shown here: {part!r}]"
+    return f"[file {part.name}]\n{part.text}" if isinstance(part, File) and part.name else part.text
+
+
+def _cut_up(text: str, page_chars: int) -> list[str]:
+    starts = list(_page_starts(text, page_chars))
+    return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
 
 
 def _page_starts(text: str, page_chars: int) -> Iterator[int]:

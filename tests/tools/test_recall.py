@@ -43,7 +43,7 @@ def answered(call_id: str, output: Any) -> Message:
 
 
 def recalled(
-    messages: tuple[Message, ...], handle: str, page: int | None = None, tool: Tool[..., str] | None = None
+    messages: tuple[Message, ...], handle: str, page: int | None = None, tool: Tool[..., Any] | None = None
 ) -> ToolResult:
     """What the model gets for that call."""
     made = tool or recall_tool()
@@ -132,26 +132,36 @@ def test_what_it_raises_holds_nothing_of_the_conversation_or_the_call() -> None:
     assert "password" not in str(caught.value)
 
 
-def test_parts_that_are_no_text_are_described() -> None:
-    parts = (
-        Text("before"),
-        Image.from_bytes(b"png" * 100, "image/png"),
-        File(text="line one", name="notes.txt"),
-        File.from_bytes(b"pdf" * 100, "application/pdf", name="report.pdf"),
-        ProviderItem("openai", '{"secret": 1}'),
-        Text("after"),
-    )
+PICTURE = Image.from_bytes(b"png" * 100, "image/png")
+REPORT = File.from_bytes(b"pdf" * 100, "application/pdf", name="report.pdf")
+
+
+def test_pictures_and_files_come_back_as_they_were_one_with_each_page() -> None:
+    item = ProviderItem("openai", '{"secret": 1}')
+    parts = (Text("before"), PICTURE, File(text="line one", name="notes.txt"), REPORT, PICTURE, item, Text("after"))
     message = answered("c1", parts)
-    assert recalled((message,), handle_in(message)).text.splitlines() == [
-        "[page 1 of 1]",
-        "before",
-        "[not text, and not shown here: Image(image/png, 400 characters)]",
-        "[file notes.txt]",
-        "line one",
-        "[not text, and not shown here: File('report.pdf', application/pdf, 400 characters)]",
-        "[an item that only openai can read]",
-        "after",
+    handle = handle_in(message)
+    pages = [recalled((message,), handle, page) for page in range(1, 5)]
+    heads = [f"[page {page} of 4; for the next: recall(handle={handle!r}, page={page + 1})]" for page in range(1, 4)]
+    assert [each.output for each in pages] == [
+        (Text(f"{heads[0]}\nbefore"), PICTURE),
+        (Text(f"{heads[1]}\n[file notes.txt]\nline one"), REPORT),
+        (Text(f"{heads[2]}\n"), PICTURE),
+        "[page 4 of 4]\n[an item that only openai can read]\nafter",
     ]
+
+
+def test_a_picture_behind_a_long_text_comes_with_its_last_page() -> None:
+    message, tool = answered("c1", (Text("a" * 250), PICTURE)), recall_tool(page_chars=100)
+    pages = [recalled((message,), handle_in(message), page, tool) for page in range(1, 4)]
+    assert [type(each.output) for each in pages] == [str, str, tuple]
+    assert pages[2].output == (Text("[page 3 of 3]\n" + "a" * 50), PICTURE)
+
+
+def test_a_result_without_any_content_is_one_page() -> None:
+    for nothing in ("", ()):
+        message = answered("c1", nothing)
+        assert recalled((message,), handle_in(message)).text == "[page 1 of 1]\n"
 
 
 def test_results_anywhere_in_a_message_are_found() -> None:
@@ -323,7 +333,7 @@ def test_what_the_clearer_took_comes_back_by_the_handle_in_its_placeholder() -> 
     assert response.text == "a kite"
 
 
-def round_of(call_id: str, output: str, **arguments: object) -> list[Message]:
+def round_of(call_id: str, output: Any, **arguments: object) -> list[Message]:
     """A recall and its result."""
     return [
         Message.assistant(ToolCall(call_id, "recall", json.dumps(arguments))),
@@ -360,6 +370,18 @@ def test_other_pages_and_other_handles_are_no_repetition() -> None:
         assert result.startswith(f"[page {number + 1} of 4")
         messages += round_of(f"r{number}", result, handle=handle_in(page), page=number + 1)
     assert "another" in recalled(tuple(messages), handle_in(other), tool=tool).text
+
+
+def test_another_picture_is_no_repetition() -> None:
+    other = Image.from_bytes(b"gif" * 100, "image/gif")
+    shots = [answered("c", (PICTURE,)), answered("d", (other,))]
+    messages = [Message.user("go"), Message.assistant(ToolCall("c", "look"), ToolCall("d", "look")), *shots]
+    for number in range(2):
+        given = recalled(tuple(messages), handle_in(shots[0])).output
+        messages += round_of(f"r{number}", given, handle=handle_in(shots[0]))
+    assert recalled(tuple(messages), handle_in(shots[1])).output == (Text("[page 1 of 1]\n"), other)
+    assert "not given again" in recalled(tuple(messages), handle_in(shots[0])).text
+    assert recalled(tuple(messages), handle_in(messages[-1])).text.startswith("[not given again")
 
 
 def test_the_handle_of_a_recalled_page_is_that_page() -> None:
