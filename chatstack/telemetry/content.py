@@ -14,6 +14,7 @@ import msgspec
 
 from chatstack import semconv
 from chatstack.errors import WiringError
+from chatstack.values.data_urls import split_data_url
 from chatstack.values.messages import Message
 from chatstack.values.parts import File, Image, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 from chatstack.values.requests import ChatRequest, ToolDeclaration
@@ -127,12 +128,15 @@ def _part(part: object) -> dict[str, JSON] | None:
 
 
 def _medium(modality: str, part: Image | File) -> dict[str, JSON]:
-    known: dict[str, JSON] = {"modality": modality, "mime_type": part.media_type or None}
-    if part.url:
+    """Return a picture or a file; of one that goes along, its size in place of its bytes, which are no text."""
+    inline = split_data_url(part.url)
+    media_type, data = inline or (part.media_type, part.data)
+    known: dict[str, JSON] = {"modality": modality, "mime_type": media_type or None}
+    if part.url and inline is None:
         return {"type": "uri", **known, "uri": part.url}
     if part.file_id:
         return {"type": "file", **known, "file_id": part.file_id}
-    return {"type": "blob", **known, "content": part.data}
+    return {"type": "blob", **known, "content": "", "size_bytes": len(data.rstrip("=")) * 3 // 4}
 
 
 def _output(result: ToolResult) -> JSON:

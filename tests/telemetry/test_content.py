@@ -104,7 +104,7 @@ def gave(call_id: str, response: object) -> dict[str, Any]:
     return said("tool", {"type": "tool_call_response", "id": call_id, "response": response})
 
 
-def medium(kind: str, modality: str, mime_type: str | None, **where: str) -> dict[str, Any]:
+def medium(kind: str, modality: str, mime_type: str | None, **where: object) -> dict[str, Any]:
     return {"type": kind, "modality": modality, "mime_type": mime_type, **where}
 
 
@@ -164,6 +164,7 @@ ASKED = (
         Image(file_id="file-1"),
         File(url="https://example.org/a.pdf", media_type=PDF),
         File(data="aGVsbG8=", media_type=PDF, name="a.pdf"),
+        File(url=f"data:{PDF};base64,aGVsbG8="),
         File(file_id="file-2"),
         File(text="what is in it", name="a.txt"),
     ),
@@ -180,7 +181,7 @@ ASKED = (
     Message.user("and tomorrow?"),
 )
 CALLED = called("1", {"city": "Dubai", "days": [1, 2.5, None, True]})
-PNG = medium("blob", "image", "image/png", content="aGVsbG8=")
+PNG = medium("blob", "image", "image/png", content="", size_bytes=5)
 SAID: list[dict[str, Any]] = [
     said("system", text("be brief")),
     said(
@@ -190,7 +191,8 @@ SAID: list[dict[str, Any]] = [
         PNG,
         medium("file", "image", None, file_id="file-1"),
         medium("uri", "document", PDF, uri="https://example.org/a.pdf"),
-        medium("blob", "document", PDF, content="aGVsbG8="),
+        medium("blob", "document", PDF, content="", size_bytes=5),
+        medium("blob", "document", PDF, content="", size_bytes=5),
         medium("file", "document", None, file_id="file-2"),
         text("what is in it"),
     ),
@@ -317,13 +319,29 @@ PARTS: Mapping[str, Any] = {each.type: each for each in (getattr(genai, f"{kind}
 
 @pytest.mark.parametrize("message", SAID, ids=lambda each: each["role"])
 def test_messages_are_what_the_conventions_own_types_write(message: dict[str, Any]) -> None:
+    def theirs(part: dict[str, Any]) -> dict[str, Any]:
+        """Without a field of ours: the size of what is not recorded."""
+        return {name: value for name, value in part.items() if name != "size_bytes"}
+
     def made(part: dict[str, Any]) -> Any:
-        more = {"content": b"hello"} if part["type"] == "blob" else {}
-        return PARTS[part["type"]](**{**part, **more})
+        more = {"content": b""} if part["type"] == "blob" else {}
+        return PARTS[part["type"]](**{**theirs(part), **more})
 
     written = json.loads(to_json(genai.InputMessage(message["role"], [*map(made, message["parts"])])))
     assert written.pop("name") is None
-    assert written == message
+    assert written == {**message, "parts": [*map(theirs, message["parts"])]}
+
+
+@both_fronts
+def test_the_bytes_of_a_picture_are_not_recorded(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three pictures of two megabytes would be eight megabytes on every span of every round."""
+    capture, data = captured(monkeypatch), "QUJD" * 100_000
+    shown = (Image(data=data, media_type="image/png"), Image(url=f"data:image/png;base64,{data}"))
+    ask(capture, front, messages=[Message.user(*shown), Message.tool("1", shown)])
+    sizes = [len(str(value)) for each in (*capture.spans, *capture.logs) for value in each.attributes.values()]
+    assert max(sizes) < 2_000
+    for part in parsed(capture.span("chat script"))["gen_ai.input.messages"][0]["parts"]:
+        assert part == medium("blob", "image", "image/png", content="", size_bytes=300_000)
 
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda each: each["name"])
