@@ -112,6 +112,46 @@ def test_it_chats(server: MockServer, stream: bool) -> None:
     assert body["messages"] == [{"role": "user", "content": "hello"}]
 
 
+def test_the_raw_answer_of_a_stream_is_the_whole_completion() -> None:
+    """With log probabilities and every choice, as ``n`` asks for several."""
+    odds: list[dict[str, Any]] = [
+        {"token": token, "bytes": None, "logprob": -0.5, "top_logprobs": []} for token in ("o", "k")
+    ]
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a":'}}
+    rest = {"index": 0, "id": None, "type": "function", "function": {"name": None, "arguments": " 1}"}}
+    deltas: list[tuple[int, dict[str, Any], dict[str, Any] | None, str | None]] = [
+        (0, {"role": "assistant", "content": "o"}, {"content": odds[:1], "refusal": None}, None),
+        (1, {"role": "assistant", "content": "other", "tool_calls": [call]}, None, None),
+        (0, {"role": "assistant", "content": "k"}, {"content": odds[1:], "refusal": None}, None),
+        (1, {"tool_calls": [rest]}, None, "tool_calls"),
+        (0, {}, None, "stop"),
+    ]
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt"}
+    chunks: list[dict[str, Any]] = [
+        {**head, "choices": [{"index": index, "delta": delta, "logprobs": told, "finish_reason": reason}]}
+        for index, delta, told, reason in deltas
+    ]
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    response = streamed(*chunks, {**head, "choices": [], "usage": usage})
+    assert isinstance(response.raw, openai.types.chat.ChatCompletion)
+    called = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
+    other = {"role": "assistant", "content": "other", "tool_calls": [called]}
+    assert response.raw.to_dict() == {
+        **head,
+        "object": "chat.completion",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "ok"},
+                "logprobs": {"content": odds, "refusal": None},
+                "finish_reason": "stop",
+            },
+            {"index": 1, "message": other, "logprobs": None, "finish_reason": "tool_calls"},
+        ],
+        "usage": usage,
+    }
+
+
 @pytest.mark.server
 def test_streamed_text_is_the_text_of_the_message(server: MockServer) -> None:
     server.script({"type": "reply", "text": "one two three"})

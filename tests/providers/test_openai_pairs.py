@@ -127,6 +127,14 @@ def test_every_recorded_stream_comes_through_the_sdk_and_our_stream() -> None:
         assert_is(response, folded_by_the_sdk(sse), row["id"])
 
 
+def test_the_raw_answer_of_a_recorded_stream_is_the_whole_completion() -> None:
+    for row in rows(streamed=True):
+        sse = row["response_sse"]
+        raw = replay(row, sse.encode(), "text/event-stream", stream=True).raw
+        assert isinstance(raw, openai.types.chat.ChatCompletion), row["id"]
+        assert completion(raw.to_dict(warnings=False)) == completion(folded_by_the_sdk(sse)), row["id"]
+
+
 def test_a_recorded_answer_is_the_same_streamed_and_whole() -> None:
     for row in rows(streamed=True):
         sse = row["response_sse"]
@@ -166,6 +174,12 @@ def expected_usage(usage: dict[str, Any]) -> Usage:
 def said(message: dict[str, Any]) -> dict[str, Any]:
     """A message without the fields that say nothing."""
     return {name: value for name, value in message.items() if value not in (None, [], "")}
+
+
+def completion(fields: dict[str, Any]) -> dict[str, Any]:
+    """A completion without the fields that say nothing."""
+    choices = [{**said(choice), "message": said(choice["message"])} for choice in fields["choices"]]
+    return {**said(fields), "choices": choices}
 
 
 def folded_by_the_sdk(sse: str) -> dict[str, Any]:

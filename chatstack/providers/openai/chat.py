@@ -11,6 +11,7 @@ from chatstack.errors import BrokenStreamError, ServerError
 from chatstack.providers.extras import WireObject
 from chatstack.providers.failures import misshapen, stream_ended
 from chatstack.providers.openai.chat_answers import ChatAnswer
+from chatstack.providers.openai.chat_completions import CompletionFold
 from chatstack.providers.openai.chat_options import MaxTokensField, tools_known
 from chatstack.providers.openai.chat_parts import PROVIDER
 from chatstack.providers.openai.chat_results import takes_text_alone, with_text_results
@@ -102,12 +103,15 @@ class OpenAIChatClient(OpenAIProvider):
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         body = sendable(request, lambda: self._written(request))
         answer = ChatAnswer(request)
+        completion = CompletionFold()
         raw: object = None
         async with aclosing(self._exchange(body, request)) as events:
             try:
                 async for chunk, sdk_chunk in events:
                     with misshapen(PROVIDER, streaming=request.stream):
                         shown = list(answer.add(chunk, streaming=request.stream))
+                        if request.stream:
+                            completion.add(chunk)
                     raw = sdk_chunk
                     for update in shown:
                         yield update
@@ -120,6 +124,6 @@ class OpenAIChatClient(OpenAIProvider):
                 raise stream_ended(PROVIDER, "a finish reason")
             raise ServerError(f"{PROVIDER}: the answer has no finish reason: it is not complete", provider=PROVIDER)
         with misshapen(PROVIDER, streaming=request.stream):
-            last = list(answer.finish(raw))
+            last = list(answer.finish(completion.whole() if request.stream else raw))
         for update in last:
             yield update

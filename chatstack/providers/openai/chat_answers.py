@@ -10,6 +10,7 @@ from chatstack.providers.call_ids import declared_names, sendable_name
 from chatstack.providers.extras import as_list, as_object, as_string, encoded, extra_fields, fields_missing
 from chatstack.providers.failures import failure, window_full
 from chatstack.providers.openai.chat_calls import LEGACY_CALL, REASONING_FIELDS, reasoning_from_fields
+from chatstack.providers.openai.chat_completions import grown, whole
 from chatstack.providers.openai.chat_parts import PROVIDER, WIRE
 from chatstack.providers.openai.chat_wire import finish_from_wire, usage_from_wire
 from chatstack.values.messages import Message
@@ -97,7 +98,7 @@ class ChatAnswer:
     def _add_delta(self, delta: Mapping[str, object]) -> Iterator[ChatUpdate]:
         for name, value in delta.items():
             if name in REASONING_FIELDS:
-                self._reasoning[name] = _grown(self._reasoning.get(name), value)
+                self._reasoning[name] = grown(self._reasoning.get(name), value)
         thought = _string(delta.get("reasoning_content")) or _string(delta.get("reasoning"))
         if thought:
             self._assembly.add_reasoning(thought, block=_REASONING)
@@ -111,7 +112,7 @@ class ChatAnswer:
             yield ChatUpdate(call_delta=self._add_call(as_object(each, where), where, is_first=not position))
         for name, value in delta.items():
             if name not in ("role", "content", LEGACY_CALL, "tool_calls", *REASONING_FIELDS):
-                self._joined[name] = _grown(self._joined.get(name), value)
+                self._joined[name] = grown(self._joined.get(name), value)
 
     def _add_content(self, content: object) -> Iterator[ChatUpdate]:
         if isinstance(content, str):
@@ -152,10 +153,10 @@ class ChatAnswer:
         )
 
     def _message(self) -> Message:
-        thought = {name: whole for name, value in self._reasoning.items() if (whole := _whole(value))}
+        thought = {name: said for name, value in self._reasoning.items() if (said := whole(value))}
         if thought:
             self._assembly.add_part(reasoning_from_fields(thought), block=_REASONING)
-        joined = {name: _whole(value) for name, value in self._joined.items()}
+        joined = {name: whole(value) for name, value in self._joined.items()}
         self._assembly.add_extra({name: value for name, value in joined.items() if value not in (None, [], "")})
         message = self._assembly.finish()
         # One wire message has one order, whatever order its fragments came in.
@@ -173,42 +174,6 @@ class ChatAnswer:
 
     def _sendable(self, name: str) -> str:
         return name if self._request is None else sendable_name(name, declared_names(self._request.options.tools))
-
-
-class _Pieces(list[str]):
-    """A text in the pieces in which it came, to be joined once: appending to a text copies it each time."""
-
-
-def _grown(held: object, value: object) -> object:
-    """Merge a delta into a field: texts and lists grow in place, objects field by field, other values are replaced."""
-    if value is None:
-        return held
-    if isinstance(value, str):
-        if isinstance(held, _Pieces):
-            held.append(value)
-            return held
-        return _Pieces([value])
-    if isinstance(value, list):
-        more = cast("list[object]", value)
-        if isinstance(held, list) and not isinstance(held, _Pieces):
-            cast("list[object]", held).extend(more)
-            return cast("object", held)
-        return list(more)
-    if isinstance(value, Mapping):
-        fields = cast("dict[str, object]", held) if isinstance(held, dict) else {}
-        for name, each in cast("Mapping[str, object]", value).items():
-            fields[name] = _grown(fields.get(name), each)
-        return fields
-    return value
-
-
-def _whole(held: object) -> object:
-    """Return a merged value, its texts joined."""
-    if isinstance(held, _Pieces):
-        return "".join(held)
-    if isinstance(held, dict):
-        return {name: _whole(each) for name, each in cast("dict[str, object]", held).items()}
-    return held
 
 
 def _arguments(fields: Mapping[str, object], name: str, where: str) -> str:
