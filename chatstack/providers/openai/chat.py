@@ -43,6 +43,9 @@ class OpenAIChatClient(OpenAIProvider):
     Pictures and files that tools return go to OpenAI itself, and to Azure, in a message of the user's behind the
     results, as their API takes only text in a result; to other servers they go within it.
 
+    Reasoning that one such server sent goes to each other one, too (``reasoning_content`` and the like): hosts of one
+    model need it there. A server that knows no such field may refuse the request.
+
     Raises ``WiringError`` when the SDK or the key is missing or a setting is wrong, and the matching ``ProviderError``
     from ``send``. A stream that ends without a finish reason is a ``BrokenStreamError``, never a short answer.
     """
