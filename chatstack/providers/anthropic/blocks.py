@@ -29,6 +29,7 @@ from chatstack.providers.extras import (
     no_json,
     with_extra,
 )
+from chatstack.values.data_urls import split_data_url
 from chatstack.values.parts import File, Image, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 
 PROVIDER = "anthropic"
@@ -123,7 +124,7 @@ def _file_to_block(part: File) -> WireObject:
 def _image_source(part: Image) -> WireObject:
     if part.file_id:
         return {"type": "file", "file_id": part.file_id}
-    inline = _data_url(part.url)
+    inline = split_data_url(part.url)
     if inline is not None:
         return {"type": "base64", "media_type": inline[0], "data": inline[1]}
     if part.url:
@@ -135,7 +136,7 @@ def _file_source(part: File) -> WireObject:
     """Return the source of a file: plain text as text, PDF as base64; text that came as bytes is decoded."""
     if part.file_id:
         return {"type": "file", "file_id": part.file_id}
-    inline = _data_url(part.url)
+    inline = split_data_url(part.url)
     media_type, data = inline if inline is not None else (part.media_type, part.data)
     if part.url and inline is None:
         return {"type": "url", "url": part.url}
@@ -146,14 +147,6 @@ def _file_source(part: File) -> WireObject:
     except ValueError as error:
         raise InputError(f"File {part.name!r}: its data is not the base64 of UTF-8 text") from error
     return {"type": "text", "media_type": "text/plain", "data": text}
-
-
-def _data_url(url: str) -> tuple[str, str] | None:
-    """Media type and base64 text of a data URL."""
-    head, comma, data = url.partition(",")
-    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
-        return None
-    return head[len("data:") : -len(";base64")], data
 
 
 def _media_part(block: Mapping[str, object]) -> Image | File | None:
