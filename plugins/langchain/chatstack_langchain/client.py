@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any, cast
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
@@ -52,6 +52,8 @@ class LangChainClient(ForeignClient):
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         model, messages = self._bound(request), to_langchain(request.messages)
+        if request.options.instructions.strip():
+            messages.insert(0, SystemMessage(request.options.instructions))
         whole: AIMessage | None = None
         if request.stream:
             async for chunk in model.astream(messages, _QUIET):
