@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
+from itertools import count
 from typing import Any, cast
 
 from langchain_core.language_models import BaseChatModel
@@ -55,12 +56,13 @@ class LangChainClient(ForeignClient):
         if request.options.instructions.strip():
             messages.insert(0, SystemMessage(request.options.instructions))
         whole: AIMessage | None = None
+        deltas = _Deltas()
         if request.stream:
             async for chunk in model.astream(messages, _QUIET):
                 if not isinstance(chunk, AIMessageChunk):  # of a model that does not stream
                     whole = chunk
                     break
-                for update in _deltas(chunk):
+                for update in deltas.of(chunk):
                     yield update
                 whole = whole + chunk if isinstance(whole, AIMessageChunk) else chunk
         else:
@@ -130,14 +132,34 @@ def _is_item(block: object) -> bool:
     return found.get("type") == "function_call" or (found.get("type") == "text" and "id" in found)
 
 
-def _deltas(chunk: AIMessageChunk) -> Iterator[ChatUpdate]:
-    content: object = chunk.content  # pyright: ignore[reportUnknownMemberType]
-    if isinstance(content, list):
-        for block in chunk.content_blocks:
-            if block["type"] == "reasoning" and (text := block.get("reasoning")):
-                yield ChatUpdate(reasoning=text)
-    if chunk.text:
-        yield ChatUpdate(text=str(chunk.text))
-    for piece in chunk.tool_call_chunks:
-        index = piece["index"] if isinstance(piece["index"], int) else 0
-        yield ChatUpdate(call_delta=CallDelta(index, piece["id"] or "", piece["name"] or "", piece["args"] or ""))
+class _Deltas:
+    """Reads the chunks of one message. Calls are numbered as they begin: some models give them no index, or all of them
+    the same one."""
+
+    def __init__(self) -> None:
+        self._begun: dict[object, tuple[int, str]] = {}
+        self._numbers = count()
+
+    def of(self, chunk: AIMessageChunk) -> Iterator[ChatUpdate]:
+        """Yield the updates of one chunk."""
+        content: object = chunk.content  # pyright: ignore[reportUnknownMemberType]
+        if isinstance(content, list):
+            for block in chunk.content_blocks:
+                if block["type"] == "reasoning" and (text := block.get("reasoning")):
+                    yield ChatUpdate(reasoning=text)
+        if chunk.text:
+            yield ChatUpdate(text=str(chunk.text))
+        for piece in chunk.tool_call_chunks:
+            id = piece["id"] or ""
+            number = self._number(piece["index"], id)
+            yield ChatUpdate(call_delta=CallDelta(number, id, piece["name"] or "", piece["args"] or ""))
+
+    def _number(self, index: object, id: str) -> int:
+        """Return the number of the call that a piece belongs to. One without an index is a call of its own, as in
+        LangChain's sum of the chunks."""
+        key = object() if index is None else index
+        number, known = self._begun.get(key, (None, ""))
+        if number is None or (id and known and id != known):
+            number, known = next(self._numbers), ""
+        self._begun[key] = (number, known or id)
+        return number

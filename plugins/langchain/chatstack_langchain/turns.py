@@ -30,7 +30,8 @@ class TurnWriter:
         self._handed_back = frozenset(handed_back)
         self._block = 0
         self._kind = ""
-        self._begun: dict[int, str] = {}
+        self._open: set[int] = set()
+        self._begun: set[str] = set()
         self._chunks: list[AIMessageChunk] = []
 
     def chunk_of(self, update: ChatUpdate) -> AIMessageChunk | None:
@@ -41,16 +42,17 @@ class TurnWriter:
             chunk = self._said("text" if update.text else "reasoning", update.text or update.reasoning, update.round)
         elif delta is not None:
             if delta.id and delta.name in self._handed_back:
-                self._begun[delta.index] = delta.id
-            if delta.index in self._begun:
+                self._open.add(delta.index)
+                self._begun.add(delta.id)
+            if delta.index in self._open:
                 chunk = _call(delta.name or None, delta.arguments, delta.id or None, delta.index)
         elif isinstance(part, ToolCall):
-            if part.name in self._handed_back and part.id not in self._begun.values():
+            if part.name in self._handed_back and part.id not in self._begun:
                 chunk = _call(part.name, part.arguments, part.id, None)
         elif part is not None and not isinstance(part, ToolResult):
             chunk = AIMessageChunk(content=[cast("Any", block_of(part))])
         if update.message_done is not None:
-            self._kind, self._begun = "", {}
+            self._kind, self._open, self._begun = "", set(), set()
         if chunk is not None:
             self._chunks.append(_copied(chunk))
         return chunk

@@ -7,15 +7,17 @@ import urllib.request
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
 from chatstack import ChatClient, ChatStack, Message, Summarizer
 from chatstack.testing.provider_contract import ModelAnswer, ProviderSettings, ServerReply
 from chatstack.testing.provider_requests import RequestContract
-from chatstack_langchain import LangChainClient
-from tests.models import ScriptedModel
+from chatstack_langchain import ChatStackModel, LangChainClient
+from tests.models import ScriptedModel, called
 
 LONG = "word " * 60
 
@@ -71,3 +73,50 @@ def test_a_summary_is_asked_for_with_its_instructions() -> None:
     (instructions, *_), _ = model.received
     assert instructions.type == "system"
     assert "summary" in instructions.text.lower()
+
+
+class StreamsWholeCalls(ScriptedModel):
+    """Streams each call at once, as some integrations do: without an index, or all with the same one."""
+
+    index: int | None
+
+    def _stream(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> Any:
+        answer = self._next(messages, kwargs)
+        yield ChatGenerationChunk(message=AIMessageChunk(answer.content))
+        for call in answer.tool_calls:
+            piece = tool_call_chunk(name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=self.index)
+            yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[piece]))
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_parallel_calls_that_a_model_streams_whole_run_once_each(index: int | None) -> None:
+    paid: list[str] = []
+
+    def pay(whom: str) -> str:
+        """Pay."""
+        paid.append(whom)
+        return "paid"
+
+    both = called(("a", "pay", {"whom": "Ann"}), ("b", "pay", {"whom": "Bob"}))
+    provider = LangChainClient(StreamsWholeCalls(answers=[both, "done"], index=index))
+    agent = create_agent(ChatStackModel(client=ChatStack(provider).build()), [pay])
+    updates = agent.stream({"messages": [HumanMessage("pay both")]}, stream_mode="messages")
+    assert [chunk.text for chunk, _ in updates if isinstance(chunk, AIMessageChunk)][-2:] == ["done", ""]
+    assert sorted(paid) == ["Ann", "Bob"]
+
+
+def test_pieces_of_calls_that_a_model_streams_in_turn_stay_apart() -> None:
+    class InTurn(ScriptedModel):
+        def _stream(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> Any:
+            for index, id, name, args in (
+                *((4, "a", "pay", '{"whom": '), (7, "b", "pay", '{"whom": ')),
+                *((4, None, None, '"Ann"}'), (7, None, None, '"Bob"}')),
+            ):
+                piece = tool_call_chunk(name=name, args=args, id=id, index=index)
+                yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[piece]))
+
+    with ChatStack(LangChainClient(InTurn(answers=[]))).build_sync() as client:
+        stream = client.get_streaming_response("pay")
+        deltas = [each.call_delta for each in stream if each.call_delta is not None]
+    assert [each.index for each in deltas] == [0, 1, 0, 1]
+    assert "".join(each.arguments for each in deltas if each.index == 1) == '{"whom": "Bob"}'
