@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from hashlib import sha256
+from typing import Any, Self, cast
+from uuid import uuid4
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.exceptions import ContextOverflowError as TheirOverflowError
@@ -16,13 +18,15 @@ from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.errors import GraphBubbleUp
-from pydantic import PrivateAttr, field_validator
+from pydantic import PrivateAttr, field_validator, model_validator
 
 from chatstack import ChatRequest, ChatStream, ContextOverflowError, find
 from chatstack.client.answers import updates_of
 from chatstack.client.blocking import Blocking
+from chatstack.client.protocol import chain, layer_kind
 from chatstack.nodes.conversions import Conversions
 from chatstack.nodes.whole_stack import WholeStack, Within, tool_names
+from chatstack.providers.sdk_provider import SdkProvider
 from chatstack.tools.execution import graph_signals
 from chatstack_langchain.client import LangChainClient
 from chatstack_langchain.options import options_from
@@ -41,15 +45,25 @@ class ChatStackModel(BaseChatModel):
     ``client`` is any chat client: a built stack, a provider. Tokens are streamed. An overflow is LangChain's
     ``ContextOverflowError``, other errors are chatstack's. Synchronous calls run in a background loop that the process
     shares: ask a client either from there or from a loop of yours, as its connections belong to one.
+
+    A global cache of LangChain's (``set_llm_cache``) is used where a provider of chatstack's own answers, without a
+    tool loop or a fallback. Else only a cache that is passed as ``cache`` is used, for this model alone.
     """
 
     client: Any
     _blocking: Blocking = PrivateAttr(default_factory=Blocking)
+    _alone: str = PrivateAttr(default_factory=lambda: uuid4().hex)
 
     @field_validator("client")
     @classmethod
     def _is_client(cls, given: object) -> object:
         return WholeStack(cast("Any", given), owner="ChatStackModel").client
+
+    @model_validator(mode="after")
+    def _without_a_shared_cache(self) -> Self:
+        if self.cache is None and not _cache_key(self.client):
+            self.cache = False
+        return self
 
     @property
     def _stack(self) -> WholeStack:
@@ -58,6 +72,13 @@ class ChatStackModel(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return "chatstack"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        """Return what LangChain's caches tell models apart by."""
+        info = self._stack.info
+        known = {} if info is None else {"provider": info.name, "model": info.model}
+        return {**known, "stack": _cache_key(self.client) or self._alone}
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
         info = self._stack.info
@@ -154,6 +175,17 @@ class ChatStackModel(BaseChatModel):
 
     async def _sent(self, request: ChatRequest) -> ChatStream:
         return await self._stack.send(request, _PAUSING)
+
+
+def _cache_key(client: object) -> str:
+    """Return a digest of the stack, the same in each process; "" for one that cannot be told apart from others: only
+    our providers say in full who answers, and what tools do, or a fallback, is not in any repr."""
+    *layers, provider = chain(client)
+    said = f"{client!r} {getattr(provider, 'info', None)!r}"
+    is_known = isinstance(provider, SdkProvider) and " at 0x" not in said
+    if not is_known or any(layer_kind(each) in ("tool_loop", "fallback") for each in layers):
+        return ""
+    return sha256(said.encode()).hexdigest()
 
 
 _PAUSING = Within[tuple[type[Exception], ...]](graph_signals, (GraphBubbleUp,))

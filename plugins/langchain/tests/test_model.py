@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.caches import InMemoryCache
 from langchain_core.exceptions import ContextOverflowError as TheirOverflowError
+from langchain_core.globals import set_llm_cache
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_tests.unit_tests import ChatModelUnitTests
 from langgraph.checkpoint.memory import InMemorySaver
@@ -213,6 +219,59 @@ def test_a_stream_that_is_dropped_closes_the_stack() -> None:
     assert next(stream).text
     stream.close()  # type: ignore[attr-defined]
     assert provider.open_streams == 0
+
+
+@pytest.fixture
+def global_cache() -> Iterator[None]:
+    set_llm_cache(InMemoryCache())
+    yield
+    set_llm_cache(None)
+
+
+@pytest.mark.usefixtures("global_cache")
+def test_models_do_not_answer_for_each_other_from_a_cache_of_langchains() -> None:
+    one, other = (ChatStackModel(client=ScriptedClient([f"I am {name}"])) for name in "AB")
+    assert (one.invoke("who?").text, other.invoke("who?").text) == ("I am A", "I am B")
+    shared = InMemoryCache()
+    one, other = (ChatStackModel(client=ScriptedClient([f"I am {name}"]), cache=shared) for name in "AB")
+    assert [each.invoke("who?").text for each in (one, other, one)] == ["I am A", "I am B", "I am A"]
+    assert len(one.client.requests) == 1
+
+
+PRINTS_KEYS = """
+from chatstack import ChatStack, FunctionInvoker, ToolResultClearer
+from chatstack.providers.anthropic import AnthropicChatClient
+from chatstack_langchain import ChatStackModel
+
+def look(place: str) -> str:
+    return place
+
+def provider(model, **options):
+    return AnthropicChatClient(model, api_key="sk-secret", **options)
+
+def key(client):
+    model = ChatStackModel(client=client)
+    return model.cache, model._get_llm_string()
+
+clears = ChatStack(provider("a")).use(ToolResultClearer, trigger={"tokens": 7}).build()
+cases = [
+    *(provider("a"), provider("b"), provider("a", base_url="http://localhost:1"), clears),
+    provider("a", base_url="http://localhost:2"),
+    ChatStack(provider("a")).use(FunctionInvoker, tools=[look]).build(),
+]
+print([key(each) for each in cases])
+"""
+
+
+def test_a_stack_over_a_provider_of_ours_has_a_key_in_caches_that_other_processes_know() -> None:
+    pytest.importorskip("anthropic")  # not with the lowest LangChain
+    printed = [subprocess.check_output([sys.executable, "-c", PRINTS_KEYS], text=True) for _ in range(2)]
+    (*own, tools), (*again, _) = map(ast.literal_eval, printed)
+    assert own == again
+    assert len(set(own)) == 5
+    assert {cache for cache, _ in own} == {None}
+    assert tools[0] is False
+    assert "secret" not in printed[0]
 
 
 def test_what_is_no_client_is_refused() -> None:
