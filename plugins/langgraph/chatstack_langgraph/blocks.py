@@ -29,7 +29,7 @@ def block_of(part: Part) -> Block:
         case Text():
             return {"type": "text", "text": part.text}
         case Image():
-            return _known(type="image", url=part.url, base64=part.data, file_id=part.file_id, mime_type=part.media_type)
+            return _media_block("image", part)
         case File():
             return _file_block(part)
         case Reasoning():
@@ -69,8 +69,15 @@ def arguments_text(given: object) -> str:
 def _file_block(part: File) -> Block:
     if part.text:
         return _known(type="text-plain", text=part.text, title=part.name, mime_type=part.media_type or "text/plain")
-    block = _known(type="file", url=part.url, base64=part.data, file_id=part.file_id, mime_type=part.media_type)
+    block = _media_block("file", part)
     return {**block, "extras": {"filename": part.name}} if part.name else block
+
+
+def _media_block(kind: str, part: Image | File) -> Block:
+    """The block for content that is no text. No integration takes a data URL in the place of an address."""
+    fields = {"url": part.url, "data": part.data, "media_type": part.media_type, **_held_in(part.url)}
+    url, data, media_type = (fields[name] for name in ("url", "data", "media_type"))
+    return _known(type=kind, url=url, base64=data, file_id=part.file_id, mime_type=media_type)
 
 
 def _own_reasoning(part: Reasoning) -> Block | None:
@@ -108,7 +115,8 @@ def _read_file(block: Block) -> File | None:
     theirs = block.get("file")
     source = block.get("source")
     if isinstance(theirs, dict):  # as OpenAI's chat completions spell it
-        fields = _fields(cast("Block", theirs), url="file_data", file_id="file_id", name="filename")
+        fields = _fields(cast("Block", theirs), data="file_data", file_id="file_id", name="filename")
+        fields |= _held_in(fields.get("data", ""))
     elif isinstance(source, dict):
         fields = {**_source(cast("Block", source)), **_fields(block, name="title")}
     elif "source_type" in block:
@@ -194,6 +202,14 @@ def _first_version(block: Block) -> dict[str, str]:
     kind = str(block.get("source_type"))
     fields = _fields(block, **{named[kind]: read[kind]}) if kind in named else {}
     return fields | _fields(block, media_type="mime_type")
+
+
+def _held_in(url: str) -> dict[str, str]:
+    """The fields that a data URL stands for; none for any other address."""
+    head, comma, data = url.partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        return {}
+    return {"url": "", "data": data, "media_type": head.removeprefix("data:").removesuffix(";base64")}
 
 
 def _item_json(block: Block) -> str:

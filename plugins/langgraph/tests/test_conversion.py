@@ -92,6 +92,9 @@ def test_what_both_have_a_field_for_needs_nothing_else(ours: Message, theirs: Ba
          Image(data="aGk=", media_type="image/png")),
         ({"type": "document", "source": {"type": "text", "data": "a"}, "title": "n"}, File(text="a", name="n")),
         ({"type": "file", "file": {"file_id": "f", "filename": "n"}}, File(file_id="f", name="n")),
+        ({"type": "file", "file": {"file_data": "data:application/pdf;base64,aGk=", "filename": "n"}},
+         File(data="aGk=", media_type="application/pdf", name="n")),
+        ({"type": "file", "file": {"file_data": "aGk="}}, File(data="aGk=")),
         ({"type": "file", "base64": "aGk=", "mime_type": "application/pdf", "extras": {"filename": "n"}},
          File(data="aGk=", media_type="application/pdf", name="n")),
         ({"type": "text-plain", "text": "a", "mime_type": "text/plain"}, File(text="a")),
@@ -100,6 +103,30 @@ def test_what_both_have_a_field_for_needs_nothing_else(ours: Message, theirs: Ba
 )  # fmt: skip
 def test_content_is_read_in_every_spelling_that_models_write(block: Any, part: Part) -> None:
     assert parts([block]) == (part,)
+
+
+@pytest.mark.parametrize(
+    ("block", "written"),
+    [
+        (
+            {"type": "file", "file": {"file_data": "data:application/pdf;base64,aGk=", "filename": "n"}},
+            {"type": "file", "base64": "aGk=", "mime_type": "application/pdf", "extras": {"filename": "n"}},
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+            {"type": "image", "base64": "aGk=", "mime_type": "image/png"},
+        ),
+        (
+            {"type": "image_url", "image_url": {"url": "https://e.org/a.png"}},
+            {"type": "image", "url": "https://e.org/a.png"},
+        ),
+    ],
+)
+def test_media_are_written_in_the_form_that_every_integration_takes(block: Any, written: Any) -> None:
+    sent = Message("user", parts([{"type": "text", "text": "see"}, block]))
+    theirs = one(sent)
+    assert theirs.content == [{"type": "text", "text": "see"}, written]
+    assert from_langchain([theirs]) == [sent]
 
 
 def test_reasoning_of_a_provider_goes_back_without_what_langchain_added() -> None:
