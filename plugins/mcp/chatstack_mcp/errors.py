@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import cast
+
+from mcp import MCPError
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 from chatstack import ChatStackError
 
@@ -16,3 +20,19 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return reason_of(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return str(error) or type(error).__name__
+
+
+_NO_SESSION = re.compile(r"\bsession\b.*\b(terminated|not found|expired)\b|\bno valid session\b", re.IGNORECASE)
+"""An HTTP 404 for the session of a connection, in the words of ``mcp`` and of servers: no code tells it."""
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """True for what a call meets whose connection was lost, or its session at the server: another one is needed."""
+    return isinstance(error, MCPError) and (
+        error.code == CONNECTION_CLOSED or _NO_SESSION.search(error.message) is not None
+    )
+
+
+def was_not_run(error: MCPError) -> bool:
+    """True if the server knew no session for the call, so that nothing has run."""
+    return error.code != INTERNAL_ERROR and _NO_SESSION.search(error.message) is not None

@@ -9,13 +9,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from mcp import Client, MCPError, StdioServerParameters
-from mcp_types import CONNECTION_CLOSED
 from mcp_types import Tool as McpTool
 
 from chatstack import Tool, ToolError, WiringError
 from chatstack_mcp.connection import Connection
 from chatstack_mcp.contents import output_of, part_of, text_of
-from chatstack_mcp.errors import McpServerError, reason_of
+from chatstack_mcp.errors import McpServerError, is_lost, reason_of, was_not_run
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
@@ -31,9 +30,9 @@ class McpServer:
     anew when the connection was lost. It belongs to one event loop; ``aclose`` it there, or use ``async with``.
 
     ``prefix`` stands before the name of each tool; ``only`` names those that are offered, all where it is None.
-    ``timeout_seconds`` bounds each call, ``connect_seconds`` connecting and listing. With ``trust_hints``, a call that
-    met a lost connection is made once more where the server says that its tool is idempotent, or only reads; else the
-    model is told that it may have run.
+    ``timeout_seconds`` bounds each call, ``connect_seconds`` connecting and listing. A call is made once more where the
+    server no longer knew the session. With ``trust_hints``, so is one that met a lost connection where the server says
+    that its tool is idempotent, or only reads; else the model is told that it may have run.
     """
 
     def __init__(
@@ -90,6 +89,15 @@ class McpServer:
         """Return its tools, by name; listed once, and again after the server said that they have changed, or has been
         connected to anew. Raises ``McpServerError``."""
         connection = await self._connected()
+        try:
+            return await self._tools_over(connection)
+        except McpServerError as error:
+            if connection.is_open and not is_lost(error.__cause__):
+                raise
+        await connection.aclose()
+        return await self._tools_over(await self._connected())
+
+    async def _tools_over(self, connection: Connection) -> tuple[Tool[..., Any], ...]:
         listed = self._listed
         if listed is None:
             async with self._busy:
@@ -166,7 +174,9 @@ class McpServer:
             idempotent=may_repeat,
         )
 
-    async def _call(self, name: str, arguments: dict[str, object], *, may_repeat: bool) -> object:
+    async def _call(
+        self, name: str, arguments: dict[str, object], *, may_repeat: bool, is_repeated: bool = False
+    ) -> object:
         try:
             connection = await self._connected()
         except McpServerError as error:
@@ -176,12 +186,13 @@ class McpServer:
         try:
             result = await connection.client.call_tool(name, arguments)
         except MCPError as error:
-            if error.code != CONNECTION_CLOSED:
-                raise ToolError(f"The server refused the call: {error}") from error
-            await connection.aclose()
-            if not may_repeat:
-                raise ToolError(_LOST) from error
-            return await self._call(name, arguments, may_repeat=False)
+            if is_lost(error):
+                await connection.aclose()
+                if not is_repeated and (may_repeat or was_not_run(error)):
+                    return await self._call(name, arguments, may_repeat=may_repeat, is_repeated=True)
+                if not was_not_run(error):
+                    raise ToolError(_LOST) from error
+            raise ToolError(f"The server refused the call: {error}") from error
         if result.is_error:
             raise ToolError(text_of([part_of(each) for each in result.content]) or "The tool failed.")
         return output_of(result)

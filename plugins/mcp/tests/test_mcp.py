@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
+from raw_servers import raw_server
 
 from chatstack import ChatStack, FunctionInvoker, Image, Message, Text, ToolCall, ToolContext, ToolResult, WiringError
 from chatstack.testing import ScriptedClient
 from chatstack_mcp import McpInvoker, McpServer, McpServerError
 
 SERVER = str(Path(__file__).with_name("demo_server.py"))
+RAW = str(Path(__file__).with_name("raw_servers.py"))
 STDIO = StdioServerParameters(command=sys.executable, args=[SERVER, "stdio"])
 
 
@@ -189,6 +191,59 @@ def test_a_server_that_was_restarted_over_http_is_found_again() -> None:
         with over_http(port):
             assert (await results_of(calling(("add", '{"a": 1, "b": 3}')), [server]))[0].output == "4"
             await server.aclose()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "not_found",
+    [
+        None,
+        {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}},
+        {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}},
+    ],
+)
+def test_a_server_that_has_forgotten_the_session_gets_the_call_over_a_new_one(not_found: Any) -> None:
+    async def run() -> None:
+        with raw_server() as raw:
+            raw.not_found = not_found
+            async with McpServer(raw.url) as server:
+                for _ in range(3):
+                    raw.sessions[:] = ["other"] * (len(raw.sessions) + 1)  # restarted, or expired
+                    assert [each.output for each in await results_of(calling(("look", "{}")), [server])] == ["seen"]
+                    server._changed()
+            assert raw.calls == 3
+
+    asyncio.run(run())
+
+
+def test_a_server_that_never_knows_the_session_is_asked_twice() -> None:
+    class Forgetful(list[str]):
+        def __contains__(self, session: object) -> bool:
+            return False
+
+    async def run() -> None:
+        with raw_server() as raw:
+            async with McpServer(raw.url) as server:
+                held = await server.tools()
+                raw.sessions = Forgetful(raw.sessions)
+                stack = ChatStack(calling(("look", "{}"))).use(FunctionInvoker, tools=held).build()
+                answer = await stack.get_response("go")
+                with pytest.raises(McpServerError, match="its tools cannot be listed: Session terminated"):
+                    await server.tools()
+        assert "refused the call: Session terminated" in answer.messages[1].results[0].text
+        assert len(raw.sessions) == 4
+        assert raw.calls == 0
+
+    asyncio.run(run())
+
+
+def test_a_process_that_dies_while_it_lists_its_tools_is_started_anew(tmp_path: Path) -> None:
+    command = StdioServerParameters(command=sys.executable, args=[RAW, str(tmp_path / "note")])
+
+    async def run() -> None:
+        async with McpServer(command) as server:
+            assert await names_of(server) == {"look"}
 
     asyncio.run(run())
 
