@@ -27,7 +27,8 @@ class McpServer:
     makes an ``mcp.Client``, for transports, credentials and callbacks of your own.
 
     It is connected to when its tools are needed first, so that neither a container nor ``build()`` waits for it, and
-    anew when the connection was lost. It belongs to one event loop; ``aclose`` it there, or use ``async with``.
+    anew when the connection was lost. While it is connected it belongs to one event loop, and other loops raise
+    ``McpServerError``; when that loop ends, so does the connection. ``aclose`` works from any loop.
 
     ``prefix`` stands before the name of each tool; ``only`` names those that are offered, all where it is None.
     ``timeout_seconds`` bounds each call, ``connect_seconds`` connecting and listing. A call is made once more where the
@@ -63,6 +64,7 @@ class McpServer:
         self._connection: Connection | None = None
         self._listed: tuple[Tool[..., Any], ...] | None = None
         self._changes = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._busy = asyncio.Lock()
         self._is_closed = False
 
@@ -80,6 +82,17 @@ class McpServer:
     async def aclose(self) -> None:
         """Close the connection, and end a server that was started."""
         self._is_closed = True
+        home = self._loop
+        if home is None or home.is_closed():
+            self._connection = None
+        elif home is asyncio.get_running_loop():
+            await self._close()
+        elif home.is_running():  # in another thread, as that of synchronous clients
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), home))
+        elif self._is_in_use:
+            raise McpServerError(f"{self!r} is connected on another event loop, which is not running; close it there")
+
+    async def _close(self) -> None:
         async with self._busy:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -108,7 +121,21 @@ class McpServer:
                         self._listed = listed
         return listed
 
+    @property
+    def _is_in_use(self) -> bool:
+        return self._busy.locked() or (self._connection is not None and self._connection.is_open)
+
+    def _move_in(self) -> None:
+        """Belong to the running event loop from now on. A connection of a loop that was closed has ended with it."""
+        home, running = self._loop, asyncio.get_running_loop()
+        if home is running:
+            return
+        if home is not None and not home.is_closed() and self._is_in_use:
+            raise McpServerError(f"{self!r} is in use on another event loop; make an McpServer for each loop")
+        self._loop, self._busy, self._connection = running, asyncio.Lock(), None
+
     async def _connected(self) -> Connection:
+        self._move_in()
         if self._connection is not None and self._connection.is_open:
             return self._connection
         async with self._busy:

@@ -1,5 +1,6 @@
 """MCP servers as of 2025, line by line, for what no server of an SDK does: one over HTTP, which tests tell what to
-answer, and ``raw_servers.py NOTE`` over stdio, which dies when it is first asked for its tools."""
+answer, and ``raw_servers.py NOTE`` over stdio, which dies when it is asked for its tools and finds no note, and writes
+there that it has ended."""
 
 from __future__ import annotations
 
@@ -103,3 +104,4 @@ if __name__ == "__main__":
         if "id" in asked:
             sys.stdout.write(f"{json.dumps(answer_to(asked))}\n")
             sys.stdout.flush()
+    note.write_text("ended")
