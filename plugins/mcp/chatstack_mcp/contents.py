@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 
@@ -19,6 +20,10 @@ from chatstack import File, Image, Text
 
 Part = Text | Image | File
 
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Formats that every API with pictures takes."""
+_OTHER_NAMES = {"image/jpg": "image/jpeg", "application/x-pdf": "application/pdf"}
+
 
 def output_of(result: CallToolResult) -> str | list[Part]:
     """Return a result as the model gets it: text where it holds nothing else, else its parts in order."""
@@ -34,23 +39,34 @@ def text_of(parts: Sequence[Part]) -> str:
 
 
 def part_of(block: ContentBlock) -> Part:
-    """Return one block as a part. What models cannot read is described."""
+    """Return one block as a part. What models cannot read is described, as an API would refuse the conversation."""
     if isinstance(block, TextContent):
         return Text(block.text)
-    if isinstance(block, ImageContent):
-        return Image(data=block.data, media_type=block.mime_type)
-    if isinstance(block, AudioContent):
-        return File(data=block.data, media_type=block.mime_type)
+    if isinstance(block, ImageContent | AudioContent):
+        return _media(block.data, block.mime_type)
     if isinstance(block, EmbeddedResource):
-        return _resource(block)
+        held = block.resource
+        if isinstance(held, BlobResourceContents):
+            return _media(held.blob, held.mime_type or "", str(held.uri))
+        return Text(held.text)
     about = ", ".join(each for each in (block.description, block.mime_type) if each)
     return Text(f"{block.name}: {block.uri}" + (f" ({about})" if about else ""))
 
 
-def _resource(block: EmbeddedResource) -> Part:
-    resource, kind = block.resource, block.resource.mime_type or ""
-    if not isinstance(resource, BlobResourceContents):
-        return Text(resource.text)
-    if kind.startswith("image/"):
-        return Image(data=resource.blob, media_type=kind)
-    return File(data=resource.blob, media_type=kind or "application/octet-stream", name=str(resource.uri))
+def _media(data: str, mime_type: str, name: str = "") -> Part:
+    """Return data as a picture, a document or text; else a description of it."""
+    kind = mime_type.partition(";")[0].strip().lower()
+    kind = _OTHER_NAMES.get(kind, kind)
+    try:
+        content = base64.b64decode(data, validate=True)
+        if content and kind in _PICTURES:
+            return Image(data=data, media_type=kind)
+        if content and kind == "application/pdf":
+            return File(data=data, media_type=kind, name=name)
+        if content and (kind.startswith("text/") or kind == "application/json"):
+            return Text(content.decode())
+        size = f"{len(content)} bytes"
+    except ValueError:  # no base64, or no UTF-8
+        size = "broken data"
+    about = ", ".join(each for each in (name, kind, size) if each)
+    return Text(f"[{about}: cannot be shown]")

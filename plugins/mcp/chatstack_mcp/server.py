@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Collection
+from textwrap import shorten
 from types import TracebackType
 from typing import Any, Self
 
@@ -80,7 +81,8 @@ class McpServer:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connection, and end a server that was started."""
+        """Close the connection, and end a server that was started. Raises ``McpServerError`` where another event loop,
+        which is not running, has it open."""
         self._is_closed = True
         home = self._loop
         if home is None or home.is_closed():
@@ -177,13 +179,19 @@ class McpServer:
         if missing:
             known = ", ".join(each.name for each in listed)
             raise McpServerError(f"{self!r}: only={missing[0]!r} is not among its tools: {known}")
-        made: dict[str, Tool[..., Any]] = {}
+        named: dict[str, McpTool] = {}
         for each in offered:
+            if not each.name:
+                raise McpServerError(f"{self!r}: one of its tools has no name; name the others in only=")
             name = _NOT_IN_NAMES.sub("_", self._prefix + each.name)[:_LONGEST_NAME]
-            if name in made:
+            other = named.setdefault(name, each)
+            if other.name != each.name:
                 raise McpServerError(f"{self!r}: two of its tools would be called {name!r}; name one of them in only=")
-            made[name] = self._tool(name, each)
-        return tuple(made[name] for name in sorted(made))  # another order would cost the prompt cache
+            if other != each:
+                raise McpServerError(f"{self!r} lists two different tools named {name!r}; name the others in only=")
+        return tuple(
+            self._tool(name, named[name]) for name in sorted(named)
+        )  # another order would cost the prompt cache
 
     def _tool(self, name: str, listed: McpTool) -> Tool[..., object]:
         hints = listed.annotations if self._trust_hints else None
@@ -220,6 +228,8 @@ class McpServer:
                 if not was_not_run(error):
                     raise ToolError(_LOST) from error
             raise ToolError(f"The server refused the call: {error}") from error
+        except (RuntimeError, ValueError) as error:  # of a result that is not what the server or the protocol declares
+            raise ToolError(f"The server's answer cannot be used: {shorten(reason_of(error), 400)}") from error
         if result.is_error:
             raise ToolError(text_of([part_of(each) for each in result.content]) or "The tool failed.")
         return output_of(result)
