@@ -24,6 +24,8 @@ from chatstack import (
     ToolDeclaration,
     ToolResult,
     Usage,
+    from_json,
+    to_json,
 )
 from chatstack.providers.anthropic.wire import (
     DEFAULT_MAX_TOKENS,
@@ -223,6 +225,17 @@ def test_fields_without_a_place_ride_along_and_nulls_do_not() -> None:
     message = message_from_wire([block])
     assert message.parts == (Text("hi", '{"anthropic":{"cache_control":{"type":"ephemeral"}}}'),)
     assert messages_to_wire([message])[0]["content"] == [{**text("hi"), "cache_control": {"type": "ephemeral"}}]
+
+
+@pytest.mark.parametrize("file_id", [None, "file_1"])
+def test_citations_go_back_without_the_field_that_only_answers_have(file_id: str | None) -> None:
+    """With it, every request after an answer that cites a document would be refused. A saved history has it, too."""
+    cited = {"type": "char_location", "cited_text": "c", "document_index": 0, "document_title": None}
+    message = message_from_wire([{**text("It is c."), "citations": [{**cited, "file_id": file_id}]}])
+    assert "file_id" in str(message.parts[0])
+    for part in (message.parts[0], from_json(to_json([message]))[0].parts[0]):
+        assert blocks(part) == [{**text("It is c."), "citations": [cited]}]
+    assert blocks(Text("hi", '{"anthropic":{"citations":[5]}}')) == [{**text("hi"), "citations": [5]}]
 
 
 def test_fields_of_other_providers_stay_behind() -> None:

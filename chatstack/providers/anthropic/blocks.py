@@ -3,8 +3,8 @@
 A field that exists here is mapped to it. Other fields (``cache_control``, ``citations``) ride under ``anthropic`` in
 the part's ``extra_json``; its entries for other wires are ignored. A block that only Anthropic understands becomes a
 ``ProviderItem`` whole. Equivalent, hence not told apart: a field that is null and one that is absent; ``is_error:
-false`` and none; a blank tool result and one without content. Blocks without visible text are left out: the API accepts
-none.
+false`` and none; a blank tool result and one without content; a citation's ``file_id`` and none. Blocks without visible
+text are left out: the API accepts none.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def part_to_block(part: Part) -> WireObject | None:
     """Return the block for a part, or None if it cannot be sent: empty text, and items of another provider."""
     match part:
         case Text():
-            return _completed({"type": "text", "text": part.text}, part) if part.text.strip() else None
+            return _text_to_block(part) if part.text.strip() else None
         case Image():
             return _completed({"type": "image", "source": _image_source(part)}, part)
         case File():
@@ -110,6 +110,20 @@ def call_input(arguments: str) -> WireObject:
 def call_arguments(given: object) -> str:
     """Return the JSON text of a call's input that came as an object, spaced as the model itself writes it."""
     return json.dumps({} if given is None else given, ensure_ascii=False)
+
+
+def _text_to_block(part: Text) -> WireObject:
+    block = _completed({"type": "text", "text": part.text}, part)
+    citations = block.get("citations")
+    if isinstance(citations, list):
+        block["citations"] = [_citation_to_wire(each) for each in cast("list[object]", citations)]
+    return block
+
+
+def _citation_to_wire(citation: object) -> object:
+    """Return a citation without ``file_id``, which answers have and the API refuses in a request."""
+    fields = _object(citation)
+    return citation if fields is None else {name: value for name, value in fields.items() if name != "file_id"}
 
 
 def _file_to_block(part: File) -> WireObject:
