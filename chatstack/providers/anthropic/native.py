@@ -70,6 +70,16 @@ def ask_for_edits(body: WireObject, edits: Sequence[NativeEdit]) -> None:
         body["betas"] = [*names, *(each for each in dict.fromkeys(betas) if each not in names)]
 
 
+def keep_thinking(body: WireObject) -> None:
+    """Take the edit that clears thinking out of a body without thinking, where the API refuses it."""
+    edits = _objects_of(body.get("context_management"), "edits")
+    left = [each for each in edits if each.get("type") != CLEAR_THINKING]
+    if len(left) < len(edits):
+        config = cast("WireObject", body.pop("context_management"))
+        if left:
+            body["context_management"] = {**config, "edits": left}
+
+
 def applied_edits(told: object) -> tuple[AppliedEdit, ...]:
     """Return the edits that an answer reports (its ``context_management``)."""
     return tuple(

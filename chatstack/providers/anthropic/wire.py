@@ -24,6 +24,7 @@ from chatstack.providers.anthropic.options import (
     tool_from_wire,
     tool_to_wire,
 )
+from chatstack.providers.anthropic.thinking import settle_thinking
 from chatstack.providers.call_ids import declared_names
 from chatstack.providers.extras import WireObject
 from chatstack.values.messages import Message, Role, was_edited
@@ -51,8 +52,9 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
     the messages do not begin with the user, a short user message precedes them, always the same, so that the prefix
     stays stable.
 
-    ``options.extra`` wins, ``output_config`` in it field by field. ``seed`` has no counterpart and is not sent; neither
-    are the tools and items that belong to another provider.
+    ``options.extra`` wins, ``output_config`` in it field by field; only its ``thinking`` may wait for the next turn, as
+    ``thinking.py`` says. ``seed`` has no counterpart and is not sent; neither are the tools and items that belong to
+    another provider.
     """
     options = request.options
     leading = len(list(takewhile(lambda message: message.role == "system", request.messages)))
@@ -81,6 +83,8 @@ def request_to_wire(request: ChatRequest, *, cache: CacheLifetime = "off") -> Wi
     given = body.get("output_config", {})
     if config and isinstance(given, Mapping):
         body["output_config"] = {**config, **cast("Mapping[str, object]", given)}
+    if "messages" not in options.extra:
+        settle_thinking(body, messages)
     ask_for_edits(body, options.native_edits)
     mark(body, cache, extra=options.extra, edited=edited)
     return body
