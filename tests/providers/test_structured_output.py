@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
+import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
+import pydantic
 import pytest
 from anthropic import transform_schema
 
-from chatstack import ChatOptions, ChatResponse, ChatStack, FunctionInvoker, OutputError
+from chatstack import ChatOptions, ChatResponse, ChatStack, FunctionInvoker, InputError, OutputError
 from chatstack.client.parsing import shape_of
 from chatstack.providers.anthropic import AnthropicChatClient
+from chatstack.providers.anthropic.options import output_config
 from chatstack.providers.openai import OpenAIChatClient, OpenAIResponsesClient
 from tests.client.shapes import LOOSE, STRICT, Booking, Flight, Mood, Owner, Place, Train, Tree
 from tests.model_server import MODEL, ModelServer, missing_part, model_server
@@ -159,6 +165,62 @@ def test_with_tools_in_between_each_round_asks_for_the_shape(server: MockServer,
     assert response.parsed == Place("Dubai", 41.5)
     assert response.rounds == 2
     assert [asked_for(body) for body in server.bodies()] == [expected(make, Place)] * 2
+
+
+class Kept(pydantic.BaseModel):
+    """Fields whose formats and keywords not every API knows."""
+
+    at: Path
+    name: str = pydantic.Field(examples=["k-1"], description="a name")
+    page: pydantic.AnyUrl
+    id: uuid.UUID
+    waits: datetime.timedelta
+    old: str = pydantic.Field(default="x", deprecated=True)
+
+
+def test_anthropic_is_asked_for_what_its_own_sdk_would_ask_for() -> None:
+    """A format or keyword that it does not know would be refused."""
+    config = output_config(ChatOptions(output_schema=shape_of(Kept).schema))
+    assert config["format"] == expected(claude, Kept)
+    secret: Any = output_config(ChatOptions(output_schema=shape_of(pydantic.SecretStr).schema))["format"]
+    assert secret["schema"]["properties"]["value"]["description"] == "{format: password, writeOnly: True}"
+
+
+@dataclass
+class Counts:
+    per_day: dict[str, int]
+
+
+@dataclass
+class Deep:
+    counts: list[Counts | None]
+
+
+@dataclass
+class Point:
+    at: tuple[float, float]
+
+
+FREE = (
+    "has free keys, as a dict has, which Anthropic does not take; write a list of objects, each with a key and a value"
+)
+TUPLE = "is a tuple, which Anthropic does not take; write a class with a field for each item, or a list"
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (Counts, f"Counts.per_day {FREE}"),
+        (Deep, f"Counts.per_day {FREE}"),
+        (list[dict[str, int]], f"list.value[] {FREE}"),
+        (dict, f"dict.value {FREE}"),
+        (Point, f"Point.at {TUPLE}"),
+    ],
+)
+def test_what_anthropic_has_no_form_for_is_refused_by_its_field(server: MockServer, kind: Any, told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ask(claude(server.url), kind, stream=False)
+    assert str(caught.value) == f"output_type: {told}"
 
 
 # What is no answer

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import cast
 
+from chatstack.errors import InputError
 from chatstack.providers.anthropic.blocks import PROVIDER, WIRE
 from chatstack.providers.extras import WireObject, decoded_object, encoded, encoded_extra, with_extra
 from chatstack.values.parts import ProviderItem
@@ -14,10 +15,12 @@ _SIMPLE_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _SCHEMA_NAME = "answer"
 _EFFORTS: Mapping[str | None, str | None] = {"none": None, "minimal": "low"}
 """Efforts that the API has under another name, or by saying nothing: unasked, no model reasons."""
-_BOUNDS = frozenset(
-    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"}
-    | {"minItems", "maxItems", "uniqueItems", "default", "contentEncoding"}
+_KEYWORDS = frozenset(
+    {"type", "title", "description", "enum", "const", "anyOf", "allOf", "$ref", "$defs", "properties", "required"}
+    | {"additionalProperties", "items", "format"}
 )
+_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
+"""Keywords and string formats of JSON schema that the API takes, as Anthropic's own SDK has them."""
 
 
 def tool_to_wire(tool: DeclaredTool) -> WireObject | None:
@@ -84,32 +87,52 @@ def output_config(options: ChatOptions) -> WireObject:
     """Return the effort and the form of the answer; empty if neither is given."""
     effort = _EFFORTS.get(options.reasoning_effort, options.reasoning_effort)
     config: WireObject = {} if effort is None else {"effort": effort}
-    if options.output_schema is not None:
-        schema = decoded_object(options.output_schema.schema, "output_schema.schema")
-        if options.output_schema.strict is not None:  # made from a type, so that whoever asked checks the answer
-            schema = _in_words(schema)
+    wanted = options.output_schema
+    if wanted is not None:
+        schema = decoded_object(wanted.schema, "output_schema.schema")
+        if wanted.strict is not None:  # made from a type, so that whoever asked checks the answer
+            for where, each in _schemas_in(schema, wanted.name):
+                if not wanted.strict:
+                    _refuse_unsaid(each, where)
+                _put_in_words(each)
         config["format"] = {"type": "json_schema", "schema": schema}
     return config
 
 
-def _in_words(schema: WireObject) -> WireObject:
-    """Return the schema with its bounds moved into descriptions, as Anthropic's own SDK does: the API refuses the
-    keywords."""
-    told = ", ".join(f"{name}: {schema[name]}" for name in schema if name in _BOUNDS)
-    found = {name: value for name, value in schema.items() if name not in _BOUNDS}
-    if told:
-        found["description"] = "\n\n".join(
-            [*([str(found["description"])] if "description" in found else []), f"{{{told}}}"]
+def _schemas_in(schema: WireObject, where: str) -> Iterator[tuple[str, WireObject]]:
+    """Yield a schema and those inside it, each with its place."""
+    yield where, schema
+    for name, above in (("properties", f"{where}."), ("$defs", "")):
+        for each, below in cast("Mapping[str, WireObject]", schema.get(name, {})).items():
+            yield from _schemas_in(below, above + each)
+    for below in cast("list[WireObject]", schema.get("anyOf", [])):
+        yield from _schemas_in(below, where)
+    if isinstance(schema.get("items"), dict):
+        yield from _schemas_in(cast("WireObject", schema["items"]), f"{where}[]")
+
+
+def _refuse_unsaid(schema: WireObject, where: str) -> None:
+    """Raise ``InputError`` for what the API refuses, and no words could say: the answer would lack it."""
+    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+        raise InputError(
+            f"output_type: {where} has free keys, as a dict has, which Anthropic does not take; "
+            "write a list of objects, each with a key and a value"
         )
-    for name in ("properties", "$defs"):
-        if name in found:
-            below = cast("Mapping[str, WireObject]", found[name])
-            found[name] = {each: _in_words(value) for each, value in below.items()}
-    if "anyOf" in found:
-        found["anyOf"] = [_in_words(each) for each in cast("list[WireObject]", found["anyOf"])]
-    if isinstance(found.get("items"), dict):
-        found["items"] = _in_words(cast("WireObject", found["items"]))
-    return found
+    if "prefixItems" in schema:
+        raise InputError(
+            f"output_type: {where} is a tuple, which Anthropic does not take; "
+            "write a class with a field for each item, or a list"
+        )
+
+
+def _put_in_words(schema: WireObject) -> None:
+    """Move what the API refuses, as bounds, into the description, as Anthropic's own SDK does."""
+    kept = _KEYWORDS if schema.get("format") in _FORMATS else _KEYWORDS - {"format"}
+    moved = {name: schema.pop(name) for name in [*schema] if name not in kept}
+    if moved:
+        before = [str(schema["description"])] if "description" in schema else []
+        told = ", ".join(f"{name}: {value}" for name, value in moved.items())
+        schema["description"] = "\n\n".join([*before, f"{{{told}}}"])
 
 
 def output_config_from_wire(rest: WireObject) -> dict[str, object]:
