@@ -337,6 +337,22 @@ def test_an_empty_result_goes_out_without_content() -> None:
     ]
 
 
+def test_a_failure_with_a_picture_is_told_in_words() -> None:
+    """The API refuses ``is_error`` beside anything but text."""
+    told, picture = text("crashed"), Image(url="https://example.org/a.png")
+    failed = Message.tool("a", (Text("crashed"), picture), is_error=True)
+    wire = messages_to_wire([failed])
+    assert wire[0]["content"] == [
+        {"type": "tool_result", "tool_use_id": "a", "content": [text("The tool failed:"), told, *blocks(picture)]}
+    ]
+    assert messages_from_wire(wire) == (failed,)
+    words = Message.tool("a", (Text("The tool failed:"),))
+    assert messages_from_wire(messages_to_wire([words])) == (words,)
+    assert blocks(ToolResult("a", output=(Text("crashed"),), is_error=True)) == [
+        {"type": "tool_result", "tool_use_id": "a", "content": [told], "is_error": True}
+    ]
+
+
 def test_arguments_go_out_as_an_object_in_their_own_order() -> None:
     call = ToolCall("a", "f", '{"z": 1, "a": 12345678901234567890123, "c": 1.0}')
     (block,) = blocks(call)

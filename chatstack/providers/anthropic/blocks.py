@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -43,6 +43,8 @@ _SOURCE_FIELDS = {
     "file": {"file_id": "file_id"},
     "text": {"data": "text", "media_type": "media_type"},
 }
+_FAILED: Mapping[str, object] = {"type": "text", "text": "The tool failed:"}
+"""The block that stands for ``is_error`` in a result with a picture or a file, where the API refuses the flag."""
 _CALL_ID = re.compile("[a-zA-Z0-9_-]+")
 THINKING = ("thinking", "redacted_thinking")
 """Types of blocks that hold reasoning."""
@@ -192,9 +194,13 @@ def _source_fields(form: str, source: Mapping[str, object]) -> dict[str, str]:
 
 def _result_to_block(part: ToolResult) -> WireObject:
     block: WireObject = {"type": "tool_result", "tool_use_id": part.call_id}
-    content: object = part.output if part.text.strip() else ""
-    if not isinstance(part.output, str):
+    content: str | list[WireObject] = ""
+    if isinstance(part.output, str):
+        content = part.output if part.output.strip() else ""
+    else:
         content = [inner for each in part.output if (inner := part_to_block(each)) is not None]
+        if part.is_error and _holds_media(content):
+            return _completed({**block, "content": [{**_FAILED}, *content]}, part)
     if content:
         block["content"] = content
     if part.is_error:
@@ -204,13 +210,21 @@ def _result_to_block(part: ToolResult) -> WireObject:
 
 def _block_to_result(block: Mapping[str, object], call_names: Mapping[str, str]) -> ToolResult:
     call_id, content = _string(block, "tool_use_id"), block.get("content")
+    is_error = block.get("is_error") is True
     output: str | tuple[Text | Image | File | ProviderItem, ...]
     if content is None or isinstance(content, str):
         output = content or ""
     else:
-        output = tuple(_output_part(each) for each in objects(content, "tool_result.content"))
+        blocks = objects(content, "tool_result.content")
+        if blocks[:1] == [_FAILED] and _holds_media(blocks):
+            is_error, blocks = True, blocks[1:]
+        output = tuple(_output_part(each) for each in blocks)
     extra = _extra(block, "type", "tool_use_id", "content", "is_error")
-    return ToolResult(call_id, call_names.get(call_id, ""), output, block.get("is_error") is True, extra)
+    return ToolResult(call_id, call_names.get(call_id, ""), output, is_error, extra)
+
+
+def _holds_media(content: Sequence[WireObject]) -> bool:
+    return any(block.get("type") != "text" for block in content)
 
 
 def _output_part(block: WireObject) -> Text | Image | File | ProviderItem:
