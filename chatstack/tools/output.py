@@ -10,8 +10,8 @@ from typing import TypeAlias, cast
 import msgspec
 from msgspec.structs import replace
 
-from chatstack.errors import ToolError
-from chatstack.values.parts import File, Image, ProviderItem, Text
+from chatstack.errors import InputError, ToolError
+from chatstack.values.parts import File, Image, ProviderItem, Text, check_media
 from chatstack.values.surrogates import without_lone_surrogates
 
 _BYTES = (bytes, bytearray, memoryview)
@@ -26,7 +26,8 @@ def output_of(value: object) -> Output:
     """Return text and parts as they are, anything else as JSON; lone surrogates (file names!) become U+FFFD.
 
     Raises ``TypeError`` or ``ValueError`` for a value that cannot be written as JSON, and ``ToolError``, which the
-    model reads, for one that JSON would change: bytes, and numbers that are not finite.
+    model reads, for one that JSON would change (bytes, and numbers that are not finite), and for a picture or file
+    that no provider would take: as part of the history, it would have every later request refused.
     """
     if isinstance(value, str):
         return without_lone_surrogates(value)
@@ -116,6 +117,10 @@ def _clean(part: Text | Image | File) -> Text | Image | File:
     if isinstance(part, Text):
         text = without_lone_surrogates(part.text)
         return part if text is part.text else replace(part, text=text)
+    try:
+        check_media(part)
+    except InputError as error:
+        raise ToolError(f"The result cannot be sent: {error}.") from error
     if isinstance(part, File):
         text, name = without_lone_surrogates(part.text), without_lone_surrogates(part.name)
         return part if text is part.text and name is part.name else replace(part, text=text, name=name)

@@ -11,7 +11,17 @@ from msgspec.structs import force_setattr, replace
 
 from chatstack.errors import InputError
 from chatstack.values.handles import handle_of
-from chatstack.values.parts import PART_TYPES, File, Image, Part, ProviderItem, Text, ToolCall, ToolResult
+from chatstack.values.parts import (
+    PART_TYPES,
+    File,
+    Image,
+    Part,
+    ProviderItem,
+    Text,
+    ToolCall,
+    ToolResult,
+    check_media,
+)
 from chatstack.values.surrogates import lone_surrogate_in
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -58,10 +68,11 @@ class Message(
 ):
     """One message of a conversation.
 
-    Made by ``Message.system("...")``, ``.user``, ``.assistant`` and ``.tool``. ``pinned`` messages are never edited
-    away. ``mark`` is set on messages that a layer put in; the caller's own have none. Raises ``InputError`` for text
-    that contains a lone surrogate: it could not be sent. A provider cleans its model's own answers, so
-    ``Message("assistant", ...)`` does not check; ``Message.assistant`` does.
+    Made by ``Message.system("...")``, ``.user``, ``.assistant`` and ``.tool``, which refuse pictures and files that no
+    provider takes. ``pinned`` messages are never edited away. ``mark`` is set on messages that a layer put in; the
+    caller's own have none. Raises ``InputError`` for text that contains a lone surrogate: it could not be sent. A
+    provider cleans its model's own answers, so ``Message("assistant", ...)`` does not check; ``Message.assistant``
+    does.
     """
 
     role: Role
@@ -121,6 +132,8 @@ class Message(
         is_error: bool = False,
     ) -> Message:
         """Return a message with the result of the tool call of that id."""
+        for part in output if isinstance(output, tuple) else ():
+            check_media(part)
         return cls("tool", (ToolResult(call_id, name, output, is_error),))
 
     @property
@@ -281,6 +294,7 @@ def _parts(role: str, content: tuple[str | Part, ...]) -> tuple[Part, ...]:
         if isinstance(item, str):
             found.append(Text(item))
         elif type(item) in PART_TYPES:
+            check_media(item)
             found.append(item)
         else:
             kind = type(item).__name__

@@ -21,6 +21,7 @@ from typing import TypeAlias, cast
 import msgspec
 from msgspec.structs import force_setattr
 
+from chatstack.errors import InputError
 from chatstack.values.fields import check_text, wrong_type
 
 
@@ -44,7 +45,10 @@ class Image(
     kw_only=True,
     gc=False,
 ):
-    """A picture: exactly one of ``url``, ``data`` (base64 text, with ``media_type``) and ``file_id``."""
+    """A picture: exactly one of ``url``, ``data`` (base64 text, with ``media_type``) and ``file_id``.
+
+    ``Message.user``, ``.assistant`` and ``.tool`` raise ``InputError`` for any other.
+    """
 
     url: str = ""
     data: str = ""
@@ -66,8 +70,13 @@ class Image(
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str) -> Image:
-        """Return a picture sent along with the request, e.g. ``Image.from_bytes(png, "image/png")``."""
-        return cls(data=base64.b64encode(data).decode(), media_type=media_type)
+        """Return a picture sent along with the request, e.g. ``Image.from_bytes(png, "image/png")``.
+
+        Raises ``InputError`` for data of another type, and for empty data.
+        """
+        image = cls(data=_base64(cls, data), media_type=media_type)
+        check_media(image)
+        return image
 
     def __repr__(self) -> str:
         return f"Image({_where(self.url, self.data, self.file_id, self.media_type)})"
@@ -82,7 +91,10 @@ class File(
     kw_only=True,
     gc=False,
 ):
-    """A document: exactly one of ``url``, ``data`` (base64 text), ``text`` and ``file_id``."""
+    """A document: exactly one of ``url``, ``data`` (base64 text), ``text`` and ``file_id``.
+
+    ``Message.user``, ``.assistant`` and ``.tool`` raise ``InputError`` for any other.
+    """
 
     url: str = ""
     data: str = ""
@@ -106,8 +118,13 @@ class File(
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str, *, name: str = "") -> File:
-        """Return a document sent along with the request, e.g. a PDF."""
-        return cls(data=base64.b64encode(data).decode(), media_type=media_type, name=name)
+        """Return a document sent along with the request, e.g. a PDF.
+
+        Raises ``InputError`` for data of another type, and for empty data.
+        """
+        file = cls(data=_base64(cls, data), media_type=media_type, name=name)
+        check_media(file)
+        return file
 
     def __repr__(self) -> str:
         where = _where(self.url, self.data or self.text, self.file_id, self.media_type)
@@ -193,6 +210,37 @@ class ToolResult(
 Part: TypeAlias = Text | Image | File | Reasoning | ToolCall | ToolResult | ProviderItem
 """A piece of a message's content."""
 PART_TYPES = (Text, Image, File, Reasoning, ToolCall, ToolResult, ProviderItem)
+
+
+def check_media(part: object) -> None:
+    """Raise ``InputError`` for a picture or file that no provider takes, or that they would read differently.
+
+    For parts that a caller or a tool gives. Their constructors do not check this: histories that are saved, and those
+    of other APIs, stay readable.
+    """
+    if not isinstance(part, Image | File):
+        return
+    kind = type(part).__name__
+    names = ["url", "data", "file_id"] if isinstance(part, Image) else ["url", "data", "text", "file_id"]
+    given = [name for name in names if getattr(part, name)]
+    one = f"give exactly one of {', '.join(names[:-1])} and {names[-1]}"
+    if len(given) > 1:
+        raise InputError(f"{kind}: has both {' and '.join(given)}; {one}")
+    if not given and not part.extra_json:  # where a provider's own kind of source may be
+        raise InputError(f"{kind}: is empty; {one}")
+    if part.data.startswith("data:"):
+        raise InputError(f"{kind}: data is a data URL; give the base64 text behind its comma, and media_type")
+    if isinstance(part, Image) and part.data and not part.media_type:
+        raise InputError('Image: data needs a media_type, such as "image/png"')
+
+
+def _base64(kind: type, data: object) -> str:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InputError(
+            f"{kind.__name__}.from_bytes: data must be bytes, not {type(data).__name__}; a file's are "
+            f"Path(...).read_bytes(), and base64 text goes into {kind.__name__}(data=...)"
+        )
+    return base64.b64encode(cast("bytes", data)).decode()
 
 
 def _where(url: str, data: str, file_id: str, media_type: str) -> str:

@@ -129,6 +129,14 @@ def test_a_picture_within_another_value_is_refused_and_never_written_as_text(val
         output_of(value)
 
 
+@pytest.mark.parametrize(
+    "value", [Image(), Image(data="", media_type="image/png"), ["see", Image(data="QUJD")], [File(), Text("b")]]
+)
+def test_a_picture_that_no_provider_takes_is_refused_and_never_part_of_the_history(value: object) -> None:
+    with pytest.raises(ToolError, match=r"The result cannot be sent: (Image|File): (is empty|data needs a media_type)"):
+        output_of(value)
+
+
 def test_a_deep_value_is_searched_too() -> None:
     deep: object = {"type": "file"}
     for _ in range(500):

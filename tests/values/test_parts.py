@@ -5,11 +5,26 @@ from __future__ import annotations
 import base64
 import enum
 import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from chatstack import File, Image, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack import (
+    File,
+    Image,
+    InputError,
+    Message,
+    ProviderItem,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    from_json,
+    to_json,
+)
 from chatstack.values.parts import PART_TYPES, Part
 
 EXAMPLES: tuple[Part, ...] = (
@@ -67,6 +82,69 @@ def test_bytes_of_a_file_are_carried_as_base64_with_its_name() -> None:
 )
 def test_the_repr_of_pictures_and_files_tells_where_the_content_lies_but_not_what_it_is(part: Part, shown: str) -> None:
     assert repr(part) == shown
+
+
+PNG = {"media_type": "image/png"}
+ONE_OF_THREE, ONE_OF_FOUR = "exactly one of url, data and file_id", "exactly one of url, data, text and file_id"
+UNSENDABLE: list[tuple[Image | File, str]] = [
+    (Image(), f"Image: is empty; give {ONE_OF_THREE}"),
+    (Image(url="https://x", data="QUJD", **PNG), f"Image: has both url and data; give {ONE_OF_THREE}"),
+    (Image(url="https://x", file_id="f"), f"Image: has both url and file_id; give {ONE_OF_THREE}"),
+    (Image(data="QUJD"), 'Image: data needs a media_type, such as "image/png"'),
+    (
+        Image(data="data:image/png;base64,QUJD", **PNG),
+        "Image: data is a data URL; give the base64 text behind its comma",
+    ),
+    (File(), f"File: is empty; give {ONE_OF_FOUR}"),
+    (File(name="a.pdf"), f"File: is empty; give {ONE_OF_FOUR}"),
+    (File(data="QUJD", text="ABC"), f"File: has both data and text; give {ONE_OF_FOUR}"),
+    (File(data="data:text/plain;base64,QUJD"), "File: data is a data URL; give the base64 text behind its comma"),
+]
+
+
+@pytest.mark.parametrize(("part", "told"), UNSENDABLE)
+def test_a_message_of_a_picture_that_no_provider_takes_is_refused_with_what_to_give(part: Image, told: str) -> None:
+    makers: list[Callable[[], Message]] = [
+        lambda: Message.user("see", part),
+        lambda: Message.assistant(part),
+        lambda: Message.tool("c", (Text("see"), part)),
+    ]
+    for make in makers:
+        with pytest.raises(InputError) as caught:
+            make()
+        assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize("part", [each for each, _ in UNSENDABLE])
+def test_a_saved_history_with_such_a_picture_can_still_be_read(part: Image) -> None:
+    history = [Message("user", (part,)), Message("tool", (ToolResult("c", output=(part,)),))]
+    assert from_json(to_json(history)) == history
+    assert pickle.loads(pickle.dumps(history)) == history
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Image(url="data:image/png;base64,QUJD"),
+        Image(file_id="f", media_type="image/png"),
+        File(data="QUJD"),
+        File(extra_json='{"anthropic":{"source":{"type":"content","content":[]}}}'),
+    ],
+)
+def test_any_other_picture_or_file_is_taken(part: Image | File) -> None:
+    assert Message.user(part).parts == (part,)
+
+
+@pytest.mark.parametrize("make", [Image.from_bytes, File.from_bytes])
+def test_bytes_that_are_none_are_refused(make: Callable[[Any, str], object]) -> None:
+    with pytest.raises(InputError, match=r"is empty; give exactly one of url, data"):
+        make(b"", "image/png")
+    for wrong in ("QUJD", Path("a.png"), None):
+        with pytest.raises(
+            InputError, match=rf"from_bytes: data must be bytes, not {type(wrong).__name__}; .*\.read_bytes\(\)"
+        ):
+            make(wrong, "image/png")
+    assert make(bytearray(b"ABC"), "image/png") == make(memoryview(b"ABC"), "image/png") == make(b"ABC", "image/png")
 
 
 def test_the_text_of_a_result_leaves_pictures_and_files_out() -> None:
