@@ -113,8 +113,10 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     miss; ``cache_seconds`` is the lifetime of that cache, from its last use on, if it was chosen. ``reads_compactions``
     says that it sends compactions (items of its own, that stand for everything before them) back to its API.
     ``returns_unfinished`` says that its caller goes on by itself: a tool loop hands back calls of tools that nobody has
-    declared (the API may hold the declarations), and paused answers. Raises ``InputError`` for a ``default_max_tokens``
-    that is no number of tokens.
+    declared (the API may hold the declarations), and paused answers. ``scope`` is for a provider that sends for callers
+    with keys of their own: it tells apart those that the API may treat differently, and the provider states that of the
+    running task. What is learnt of windows, and of failed summaries, counts within it. Raises ``InputError`` for a
+    ``default_max_tokens`` that is no number of tokens.
     """
 
     name: str
@@ -127,6 +129,7 @@ class ProviderInfo(msgspec.Struct, frozen=True, kw_only=True):
     cache_seconds: float | None = None
     reads_compactions: bool = False
     returns_unfinished: bool = False
+    scope: str = ""
 
     def __post_init__(self) -> None:
         reserved: object = self.default_max_tokens

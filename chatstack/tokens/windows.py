@@ -11,12 +11,15 @@ from typing import ClassVar, NamedTuple
 
 from chatstack.client.protocol import ChatClient, TellsWindow, chain, provider_info
 from chatstack.client.single_flight import SingleFlight
-from chatstack.errors import WiringError
+from chatstack.errors import AuthenticationError, RateLimitError, WiringError
 from chatstack.lru import Lru
 from chatstack.tokens.published import must_wait, published, tables_loaded
 
 _MOST_KEPT = 1_000
 _ASK_AGAIN_SECONDS = 300.0
+_DENIED_SECONDS = 30.0
+"""Time to ask again after a status of 401, 403 or 429: such an answer is about a key or its pace, not about the model.
+Some keys may never ask, so that it is not tried on every call."""
 _BOUND_SECONDS = 3_600.0
 """Lifetime of bounds that were inferred from refusals without a limit: one refusal an hour is cheap, a window lost for
 good is not."""
@@ -32,12 +35,13 @@ class Windows:
     A limit named by a refusal (``learn``) counts first, then the window that the provider states for its own model
     (``ProviderInfo.window_tokens``), then the API's answer, then the published table (``window_of``). The API is asked
     once for each provider and model, if a client down the chain is a ``TellsWindow``: single flight for concurrent
-    callers of one event loop. Missing answers and failures are cached too, for five minutes, and never raised: a call
-    is worth more than its limit. Refused and accepted sizes (``bound``) lower any known window, for an hour; a refused
-    size below a quarter of that window does not, as it was estimated wrongly.
+    callers of one event loop. Missing answers and failures are cached too, for five minutes (where the API denied the
+    answer to this key, or for now, 30 seconds), and never raised: a call is worth more than its limit. Refused and
+    accepted sizes (``bound``) lower any known window, for an hour; a refused size below a quarter of that window does
+    not, as it was estimated wrongly.
 
-    Providers are told apart by their ``info`` (name, address, port), those without by their class. Bounded; may be used
-    from several threads and event loops. ``ask_seconds`` is the time limit for an API.
+    Providers are told apart by their ``info`` (name, address, port, scope), those without by their class. Bounded; may
+    be used from several threads and event loops. ``ask_seconds`` is the time limit for an API.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -136,17 +140,20 @@ class Windows:
         """
         async with self._asking.alone(subject):
             if self._must_ask(subject):
-                window = await self._told_by(teller, subject.model)
+                window, seconds = await self._told_by(teller, subject.model)
                 with self._lock:
-                    self._told.put(subject, _Told(window, self._clock() + _ASK_AGAIN_SECONDS))
+                    self._told.put(subject, _Told(window, self._clock() + seconds))
 
-    async def _told_by(self, teller: TellsWindow, model: str) -> int | None:
+    async def _told_by(self, teller: TellsWindow, model: str) -> tuple[int | None, float]:
+        """Return the window, and the time after which to ask again if there is none."""
         try:
             async with asyncio.timeout(self._ask_seconds):
                 window = await teller.window_tokens(model)
+        except (AuthenticationError, RateLimitError):
+            return None, _DENIED_SECONDS
         except Exception:  # noqa: BLE001 - the call itself will meet the same error, and raise it
-            return None
-        return window if _is_window(window) else None
+            return None, _ASK_AGAIN_SECONDS
+        return window if _is_window(window) else None, _ASK_AGAIN_SECONDS
 
 
 @functools.lru_cache(maxsize=256)
@@ -160,11 +167,12 @@ def window_of(model: str) -> int | None:
 
 
 class _Subject(NamedTuple):
-    """Cache key of a window: provider, address and model."""
+    """Cache key of a window: provider, address, scope and model."""
 
     provider: str
     server_address: str
     server_port: int | None
+    scope: str
     model: str
 
 
@@ -188,9 +196,9 @@ def _subject_of(client: ChatClient, model: str | None) -> tuple[_Subject, int | 
     info = provider_info(client)
     if info is None:
         kind = type(list(chain(client))[-1])
-        return _Subject(f"{kind.__module__}.{kind.__qualname__}", "", None, model or ""), None
+        return _Subject(f"{kind.__module__}.{kind.__qualname__}", "", None, "", model or ""), None
     stated = info.window_tokens if model in (None, "", info.model) and _is_window(info.window_tokens) else None
-    return _Subject(info.name, info.server_address, info.server_port, model or info.model), stated
+    return _Subject(info.name, info.server_address, info.server_port, info.scope, model or info.model), stated
 
 
 def _teller_in(client: ChatClient) -> TellsWindow | None:

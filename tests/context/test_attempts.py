@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from chatstack import ChatRequest, Message, SummaryAttempts, Usage
+from chatstack.client.protocol import ProviderInfo
 from chatstack.client.stream import ChatStream
 from chatstack.context.memory.memory import ContextMemory
 from chatstack.context.requests.attempts import Leave
@@ -157,6 +158,18 @@ def test_layers_around_one_provider_are_one_client() -> None:
     assert trying.leave(a_history(), client=Wrapped(trying.client)) is None
     assert trying.leave(a_history()) is None
     assert trying.leave(a_history(), client=ScriptedClient()) is not None
+
+
+def test_a_client_that_sends_for_several_callers_rests_for_one_alone() -> None:
+    trying = Trying()
+    trying.client.info = ProviderInfo(name="shared", scope="one")
+    trying.must_leave(a_history()).failed(is_outage=True)
+    assert trying.leave(a_history()) is None
+    trying.client.info = ProviderInfo(name="shared", scope="other")
+    trying.must_leave(a_history()).failed(is_outage=True)
+    trying.clock.now += 5
+    trying.client.info = ProviderInfo(name="shared", scope="one")
+    trying.must_leave(a_history()).succeeded()
 
 
 def test_differently_configured_summarizers_of_one_history_rest_apart() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from chatstack.client.protocol import ChatClient, CountsTokens, ProviderInfo, TellsWindow
 from chatstack.client.stream import ChatStream
+from chatstack.errors import AuthenticationError, RateLimitError
 from chatstack.testing import ScriptedClient
 from chatstack.tokens.windows import Windows, window_of
 from chatstack.values.requests import ChatRequest
@@ -204,6 +205,29 @@ def test_the_api_is_asked_once_and_again_five_minutes_after_it_told_nothing() ->
     assert (of(windows, provider), len(provider.asked)) == (4_096, 2)
     clock.now, provider.answer = 1e9, 8_192
     assert (of(windows, provider), windows.known(provider), len(provider.asked)) == (4_096, 4_096, 2)
+
+
+@pytest.mark.parametrize("error", [AuthenticationError("no"), RateLimitError("not now")])
+def test_a_key_that_may_not_ask_says_nothing_of_the_window(error: Exception) -> None:
+    clock, provider = Clock(), Telling(error)
+    windows = Windows(clock=clock)
+    assert (of(windows, provider), of(windows, provider), len(provider.asked)) == (None, None, 1)
+    clock.now, provider.answer = 30.0, 4_096
+    assert (of(windows, provider), len(provider.asked)) == (4_096, 2)
+
+
+def test_what_is_told_to_one_caller_of_a_provider_is_not_told_to_another() -> None:
+    provider, windows = Telling(RuntimeError("not with this key")), Windows()
+    one, other = (msgspec.structs.replace(HERE, scope=each) for each in ("one", "other"))
+    provider.info = one
+    assert of(windows, provider) is None
+    provider.info, provider.answer = other, 4_096
+    assert of(windows, provider) == 4_096
+    windows.learn(provider, None, 2_048)
+    windows.bound(provider, "more", refused=1_000, taken=100)
+    assert (windows.learnt(provider), windows.learnt(provider, "more")) == (2_048, 750)
+    provider.info = one
+    assert (windows.known(provider), windows.learnt(provider), windows.learnt(provider, "more")) == (None, None, None)
 
 
 def test_another_client_of_the_same_provider_need_not_ask_again() -> None:

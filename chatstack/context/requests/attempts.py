@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from chatstack.client.background import BackgroundTasks
-from chatstack.client.protocol import ChatClient, chain
+from chatstack.client.protocol import ChatClient, chain, provider_info
 from chatstack.client.single_flight import SingleFlight
 from chatstack.context.memory.outages import Outage
 from chatstack.context.requests.opened import Opened
@@ -81,8 +81,9 @@ class SummaryAttempts:
     """The attempts at summaries: running ones, failures, and usage not yet reported. The layers of a stack share it.
 
     A client that fails (no answer, no connection, too many requests) is not called by any conversation for five seconds
-    up to a minute; a history whose summary failed is not tried for fifteen seconds up to ten minutes. Usage that no
-    answer could report is reported with the next one. Bounded, least recently used out first.
+    up to a minute; one that states a scope (``ProviderInfo.scope``), by none of that scope. A history whose summary
+    failed is not tried for fifteen seconds up to ten minutes. Usage that no answer could report is reported with the
+    next one. Bounded, least recently used out first.
     """
 
     shared_by_stack: ClassVar[bool] = True
@@ -92,7 +93,7 @@ class SummaryAttempts:
         self.background = BackgroundTasks()
         """The summaries that are being prepared beside calls, by subject."""
         self._lock = threading.RLock()  # a dropped answer may be collected anywhere
-        self._clients = Lru[int, tuple[object, Outage]](_MOST_CLIENTS)
+        self._clients = Lru[tuple[int, str], tuple[object, Outage]](_MOST_CLIENTS)
         self._histories = Lru[tuple[str, _Place], _Account](_MOST_HISTORIES)
         self._owing = 0
         """Number of histories with usage not yet reported."""
@@ -175,13 +176,14 @@ class SummaryAttempts:
         return owed
 
     def _of_client(self, client: ChatClient, clock: Callable[[], float]) -> Outage:
-        provider = list(chain(client))[-1]
+        provider, info = list(chain(client))[-1], provider_info(client)
+        key = (id(provider), "" if info is None else info.scope)
         with self._lock:
-            known = self._clients.get(id(provider))
+            known = self._clients.get(key)
             if known is None:
                 # A reference to the provider, so that its id is not used again as long as it is a key here.
                 known = (provider, Outage(_CLIENT_RESTS_SECONDS, clock))
-                self._clients.put(id(provider), known)
+                self._clients.put(key, known)
             return known[1]
 
     def _account(self, owner: str, opened: Opened) -> _Account | None:

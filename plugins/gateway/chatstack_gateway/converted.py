@@ -31,7 +31,7 @@ class ConvertingProvider(WireProvider):
     ) -> None:
         super().__init__(form, settings, connections, window_tokens=window_tokens)
         self.api: Form = api
-        self.info = ProviderInfo(
+        self._info = ProviderInfo(
             name=PROVIDERS[api],
             server_address=settings.upstream.host,
             server_port=settings.upstream.port,
@@ -71,7 +71,7 @@ class ConvertingProvider(WireProvider):
         return header_bytes([("authorization", f"Bearer {secret}"), *ACCEPTS])
 
     def __repr__(self) -> str:
-        return f"ConvertingProvider({self.form!r} to {self.api!r}, {self.info.server_address!r})"
+        return f"ConvertingProvider({self.form!r} to {self.api!r}, {self._info.server_address!r})"
 
 
 def _encoded(api: Form, request: ChatRequest) -> bytes:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from chatstack import ChatRequest
 from chatstack.providers.wires import Form
+from chatstack_gateway.headers import caller_of
 from chatstack_gateway.positions import Body
 from chatstack_gateway.splicing import same, spliced
 from chatstack_gateway.tee import Tee
@@ -44,7 +45,12 @@ class Exchange:
     reason: str = ""
     attempts: int = 0
     sent_bytes: int = 0
+    caller: str = field(init=False)
+    """Tells callers apart: see ``caller_of``."""
     tee: asyncio.Future[Tee] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.caller = caller_of(self.headers)
 
     @property
     def is_answering(self) -> bool:

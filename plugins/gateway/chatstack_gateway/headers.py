@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -12,6 +14,9 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 """Headers that hold a caller's key."""
+
+_OF_CALLERS = KEYS | {b"anthropic-beta", b"openai-organization", b"openai-project"}
+_OUR_SECRET = os.urandom(16)
 
 TOKEN = b"x-chatstack-token"
 CONVERSATION = b"x-chatstack-conversation"
@@ -63,6 +68,13 @@ def readable(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]
                 value = (", ".join(kept) or "identity").encode()
         found.append((name, value))
     return found
+
+
+def caller_of(headers: Headers) -> str:
+    """Return what tells callers apart that upstream may treat differently: a digest of key, organization and betas,
+    which says nothing outside of this process."""
+    own = sorted(each for each in headers if each[0] in _OF_CALLERS)
+    return hashlib.blake2b(repr(own).encode(), key=_OUR_SECRET, digest_size=16).hexdigest()
 
 
 def is_signed(headers: Headers) -> bool:

@@ -9,6 +9,7 @@ from typing import cast
 from urllib.parse import quote
 
 import aiohttp
+from msgspec.structs import replace
 
 from chatstack import ChatRequest, ChatStream, ChatUpdate
 from chatstack.client.protocol import ProviderInfo
@@ -44,7 +45,7 @@ class WireProvider:
 
     def __init__(self, form: Form, settings: Settings, connections: Connections, *, window_tokens: int | None) -> None:
         self.form: Form = form
-        self.info = ProviderInfo(
+        self._info = ProviderInfo(
             name=PROVIDERS[form],
             server_address=settings.upstream.host,
             server_port=settings.upstream.port,
@@ -53,6 +54,12 @@ class WireProvider:
         )
         self._settings = settings
         self._connections = connections
+
+    @property
+    def info(self) -> ProviderInfo:
+        """The description of upstream, for the caller of the running task."""
+        exchange = CURRENT.get()
+        return self._info if exchange is None else replace(self._info, scope=exchange.caller)
 
     async def send(self, request: ChatRequest, /) -> ChatStream:
         exchange = CURRENT.get()
@@ -115,7 +122,7 @@ class WireProvider:
 
     @property
     def _provider(self) -> str:
-        return self.info.name
+        return self._info.name
 
     async def _opened(
         self, headers: Headers, body: bytes, path: str, query: str = "", *, method: str = "POST"
@@ -204,7 +211,7 @@ class WireProvider:
             answer.close()
 
     def __repr__(self) -> str:
-        return f"WireProvider({self.form!r}, {self.info.server_address!r})"
+        return f"WireProvider({self.form!r}, {self._info.server_address!r})"
 
 
 def _transported(provider: str, error: BaseException) -> ProviderError | None:
