@@ -17,7 +17,7 @@ from chatstack_gateway.answer_terms import refusal_of
 from chatstack_gateway.events import decoded
 from chatstack_gateway.positions import written
 
-Kind: TypeAlias = Literal["text", "reasoning", "call"]
+Kind: TypeAlias = Literal["text", "reasoning", "call", "item"]
 _PREFIXES: Mapping[Form, str] = {"chat": "chatcmpl-", "messages": "msg_", "responses": "resp_"}
 
 
@@ -28,7 +28,7 @@ def made_id(prefix: str) -> str:
 
 @dataclass(slots=True)
 class Block:
-    """A piece of the answer that is being written: a text, reasoning, or one call."""
+    """A piece of the answer that is being written: a text, reasoning, one call, or an item of the API's own."""
 
     kind: Kind
     index: int
@@ -58,7 +58,7 @@ class AnswerWriter(ABC):
         self.created = int(time.time())
         self._says_reasoning = says_reasoning
         self._open: Block | None = None
-        self._blocks = 0
+        self._blocks: int = 0
         self._has_begun = False
         self._calls: dict[int, Block] = {}
         self._written_calls: set[str] = set()
@@ -95,6 +95,11 @@ class AnswerWriter(ABC):
             yield from self._whole_call(update.part)
 
     def _last(self, response: ChatResponse) -> Iterator[WireObject]:
+        yield from self._rest(response)
+        yield from self._end(response)
+
+    def _rest(self, response: ChatResponse) -> Iterator[WireObject]:
+        """Yield what has not been written of the message."""
         yield from self._events(ChatUpdate())
         streamed = {block.kind for block in (*self._done, *([self._open] if self._open else []))}
         for message in response.messages:
@@ -109,7 +114,6 @@ class AnswerWriter(ABC):
         if refusal and not self._has("text"):
             yield from self._refused(refusal)
         yield from self._closed()
-        yield from self._end(response)
 
     def _refused(self, text: str) -> Iterator[WireObject]:
         """Yield the words of a model that refused; as text, where the wire has no place of their own."""

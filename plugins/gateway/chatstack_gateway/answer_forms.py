@@ -132,6 +132,7 @@ class ResponsesWriter(AnswerWriter):
     def __init__(self, model: str, *, says_reasoning: bool) -> None:
         super().__init__(model, says_reasoning=says_reasoning)
         self._refusal = ""
+        self._items: list[WireObject] = []
 
     def _begin(self) -> Iterator[WireObject]:
         for kind in ("response.created", "response.in_progress"):
@@ -157,8 +158,8 @@ class ResponsesWriter(AnswerWriter):
         else:
             yield {**done, "text": block.text, **({"logprobs": []} if block.kind == "text" else {})}
             yield self._part(block, "done", block.text)
-        item = self._item(block, "completed")
-        yield {"type": "response.output_item.done", "output_index": block.index, "item": item}
+        self._items.append(self._item(block, "completed"))
+        yield {"type": "response.output_item.done", "output_index": block.index, "item": self._items[-1]}
 
     def _refused(self, text: str) -> Iterator[WireObject]:
         self._refusal = text
@@ -169,8 +170,7 @@ class ResponsesWriter(AnswerWriter):
         yield {"type": f"response.{whole['status']}", "response": whole}
 
     def _object(self, response: ChatResponse) -> WireObject:
-        output = [self._item(block, "completed") for block in self._done]
-        why = None
+        output, why = [*self._items], None
         if self._refusal:
             output.append(_message(f"msg_{self.id}", "completed", [{"type": "refusal", "refusal": self._refusal}]))
         else:

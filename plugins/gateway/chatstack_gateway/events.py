@@ -15,9 +15,10 @@ _MOST_PLAIN_BYTES = 2**28
 
 class EventSplitter:
     """Splits server-sent events, in whatever pieces they come, and yields the data of each. Raises ``ValueError`` for
-    an event that is larger than any answer."""
+    an event that is larger than any answer. ``keeps_raw`` is for whoever wants the bytes, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_raw: bool = False) -> None:
+        self._raw: list[bytes] | None = [] if keeps_raw else None
         self.is_done = False
         """True once the mark has come that ends a stream of chat completions."""
         self._rest: list[bytes] = []
@@ -37,6 +38,8 @@ class EventSplitter:
         lines = b"".join((*self._rest, head)).split(b"\n")
         self._rest = [tail]
         for line in lines:
+            if self._raw is not None:
+                self._raw += (line, b"\n")
             line = line.removesuffix(b"\r")
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
@@ -52,7 +55,13 @@ class EventSplitter:
 
     def end(self) -> Iterator[bytes]:
         """Yield the event that was not ended by an empty line."""
-        yield from self.feed(b"\n\n")
+        if self._data or any(self._rest):
+            yield from self.feed(b"\n\n")
+
+    def taken(self) -> bytes:
+        """Return the bytes up to the end of the event that was yielded last, from where the last call ended."""
+        raw, self._raw = b"".join(self._raw or ()), []
+        return raw
 
 
 class Inflater:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from chatstack import ChatRequest
 from chatstack.providers.wires import Form
+from chatstack_gateway.came_answers import CameAnswer
 from chatstack_gateway.headers import caller_of
 from chatstack_gateway.positions import Body
 from chatstack_gateway.splicing import same, spliced
@@ -37,6 +38,8 @@ class Exchange:
     """True if its answer is written anew, from what the layers yield."""
     answer_headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
     """Headers of upstream's answer that one written anew keeps."""
+    came: CameAnswer | None = None
+    """Upstream's answer as it came, if one is written anew on the same wire."""
     answer_changed: bool = False
     """True if a layer has changed the answer, of which the caller got upstream's bytes."""
     is_bypassed: bool = False

@@ -15,6 +15,7 @@ from chatstack_gateway.answer_forms import writer_for
 from chatstack_gateway.converting import UnsayableError
 from chatstack_gateway.exchange import CURRENT, Exchange
 from chatstack_gateway.gateway import Gateway
+from chatstack_gateway.kept_answers import kept_writer
 from chatstack_gateway.positions import written
 from chatstack_gateway.refusals import Refusal, refusal_of
 from chatstack_gateway.running import opened
@@ -60,11 +61,15 @@ class HandingOn:
         )
         async with stream:
             self._status = 200
-            writer = self._writer()
-            if exchange.request.stream:
+            came = exchange.came
+            if exchange.request.stream if came is None else came.is_stream:
+                writer = self._writer() if came is None else kept_writer(exchange.form, came, self._model)
                 return await self._streamed(stream, writer)
             response = await stream.response()
-            body = written(writer.whole(response)).encode()
+            if came is None:
+                body = written(self._writer().whole(response)).encode()
+            else:
+                body = came.rewritten(exchange.form, response)
             self._has_begun = True
             await send_whole(self._send, 200, [*_JSON, *self._kept], body)
             return response
@@ -82,6 +87,10 @@ class HandingOn:
         return response
 
     @property
+    def _model(self) -> str:
+        return self._exchange.request.options.model or ""
+
+    @property
     def _kept(self) -> list[tuple[bytes, bytes]]:
         return [each for each in self._exchange.answer_headers if each[0] != b"cache-control"]
 
@@ -90,7 +99,7 @@ class HandingOn:
         thinking, options = _fields(body.get("thinking")), _fields(body.get("stream_options"))
         return writer_for(
             self._exchange.form,
-            self._exchange.request.options.model or "",
+            self._model,
             says_reasoning=self._exchange.form != "messages" or thinking.get("type") in ("enabled", "adaptive"),
             tells_usage=options.get("include_usage") is True,
         )

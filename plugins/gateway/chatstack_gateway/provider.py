@@ -18,6 +18,7 @@ from chatstack.providers.asking import told_window
 from chatstack.providers.failures import ErrorBody, failure, transport_failure
 from chatstack.providers.wires import PROVIDERS, AnswerReader, Form, write_request
 from chatstack.telemetry.propagation import trace_headers
+from chatstack_gateway.came_answers import CameAnswer
 from chatstack_gateway.events import EventSplitter, Inflater, decoded
 from chatstack_gateway.exchange import CURRENT, Exchange, is_about
 from chatstack_gateway.headers import Headers, downward, readable, upward
@@ -79,7 +80,8 @@ class WireProvider:
         answer = await self._opened(readable(exchange.headers), body, exchange.path, exchange.query)
         if exchange.is_rewritten:
             exchange.answer_headers = [each for each in downward(answer.headers) if not each[0].startswith(b"content-")]
-            return await ChatStream.primed(self._updates(answer, self.form))
+            exchange.came = CameAnswer(answer.is_stream)
+            return await ChatStream.primed(self._updates(answer, self.form, exchange.came))
         try:
             first = await self._accepted(answer)
         except BaseException as error:
@@ -186,24 +188,36 @@ class WireProvider:
             async for update in updates:
                 yield update
 
-    async def _updates(self, answer: Answer, form: Form) -> AsyncGenerator[ChatUpdate, None]:
-        """Yield the updates of an answer, and close it."""
+    async def _updates(
+        self, answer: Answer, form: Form, came: CameAnswer | None = None
+    ) -> AsyncGenerator[ChatUpdate, None]:
+        """Yield the updates of an answer, and close it. What they are read from is noted in ``came``."""
         try:
             if answer.status >= 400:
                 raise await self._refused(answer, answer.status, b"")
-            reader, split = AnswerReader(form, streaming=answer.is_stream), EventSplitter()
-            inflate = Inflater(answer.encoding)
+            reader = AnswerReader(form, streaming=answer.is_stream)
+            split, inflate = EventSplitter(keeps_raw=came is not None), Inflater(answer.encoding)
             if not answer.is_stream:
-                for update in reader.add(decoded(inflate.feed(await answer.whole(_MOST_BYTES)))):
+                whole = inflate.feed(await answer.whole(_MOST_BYTES))
+                if came is not None:
+                    came.whole = whole
+                for update in reader.add(decoded(whole)):
                     yield update
             while answer.is_stream:
                 piece = await answer.next()
                 for data in split.feed(inflate.feed(piece)) if piece else split.end():
-                    for update in reader.add(decoded(data)):
+                    event = decoded(data)
+                    updates = reader.add(event)
+                    if came is not None:
+                        came.add(split.taken(), event, updates)
+                    for update in updates:
                         yield update
                 if not piece or split.is_done or (form != "chat" and reader.is_complete):
                     break
-            for update in reader.finish():
+            updates = reader.finish()
+            if came is not None:
+                came.end(split.taken(), updates)
+            for update in updates:
                 yield update
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _transported(self._provider, error) or error from error

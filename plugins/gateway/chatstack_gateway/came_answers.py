@@ -1,0 +1,113 @@
+"""Upstream's answer as it came, for a caller that gets what the layers make of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from chatstack import ChatResponse, ChatUpdate
+from chatstack.providers.extras import WireObject
+from chatstack.providers.wires import Form, write_messages
+from chatstack_gateway.answer_terms import CHAT_FINISHES, STOP_REASONS
+from chatstack_gateway.events import decoded
+from chatstack_gateway.positions import written
+
+_WRITTEN = ("content", "tool_calls", "function_call")
+"""Fields of a message of chat completions that are written anew."""
+
+
+@dataclass(slots=True, eq=False)
+class CameEvent:
+    """An event of a stream, and the updates that it was read as; ``left`` are those that no layer has handed on."""
+
+    raw: bytes
+    fields: WireObject | None
+    updates: Sequence[ChatUpdate]
+    left: list[ChatUpdate] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = [*self.updates]
+
+    @property
+    def handed_on(self) -> list[ChatUpdate]:
+        """The updates that the layers have handed on as they came."""
+        return [each for each in self.updates if each not in self.left]
+
+
+@dataclass(slots=True, eq=False)
+class CameAnswer:
+    """An answer: ``whole``, or the events that are not with the caller yet."""
+
+    is_stream: bool
+    whole: bytes = b""
+    events: deque[CameEvent] = field(default_factory=deque[CameEvent])
+    head: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The first event."""
+    last: Sequence[ChatUpdate] = ()
+    """Updates behind the events: what these have told before."""
+
+    @property
+    def done(self) -> ChatUpdate | None:
+        """The update with the message; None before the end."""
+        return self.last[-1] if self.last else None
+
+    def add(self, raw: bytes, event: object, updates: Sequence[ChatUpdate]) -> None:
+        """Note an event."""
+        fields = _object(event)
+        self.head = self.head or fields
+        self.events.append(CameEvent(raw, fields, updates))
+
+    def end(self, raw: bytes, updates: Sequence[ChatUpdate]) -> None:
+        """Note the end, with what followed the last event that has an update."""
+        self.last = updates
+        if raw:
+            self.events.append(CameEvent(raw, None, ()))
+
+    def is_kept(self, response: ChatResponse) -> bool:
+        """Return True if the layers made nothing else of it."""
+        done = self.done
+        return done is not None and response.messages == (done.message_done,) and not self.ends_otherwise(response)
+
+    def ends_otherwise(self, response: ChatResponse) -> bool:
+        """Return True if the layers have changed the reason to stop."""
+        return self.done is not None and response.finish_reason != self.done.finish_reason
+
+    def rewritten(self, form: Form, response: ChatResponse) -> bytes:
+        """Return a whole answer as the layers left it: its own bytes, or its fields with the message written anew, as
+        it would be sent back: with signatures and items of the API's own."""
+        if self.is_kept(response):
+            return self.whole
+        answer = cast("WireObject", decoded(self.whole))
+        items = [each for each in write_messages(form, response.messages) if each.get("role", "assistant") != "user"]
+        is_other = self.ends_otherwise(response)
+        if form == "responses":
+            return written({**answer, "output": _output(answer, items)}).encode()
+        reason = response.finish_reason or "other"
+        if form == "messages":
+            content = [block for each in items for block in cast("list[object]", each["content"])]
+            stop = {"stop_reason": STOP_REASONS[reason]} if is_other else {}
+            return written({**answer, "content": content, **stop}).encode()
+        first, *others = cast("list[WireObject]", answer["choices"])
+        message = {name: value for name, value in _object(first.get("message")).items() if name not in _WRITTEN}
+        message = {**message, "content": None, **(items[-1] if items else {})}
+        finish = {"finish_reason": CHAT_FINISHES[reason]} if is_other else {}
+        return written({**answer, "choices": [{**first, "message": message, **finish}, *others]}).encode()
+
+
+def _output(answer: WireObject, items: Sequence[WireObject]) -> list[WireObject]:
+    """Return the items of an answer of Responses, with the ids that they came with."""
+    came = [_object(each) for each in cast("list[object]", answer.get("output") or [])]
+    found: list[WireObject] = []
+    for position, item in enumerate(items):
+        same: WireObject = (
+            came[position] if position < len(came) and came[position].get("type") == item.get("type") else {}
+        )
+        kept: WireObject = {name: same[name] for name in ("id", "status") if name in same}
+        found.append({**kept, **item})
+    return found
+
+
+def _object(value: object) -> WireObject:
+    return cast("WireObject", value) if isinstance(value, dict) else {}
