@@ -64,15 +64,20 @@ class EventSplitter:
         return raw
 
 
+def is_readable(encoding: str) -> bool:
+    """Return True for an encoding that a copy can be read in."""
+    return encoding.strip().lower() in ("", "identity", "gzip", "x-gzip", "deflate")
+
+
 class Inflater:
     """Undoes the encoding of an answer. Raises ``ValueError`` for one that is not known, for broken data, and for data
     that becomes larger than any answer, as a few kilobytes of a compressed one can."""
 
     def __init__(self, encoding: str) -> None:
-        named = encoding.strip().lower()
-        if named not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        if not is_readable(encoding):
             raise ValueError("an encoding that is not known")
-        self._inflate = None if named in ("", "identity") else zlib.decompressobj(wbits=47)
+        is_plain = encoding.strip().lower() in ("", "identity")
+        self._inflate = None if is_plain else zlib.decompressobj(wbits=47)
         self._left = _MOST_PLAIN_BYTES
 
     def feed(self, chunk: bytes) -> bytes:

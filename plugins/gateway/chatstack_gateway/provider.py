@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing, suppress
 from typing import cast
 from urllib.parse import quote
 
@@ -19,7 +19,7 @@ from chatstack.providers.failures import ErrorBody, failure, transport_failure
 from chatstack.providers.wires import PROVIDERS, AnswerReader, Form, write_request
 from chatstack.telemetry.propagation import trace_headers
 from chatstack_gateway.came_answers import CameAnswer
-from chatstack_gateway.events import EventSplitter, Inflater, decoded
+from chatstack_gateway.events import EventSplitter, Inflater, decoded, is_readable
 from chatstack_gateway.exchange import CURRENT, Exchange, is_about
 from chatstack_gateway.headers import Headers, downward, readable, upward
 from chatstack_gateway.positions import written
@@ -30,7 +30,9 @@ from chatstack_gateway.upstream import Answer, Connections, UpstreamRefusalError
 _PRELUDE = frozenset({"response.created", "response.queued", "response.in_progress"})
 """Events of Responses behind which a refusal may still come."""
 _PRELUDE_SECONDS = 2.0
-"""Time that these are held back for, so that a request that is refused right after them can be sent with less."""
+"""Time that a stream's start is held back for, so that an edited request that is refused in it can be sent again."""
+_REST_SECONDS = 0.5
+"""Time for what follows an event that tells an error."""
 OF_THE_CALL = frozenset(
     {b"accept", b"accept-encoding", b"content-type", b"content-encoding", b"idempotency-key"}
     | {b"x-stainless-retry-count", b"x-stainless-helper-method"}
@@ -83,7 +85,7 @@ class WireProvider:
             exchange.came = CameAnswer(answer.is_stream)
             return await ChatStream.primed(self._updates(answer, self.form, exchange.came))
         try:
-            first = await self._accepted(answer)
+            first = await self._accepted(answer, may_ask_again=not exchange.is_bypassed)
         except BaseException as error:
             answer.close()
             failed = _transported(self._provider, error)
@@ -138,44 +140,63 @@ class WireProvider:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _transported(self._provider, error) or error from error
 
-    async def _accepted(self, answer: Answer) -> bytes:
+    async def _accepted(self, answer: Answer, *, may_ask_again: bool) -> bytes:
         """Return what was read of an answer to tell that it is one. Raises the error for a refusal."""
         if answer.status >= 400:
             raise await self._refused(answer, answer.status, b"")
         first = b""
-        if not answer.is_stream:
+        if not (answer.is_stream and may_ask_again and is_readable(answer.encoding)):
             return first
         split, inflate = EventSplitter(), Inflater(answer.encoding)
-        until: float | None = None
-        while True:
-            try:
-                async with asyncio.timeout_at(until):
-                    piece = await answer.next()
-            except TimeoutError:
-                if until is None:  # upstream's silence, not ours
-                    raise
-                return first
-            first += piece
-            for data in split.feed(inflate.feed(piece)) if piece else split.end():
-                told = _error_in(data)
-                if told is not None:
-                    raise await self._refused(answer, answer.status, first, told)
-                if self.form != "responses" or _kind_of(data) not in _PRELUDE:
-                    return first
-                until = until or asyncio.get_running_loop().time() + _PRELUDE_SECONDS
-            if not piece or len(first) > self._settings.limits.error_bytes:
-                return first
+        limit = asyncio.timeout(_PRELUDE_SECONDS)
+        try:
+            async with limit:
+                while piece := await answer.next():
+                    first += piece
+                    told = self._told_in(_events(split, inflate, piece))
+                    if told is not None:
+                        break
+                    if len(first) > self._settings.limits.error_bytes:
+                        return first
+                else:
+                    told = self._told_in(split.end())
+        except TimeoutError:
+            if not limit.expired():  # upstream's silence, not ours
+                raise
+            return first
+        if told:
+            raise await self._refused(answer, answer.status, first, told)
+        return first
+
+    def _told_in(self, events: Iterable[bytes]) -> Mapping[str, object] | None:
+        """Return the error that is told by the first event that is more than a prelude, nothing for an event that is
+        none, and None if there is no such event."""
+        for data in events:
+            told = _error_in(data)
+            if told or self.form != "responses" or _kind_of(data) not in _PRELUDE:
+                return told
+        return None
 
     async def _refused(self, answer: Answer, status: int, first: bytes, told: object = None) -> ProviderError:
         """Return the error for a refusal; its cause holds upstream's own answer."""
-        body = await answer.whole(self._settings.limits.error_bytes, first)
         if told is None:
+            body = await answer.whole(self._settings.limits.error_bytes)
             told = _plain(answer, body)
+        else:
+            body = await self._with_rest(answer, first)
         cause = UpstreamRefusalError(status, answer.headers, body, ErrorBody.read(told).text)
         error = failure(self._provider, status=status, body=told, headers=cause.told, streaming=status < 400)
         error.__cause__ = cause
         answer.close()
         return error
+
+    async def _with_rest(self, answer: Answer, first: bytes) -> bytes:
+        """Return a stream that has told an error, with what follows soon: it may be left open."""
+        with suppress(TimeoutError, aiohttp.ClientError, OSError):
+            async with asyncio.timeout(_REST_SECONDS):
+                while len(first) <= self._settings.limits.error_bytes and (piece := await answer.next()):
+                    first += piece
+        return first
 
     async def _aside(self, exchange: Exchange, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         """Ask a question of a layer's own, such as for a summary: not streamed, with the key of the exchange."""
@@ -220,7 +241,8 @@ class WireProvider:
             for update in updates:
                 yield update
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _transported(self._provider, error) or error from error
+            unread = ServerError(f"{self._provider}: the answer cannot be read", provider=self._provider)
+            raise _transported(self._provider, error) or unread from error
         finally:
             answer.close()
 
@@ -240,17 +262,25 @@ def _plain(answer: Answer, body: bytes) -> str:
         return ""
 
 
-def _error_in(data: bytes) -> object:
-    """Return the object in an event's data if it tells an error, else None."""
+def _events(split: EventSplitter, inflate: Inflater, piece: bytes) -> Iterator[bytes]:
+    """Yield the data of the events in a piece; what cannot be read is an event without data."""
+    try:
+        yield from split.feed(inflate.feed(piece))
+    except ValueError:
+        yield b""
+
+
+def _error_in(data: bytes) -> Mapping[str, object]:
+    """Return the object in an event's data if it tells an error, else an empty one."""
     if b"error" not in data and b"failed" not in data:
-        return None
+        return {}
     event = _object_in(data)
     response = event.get("response")
     if event.get("type") == "response.failed" and isinstance(response, dict):
         return {"error": cast("dict[str, object]", response).get("error") or {}}
     if event.get("type") == "error" or (event.get("error") and "choices" not in event and "type" not in event):
         return event
-    return None
+    return {}
 
 
 def _kind_of(data: bytes) -> object:
