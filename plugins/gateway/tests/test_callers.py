@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from answers import WHOLE
-from test_fail_open import ask
+from asks import body, history
+from test_fail_open import FORMS, ask, pruned
 from upstreams import Seen, Wire, serving, upstream
 
-from chatstack import ChatClient, ChatStack, ContextWindowGuard, Summarizer
+from chatstack import ChatClient, ChatStack, ContextWindowGuard, Message, Summarizer
 from chatstack_gateway import Settings, Upstream
 
 CARD = {"id": "own-model", "object": "model", "max_input_tokens": 16_000}
@@ -68,6 +69,25 @@ def test_a_limit_for_those_without_a_beta_is_none_for_those_with_it() -> None:
         beta = {"anthropic-beta": "context-1m-2025-08-07"}
         assert ask(gateway.url, "messages", sent, **key, **beta).status_code == 200
         assert api.requests[-1].body == sent
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_edit_that_is_refused_leaves_other_conversations_and_callers_alone(form: str) -> None:
+    def messages(who: str) -> list[Message]:
+        return [Message.user(f"task of {who}"), *history(6, last="continue")]
+
+    async def picky(seen: Seen, wire: Wire) -> None:
+        if len(seen.body) < 10_000 and seen.header("authorization") == "Bearer a":
+            await wire.whole(b'{"error": {"message": "no"}}', 400)
+        else:
+            await wire.whole(json.dumps(WHOLE[form]).encode())
+
+    with upstream(picky) as api, serving(Settings(Upstream(api.url)), pruned) as gateway:
+        for who, key, times in (("a", "a", 2), ("a", "a", 1), ("b", "b", 1), ("a", "b", 1)):
+            before, sent = len(api.requests), body(form, messages(who))
+            assert ask(gateway.url, form, sent, authorization=f"Bearer {key}").status_code == 200
+            assert len(api.requests) - before == times
+            assert (api.requests[-1].body == sent) is (key == "a")
 
 
 def test_a_key_that_asks_too_often_leaves_summaries_to_the_others() -> None:
