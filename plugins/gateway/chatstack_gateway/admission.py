@@ -42,13 +42,18 @@ def is_admin(settings: Settings, headers: Headers) -> bool:
 
 def with_key(settings: Settings, headers: Headers, *, is_anthropic: bool) -> list[tuple[bytes, bytes]]:
     """Return the headers with the server's key in the place of the caller's, if the server has one; without it, the
-    caller's go on as they came."""
+    caller's go on as they came. Tokens of the gateway's own go nowhere."""
     if not settings.key:
-        return list(headers)
+        return [each for each in headers if not (each[0] in KEYS and _is_own(settings, each[1]))]
     rest = [each for each in headers if each[0] not in KEYS]
     bearer = b"Bearer " + settings.key.encode()
     key = (b"x-api-key", settings.key.encode()) if is_anthropic else (b"authorization", bearer)
     return [*rest, key]
+
+
+def _is_own(settings: Settings, value: bytes) -> bool:
+    shown = value.decode("latin-1").removeprefix("Bearer ").strip()
+    return any(token and _equal(shown, token) for token in (settings.token, settings.admin_token))
 
 
 def _shows(settings: Settings, headers: Headers) -> bool:

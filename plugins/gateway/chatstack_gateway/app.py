@@ -31,6 +31,14 @@ _BEHIND: Mapping[Form, tuple[str, ...]] = {
     "messages": ("/{prefix:path}/v1",),
 }
 """Prefixes of servers that hold several APIs. Paths of other APIs end in ``/messages``, too: those want a version."""
+_OWN: Mapping[str, str] = {
+    "/chatstack/": "GET",
+    "/chatstack/activity": "GET",
+    "/chatstack/editing": "GET, PUT",
+    "/chatstack/health": "GET",
+    "/metrics": "GET",
+}
+"""The gateway's own paths, and the methods that they take."""
 _ANY = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -76,6 +84,9 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
             Route("/chatstack/", shown, methods=["GET"]),
             Route("/chatstack/activity", shown, methods=["GET"]),
             Route("/metrics", shown, methods=["GET"]),
+            # What is meant for the gateway goes no further: it may hold the administrator's token.
+            *(Route(path, _unknown, methods=_ANY) for path in ("/chatstack", "/chatstack/{path:path}")),
+            *(Route(path, _unknown, methods=_ANY) for path in ("/metrics", "/metrics/")),
             Route("/v1/{path:path}", ForwardedRoute(gateway), methods=_ANY),
             Route("/{path:path}", ForwardedRoute(gateway), methods=_ANY),
         ],
@@ -83,6 +94,16 @@ def make_app(settings: Settings, recipe_around: RecipeAround | None = None) -> S
     )
     app.state.gateway = gateway
     return app
+
+
+async def _unknown(request: Request) -> Response:
+    """Name the right call to somebody who made a wrong one of the gateway's own."""
+    path = request.url.path
+    methods = _OWN.get(path)
+    if methods is not None:
+        return JSONResponse({"error": f"{path} takes {methods}"}, 405, {"allow": methods})
+    right = [each for each in _OWN if each.rstrip("/") == path.rstrip("/")] or _OWN
+    return JSONResponse({"error": f"there is no {path} here, but {', '.join(right)}"}, 404)
 
 
 def _routes_around(gateway: Gateway, api: Form) -> list[Route]:

@@ -50,6 +50,37 @@ def test_a_token_is_wanted_and_goes_no_further(form: str) -> None:
         assert api.requests[-1].header("x-chatstack-token") is None
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize(
+    "path",
+    ["/chatstack", "/chatstack/editing", "/chatstack/editing/", "/chatstack/activity/", "/chatstack/x/y", "/metrics/"],
+)
+def test_a_wrong_call_of_the_gateways_own_is_told_the_right_one_and_goes_no_further(method: str, path: str) -> None:
+    admin = {"authorization": f"Bearer {TOKEN}"}
+    with upstream(answer) as api, serving(Settings(Upstream(api.url), admin_token=TOKEN)) as gateway:
+        got = httpx2.request(method, gateway.url + path, headers=admin)
+        if path == "/chatstack/editing":
+            expected = {"GET": 200, "PUT": 400}.get(method, 405)
+            assert got.headers.get("allow") == ("GET, PUT" if expected == 405 else None)
+        else:
+            expected = 404
+            assert path.rstrip("/") in got.json()["error"].partition("but ")[2] or path == "/chatstack/x/y"
+        assert (got.status_code, api.requests) == (expected, [])
+
+
+@pytest.mark.parametrize("name", ["authorization", "x-api-key", "api-key"])
+def test_a_token_of_the_gateways_own_is_no_key_for_upstream(name: str) -> None:
+    settings = Settings(Upstream("http://127.0.0.1:9"), token="gateway-token", admin_token=TOKEN)
+    with upstream(answer) as api, serving(replace(settings, upstream=Upstream(api.url))) as gateway:
+        for token in ("gateway-token", TOKEN):
+            headers = {name: f"Bearer {token}" if name == "authorization" else token}
+            headers["x-chatstack-token"] = "gateway-token"
+            ask(gateway.url, "chat", body("chat", SHORT), **headers)
+            httpx2.put(f"{gateway.url}/v1/chatstack/editing", headers=headers, json={"editing": False})
+        assert len(api.requests) == 4
+        assert not any(each.header(name) for each in api.requests)
+
+
 def test_with_the_servers_key_the_token_may_stand_where_a_key_stands() -> None:
     with upstream(answer) as api, serving(Settings(Upstream(api.url), token=TOKEN, key=OWN)) as gateway:
         for headers in ({"authorization": f"Bearer {TOKEN}"}, {"x-api-key": TOKEN}):
