@@ -134,11 +134,9 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     if arguments.model and not arguments.api:
         raise WiringError("--model is for converted requests; name upstream's API by --api, or leave it out")
     address = arguments.observe or arguments.upstream
-    key = ""
-    if arguments.key_env:
-        key = os.environ.get(arguments.key_env, "")
-        if not key:
-            raise WiringError(f"--key-env: {arguments.key_env} is not set")
+    key = _secret(arguments.key_env) if arguments.key_env else ""
+    if arguments.key_env and not key:
+        raise WiringError(f"--key-env: {arguments.key_env} is not set")
     limits = replace(
         Limits(),
         body_bytes=arguments.max_body_mib * 1024 * 1024,
@@ -159,7 +157,16 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         workers=arguments.workers,
         record=arguments.record,
         key=key,
-        token=os.environ.get(_TOKEN, ""),
-        admin_token=os.environ.get(_ADMIN, ""),
+        token=_secret(_TOKEN),
+        admin_token=_secret(_ADMIN),
         limits=limits,
     )
+
+
+def _secret(name: str) -> str:
+    """Return a variable's value without white space around it, as files end in a line's end. Raises ``WiringError`` for
+    one that cannot stand in a header."""
+    value = os.environ.get(name, "").strip()
+    if not value.isascii() or not value.isprintable():
+        raise WiringError(f"{name}: holds a character that cannot stand in a header")
+    return value

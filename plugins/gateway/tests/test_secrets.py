@@ -15,6 +15,7 @@ from upstreams import Seen, Wire, serving, upstream
 
 from chatstack import Message, WiringError
 from chatstack_gateway import Settings, Upstream
+from chatstack_gateway.command import settings_from
 
 KEY, OWN, TOKEN = "sk-callers-key-1234567890", "sk-servers-key-1234567890", "gateway-token-1234567890"
 SHORT = [Message.user("hello")]
@@ -105,6 +106,31 @@ def test_pages_of_strangers_are_refused(headers: dict[str, str]) -> None:
         assert httpx2.get(f"{gateway.url}/v1/models", headers=headers).status_code == 403
         assert not api.requests
         assert ask(gateway.url, "chat", body("chat", SHORT), origin="http://localhost:3000").status_code == 200
+
+
+def test_secrets_are_taken_without_the_white_space_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("OWN_KEY", OWN), ("CHATSTACK_GATEWAY_TOKEN", TOKEN), ("CHATSTACK_ADMIN_TOKEN", "adm")):
+        monkeypatch.setenv(name, f" {value}\r\n")
+    found = settings_from(["--observe=http://127.0.0.1:9", "--key-env=OWN_KEY"])
+    assert (found.key, found.token, found.admin_token) == (OWN, TOKEN, "adm")
+
+
+@pytest.mark.parametrize("name", ["OWN_KEY", "CHATSTACK_GATEWAY_TOKEN", "CHATSTACK_ADMIN_TOKEN"])
+@pytest.mark.parametrize("value", ["one\ntwo", "\x7f", "k\xe9y"])
+def test_a_secret_that_cannot_stand_in_a_header_is_refused(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWN_KEY", OWN)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(WiringError, match=f"{name}: holds a character") as told:
+        settings_from(["--observe=http://127.0.0.1:9", "--key-env=OWN_KEY"])
+    assert value not in str(told.value)
+
+
+def test_a_key_of_white_space_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWN_KEY", " \n")
+    with pytest.raises(WiringError, match="OWN_KEY is not set"):
+        settings_from(["--observe=http://127.0.0.1:9", "--key-env=OWN_KEY"])
 
 
 def test_keys_are_seen_nowhere(caplog: pytest.LogCaptureFixture) -> None:
