@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from chatstack import ChatOptions, ChatRequest, File, Image, Message, ProviderItem, Reasoning, Text, ToolResult
 from chatstack.errors import InputError
+from chatstack.providers.extras import extra_fields
 from chatstack.providers.wires import PROVIDERS, Form, write_request
 from chatstack.values.parts import Part
 from chatstack.values.requests import OutputSchema
@@ -28,7 +29,7 @@ _SAYS_NOTHING: tuple[object, ...] = (None, False, 0, "", [], {})
 """Values by which a field asks for nothing."""
 _NO_EFFECT = frozenset(
     {"metadata", "user", "store", "service_tier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"}
-    | {"safety_identifier", "cache_control", "stream_options", "inference_geo", "thinking"}
+    | {"safety_identifier", "cache_control", "stream_options", "inference_geo", "thinking", "prediction"}
 )
 _SHARED = ("metadata", "user", "store", "service_tier", "prompt_cache_key", "safety_identifier", "top_logprobs")
 """Fields that both of OpenAI's wires have."""
@@ -41,7 +42,10 @@ _DEFAULTS: Mapping[str, Sequence[object]] = {
     "tool_choice": ("auto",),
     "logit_bias": ({},),
     "verbosity": ("medium",),
+    "speed": ("standard",),
 }
+_SEEN = ("context", "citations", "input_examples")
+"""Fields of Anthropic's documents and tools that the model is shown, or that ask for something."""
 _REASONING = {"effort", "summary", "generate_summary"}
 _ANY_JSON = {"type": "json_object"}
 _HOTTEST = 1.0
@@ -78,6 +82,7 @@ def convertible(
     for position, tool in enumerate(options.tools):
         if isinstance(tool, ProviderItem):
             raise UnsayableError(f"tools[{position}].type", api)
+        _check_extra(tool.extra_json, f"tools[{position}]", api)
     names = _Names(came, body, request.messages)
     messages = [
         _message(each, partial(names.of, position), came, api) for position, each in enumerate(request.messages)
@@ -94,6 +99,8 @@ def body_of(api: Form, request: ChatRequest) -> dict[str, object]:
         raise UnsayableError(field, api, f"{why};" if why else "") from error
     if api == "responses":
         body.setdefault("store", False)  # the caller has the history
+        if "verbosity" in body:  # beside the schema of the answer, which a layer may have changed
+            body["text"] = {**_object(body.get("text")), "verbosity": body.pop("verbosity")}
     return body
 
 
@@ -101,9 +108,12 @@ def _kept(came: Form, api: Form, rest: dict[str, object]) -> dict[str, object]:
     """Return the fields beside the known ones that go on."""
     kept: dict[str, object] = {}
     for name, value in rest.items():
-        says_nothing = any(value == each and type(value) is type(each) for each in _SAYS_NOTHING)
-        if came != ANTHROPIC and api != ANTHROPIC and name in _SHARED:
+        says_nothing = value in _SAYS_NOTHING or value in _DEFAULTS.get(name, ())
+        is_openai = ANTHROPIC not in (came, api)
+        if is_openai and (name in _SHARED or (name == "verbosity" and not says_nothing)):
             kept[name] = value
+        elif is_openai and name == "tool_choice" and (allowed := _allowed_tools(value, api)):
+            kept[name] = allowed
         elif came == "chat" and api == "responses" and name == "response_format" and value == _ANY_JSON:
             kept["text"] = {"format": value}
         elif came == "responses" and api == "chat" and name == "text" and value == {"format": _ANY_JSON}:
@@ -112,9 +122,32 @@ def _kept(came: Form, api: Form, rest: dict[str, object]) -> dict[str, object]:
             continue
         elif name in ("max_tokens", "max_completion_tokens", "stop", "input", "tools") and came != ANTHROPIC:
             continue  # another spelling of what is an option of ours
-        elif _foreign(value, _REASONING) if name == "reasoning" else value not in _DEFAULTS.get(name, ()):
+        elif name != "reasoning" or _foreign(value, _REASONING):
             raise UnsayableError(name, api)
     return kept
+
+
+def _allowed_tools(choice: object, api: Form) -> dict[str, object]:
+    """Return a choice among some of the tools in the form of OpenAI's other API; nothing for any other choice."""
+    fields = _object(choice)
+    told = _object(fields.get("allowed_tools")) or fields  # nested in chat completions
+    tools = told.get("tools")
+    each_of = [_object(each) for each in cast("list[object]", tools)] if isinstance(tools, list) else []
+    names = [each.get("name") or _object(each.get("function")).get("name") for each in each_of]
+    if fields.get("type") != "allowed_tools" or any(each.get("type") != "function" for each in each_of):
+        return {}
+    if api == "responses":
+        flat = [{"type": "function", "name": name} for name in names]
+        return {"type": "allowed_tools", "mode": told.get("mode"), "tools": flat}
+    nested = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": told.get("mode"), "tools": nested}}
+
+
+def _check_extra(extra_json: str, where: str, api: Form) -> None:
+    """Raise ``UnsayableError`` for a field of Anthropic's that would be lost."""
+    for name, value in extra_fields(extra_json, "anthropic", where).items():
+        if name in _SEEN and value not in (*_SAYS_NOTHING, {"enabled": False}):
+            raise UnsayableError(f"{where}.{name}", api)
 
 
 def _schema(came: Form, rest: dict[str, object], known: OutputSchema | None, api: Form) -> OutputSchema | None:
@@ -127,8 +160,10 @@ def _schema(came: Form, rest: dict[str, object], known: OutputSchema | None, api
         return known
     text = dict(cast("dict[str, object]", rest.pop("text")))
     form = text.pop("format", None)
-    if text.get("verbosity") not in (None, "medium"):
+    verbosity = text.pop("verbosity", None)
+    if api == ANTHROPIC and verbosity not in (None, "medium"):
         raise UnsayableError("text.verbosity", api)
+    rest["verbosity"] = verbosity
     if not isinstance(form, dict) or form == {"type": "text"}:
         return known
     fields = cast("dict[str, object]", form)
@@ -188,12 +223,20 @@ class _Names:
 
 
 def _message(message: Message, where: Callable[[int], str], came: Form, api: Form) -> Message:
-    """Return a message without reasoning. Raises ``UnsayableError`` for a part that has no form there."""
+    """Return a message without reasoning, with what chat completions say beside its parts. Raises ``UnsayableError``
+    for a part that has no form there."""
     parts = [
         _part(part, where(position), came, api)
         for position, part in enumerate(message.parts)
         if not isinstance(part, Reasoning)
     ]
+    beside = extra_fields(message.extra_json, "openai-chat", "message")
+    refusal, name = beside.get("refusal"), beside.get("name")
+    if refusal and isinstance(refusal, str):
+        parts.append(Text(refusal))
+    if name and isinstance(name, str) and message.role in ("system", "user"):
+        first = parts[0] if parts else None
+        parts[:1] = [Text(f"{name}: {first.text}")] if isinstance(first, Text) else [Text(f"{name}:"), *parts[:1]]
     if all(one is other for one, other in zip(parts, message.parts, strict=False)) and len(parts) == len(message.parts):
         return message
     return replace(message, parts=tuple(parts))
@@ -205,6 +248,8 @@ def _part(part: Part, where: str, came: Form, api: Form) -> Part:
         if text is None:
             raise UnsayableError(where, api, "is an item of its own API; it has no form")
         return Text(text)
+    if isinstance(part, File):
+        _check_extra(part.extra_json, where, api)
     if isinstance(part, Image | File) and part.file_id and PROVIDERS[came] != PROVIDERS[api]:
         raise UnsayableError(where, api, "a file at another provider has no form")
     if api == "chat" and ((isinstance(part, File) and part.url) or (isinstance(part, Image) and part.file_id)):

@@ -22,6 +22,7 @@ from chatstack.providers.wires import AnswerReader, read_request
 from chatstack_gateway import Settings, Upstream
 from chatstack_gateway.events import EventSplitter, decoded
 
+F = {"name": "f"}
 PAIRS = [(form, api) for form in PATHS for api in PATHS if form != api]
 
 
@@ -67,7 +68,16 @@ def asked(form: str, **fields: object) -> bytes:
     return json.dumps({"model": "m", **({"max_tokens": 9} if form == "messages" else {}), **items, **fields}).encode()
 
 
-TEXT = {"format": {"type": "text"}}
+CITING = {"enabled": True}
+
+
+def documented(**fields: object) -> list[dict[str, Any]]:
+    """A question about a document with these fields."""
+    source = {"type": "url", "url": "http://x/a.pdf"} if "citations" in fields else PDF
+    return [{"role": "user", "content": [{"type": "document", "source": source, **fields}]}]
+
+
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}
 UNSAYABLE: list[tuple[str, str, dict[str, Any], str]] = [
     ("chat", "messages", {"n": 2}, "n"),
     ("chat", "messages", {"logprobs": True}, "logprobs"),
@@ -78,6 +88,16 @@ UNSAYABLE: list[tuple[str, str, dict[str, Any], str]] = [
     ("messages", "chat", {"top_k": 3}, "top_k"),
     ("messages", "chat", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
     ("messages", "responses", {"mcp_servers": [{"name": "x"}]}, "mcp_servers"),
+    ("chat", "messages", {"verbosity": "low"}, "verbosity"),
+    ("responses", "messages", {"text": {"verbosity": "low"}}, "text.verbosity"),
+    ("messages", "chat", {"messages": documented(context="of 1999")}, "messages[0].content[0].context"),
+    ("messages", "responses", {"messages": documented(citations=CITING)}, "messages[0].content[0].citations"),
+    (
+        "messages",
+        "chat",
+        {"tools": [{"name": "f", "input_schema": {}, "input_examples": [{}]}]},
+        "tools[0].input_examples",
+    ),
     ("responses", "chat", {"previous_response_id": "r"}, "previous_response_id"),
     ("responses", "messages", {"conversation": "c"}, "conversation"),
     ("responses", "messages", {"background": True}, "background"),
@@ -104,8 +124,22 @@ def test_what_cannot_be_said_is_a_400_that_names_the_field(
 @pytest.mark.parametrize(("form", "api"), PAIRS)
 def test_what_says_nothing_of_the_answer_is_left_out(form: str, api: Any) -> None:
     idle = {
-        "chat": {"n": 1, "logprobs": False, "store": False, "frequency_penalty": 0, "metadata": {"a": "b"}},
-        "messages": {"metadata": {"user_id": "u"}, "thinking": {"type": "adaptive"}, "stop_sequences": []},
+        "chat": {
+            "n": 1,
+            "logprobs": False,
+            "store": False,
+            "frequency_penalty": 0,
+            "presence_penalty": 0.0,
+            "verbosity": "medium",
+            "prediction": {"type": "content", "content": "x"},
+            "metadata": {"a": "b"},
+        },
+        "messages": {
+            "metadata": {"user_id": "u"},
+            "thinking": {"type": "adaptive"},
+            "stop_sequences": [],
+            "speed": "standard",
+        },
         "responses": {
             "truncation": "disabled",
             "include": ["reasoning.encrypted_content"],
@@ -116,6 +150,60 @@ def test_what_says_nothing_of_the_answer_is_left_out(form: str, api: Any) -> Non
         assert ask(gateway.url, form, asked(form, **idle)).status_code == 200
         (seen,) = there.requests
         assert not json.loads(seen.body).keys() & (idle.keys() - {"store", "metadata"})
+
+
+ALLOWED = {
+    "chat": {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": F}]},
+    },
+    "responses": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", **F}]},
+}
+SCHEMA = {"type": "object", "properties": {}}
+OPENAI: dict[str, dict[str, Any]] = {
+    "chat": {
+        "tools": [{"type": "function", "function": {**F, "parameters": SCHEMA}}],
+        "tool_choice": ALLOWED["chat"],
+        "verbosity": "low",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}},
+    },
+    "responses": {
+        "tools": [{"type": "function", **F, "parameters": SCHEMA, "strict": False}],
+        "tool_choice": ALLOWED["responses"],
+        "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}, "verbosity": "low"},
+    },
+}
+
+
+@pytest.mark.parametrize(("form", "api"), [("chat", "responses"), ("responses", "chat")])
+def test_openais_wires_say_each_others_verbosity_and_choice_among_tools(form: str, api: Any) -> None:
+    with upstream(answer) as there, serving(Settings(Upstream(there.url), api=api)) as gateway:
+        assert ask(gateway.url, form, asked(form, **OPENAI[form])).status_code == 200
+        sent = json.loads(there.requests[0].body)
+    for name, value in OPENAI[api].items():
+        assert sent[name] == value or name == "tools"
+
+
+@pytest.mark.parametrize("api", ["messages", "responses"])
+def test_names_and_refusals_of_chat_completions_are_said_in_words(api: Any) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
+    messages = [
+        {"role": "system", "name": "rules", "content": "be brief"},
+        {"role": "user", "name": "bob", "content": "hi"},
+        {"role": "assistant", "name": "al", "content": None, "refusal": "I will not"},
+        {"role": "user", "name": "eve", "content": [picture]},
+    ]
+    with upstream(answer) as there, serving(Settings(Upstream(there.url), api=api)) as gateway:
+        assert ask(gateway.url, "chat", asked("chat", messages=messages)).status_code == 200
+        (seen,) = there.requests
+    read = read_request(api, json.loads(seen.body)).messages
+    assert [(each.role, each.text) for each in read] == [
+        ("system", "rules: be brief"),
+        ("user", "bob: hi"),
+        ("assistant", "I will not"),
+        ("user", "eve:"),
+    ]
+    assert len(read[-1].parts) == 2
 
 
 @pytest.mark.parametrize(("form", "api"), PAIRS)
