@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
 import chatstack
+from tests.sources import statements_below, tree_of
 
 ROOT = Path(chatstack.__file__).parent
 
@@ -37,17 +37,12 @@ class Import(NamedTuple):
     module: str
 
 
-@functools.cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def imports_below(root: Path) -> Iterator[Import]:
     for path in sorted(root.rglob("*.py")):
         if path == root / "__init__.py":
             continue
         file = path.relative_to(root).as_posix()
-        for node in ast.walk(tree_of(path)):
+        for node in statements_below(tree_of(path)):
             if isinstance(node, ast.Import):
                 names = [each.name for each in node.names]
             elif isinstance(node, ast.ImportFrom):
@@ -151,7 +146,7 @@ def test_a_function_can_be_read_at_one_glance() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} has {lines} lines"
         for path in ROOT.rglob("*.py")
-        for node in ast.walk(tree_of(path))
+        for node in statements_below(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > LONGEST_FUNCTION
     ]

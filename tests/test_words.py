@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import chatstack
+from tests.sources import statements_below, tree_of
 
 ROOT = Path(chatstack.__file__).parent
 
@@ -17,7 +18,7 @@ CLAUSE = re.compile(r"(What(ever)?|Whether|How|Who(ever|se)?|Which(ever)?|Where|
 def docstrings(root: Path) -> Iterator[tuple[str, str]]:
     """All docstrings below a folder with their places, those of attributes and constants included."""
     for path in sorted(root.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements_below(tree_of(path)):
             body = getattr(node, "body", None)
             if not isinstance(body, list):
                 continue
