@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import pickle
 import socket
@@ -31,7 +32,6 @@ from chatstack.workbench.replay.recorder import EditLog
 from chatstack.workbench.replay.summaries import StandInWriter, SummaryCost
 from tests.histories import SOME, histories
 
-COUNTER = WireCounter.best()
 NAMES = {
     **dict.fromkeys(["langchain-clearing", "langchain-trim", "langchain-summary"], "langchain"),
     "langchain-summary-third": "langchain",
@@ -44,6 +44,11 @@ NAMES = {
 """Of each policy: the distribution that it needs."""
 ROOMY = 1_000_000
 RULE, TASK = Message.system("Be brief."), Message.user("Find the fault.", Image(url="https://example.org/a.png"))
+
+
+@functools.cache
+def counter() -> WireCounter:
+    return WireCounter.best()
 
 
 def is_installed(distribution: str) -> bool:
@@ -73,7 +78,7 @@ def rounds(count: int, words: int = 40) -> list[Message]:
 
 
 def size_of(messages: Iterable[Message]) -> int:
-    return sum(map(COUNTER.count_message, messages))
+    return sum(map(counter().count_message, messages))
 
 
 class Sent(NamedTuple):
@@ -86,7 +91,7 @@ class Sent(NamedTuple):
 
 def sent_by(stack: Callable[[ScriptedClient], ChatStack], *given: Sequence[Message], ids: Sequence[str] = ()) -> Sent:
     """What one stack sends of these histories, one call after the other."""
-    model, log, writer = ScriptedClient(["fine"]), EditLog(), StandInWriter(COUNTER)
+    model, log, writer = ScriptedClient(["fine"]), EditLog(), StandInWriter(counter())
     client = stack(model).build({Telemetry: log, SummaryClient: writer}.__getitem__)
     edits: list[int] = []
 
@@ -223,12 +228,12 @@ def test_what_a_server_would_refuse_is_sent_as_it_is() -> None:
     nothing = Fake(lambda pieces: [])
     for fake, fault in ((orphan, "result without a call"), (nothing, "empty request")):
         (messages,) = sent_by(fake.stack, ROUND).requests
-        assert Gauge(COUNTER).measure(ChatRequest(tuple(messages)), needs_user=True).fault == fault
+        assert Gauge(counter()).measure(ChatRequest(tuple(messages)), needs_user=True).fault == fault
 
 
 def test_an_exception_of_the_peers_refuses_the_call_and_the_conversation_begins_anew() -> None:
     fake, model = Fake(all_of, lambda pieces: [Left(pieces[9].id)], all_of), ScriptedClient(["fine"])
-    client = fake.stack(model).build({SummaryClient: StandInWriter(COUNTER)}.__getitem__)
+    client = fake.stack(model).build({SummaryClient: StandInWriter(counter())}.__getitem__)
     asyncio.run(client.get_response(ROUND[:1]))
     with pytest.raises(ChatStackError, match=r"^fake: IndexError") as refused:
         asyncio.run(client.get_response(ROUND))
@@ -255,9 +260,9 @@ def test_an_edit_is_reported_when_it_is_made_and_not_when_it_is_kept() -> None:
 def test_what_a_strategy_does_not_see_is_taken_off_its_limit() -> None:
     options = ChatOptions(instructions="Be brief. " * 20, tools=(ToolDeclaration("look", "It looks."),))
     fake = Fake(all_of)
-    client = fake.stack(ScriptedClient(["fine"])).build({SummaryClient: StandInWriter(COUNTER)}.__getitem__)
+    client = fake.stack(ScriptedClient(["fine"])).build({SummaryClient: StandInWriter(counter())}.__getitem__)
     asyncio.run(client.get_response([TASK], options=options))
-    assert fake.room == 1_000 - COUNTER.count_options(options) < 950
+    assert fake.room == 1_000 - counter().count_options(options) < 950
 
 
 def test_langchain_clears_all_results_but_three_and_moves_on_with_each_call() -> None:
