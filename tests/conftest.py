@@ -58,21 +58,21 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """Collect without the collector of garbage: there is hardly any, and it would look through all items each time."""
     gc.disable()
     try:
-        if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-            begin_elsewhere(getattr(session.config, "workerinput", {}))
+        begin_elsewhere(session.config, getattr(session.config, "workerinput", {}))
         return (yield)
     finally:
         gc.enable()
 
 
-def begin_elsewhere(worker: dict[str, object]) -> None:
+def begin_elsewhere(config: pytest.Config, worker: dict[str, object]) -> None:
     """Import another part of the tests first than the other workers do.
 
     In a new checkout it takes half a minute to compile them, with their asserts rewritten. The others read the result.
     """
     folder = Path(__file__).parent
     number, count = int(str(worker.get("workerid", "gw0")).removeprefix("gw")), int(str(worker.get("workercount", 1)))
-    files = sorted(folder.rglob("test_*.py"))
+    asked = [config.invocation_params.dir / each for each in config.args]
+    files = [path for path in sorted(folder.rglob("test_*.py")) if any(map(path.is_relative_to, asked))]
     for path in files[len(files) * number // count :] if number else ():
         with contextlib.suppress(Exception, pytest.skip.Exception):  # which come again, and are told, in their turn
             importlib.import_module(".".join(path.relative_to(folder.parent).with_suffix("").parts))
