@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+from collections.abc import Iterable
 
 import msgspec
 import pytest
@@ -43,8 +44,18 @@ TALKS = st.builds(
     st.booleans(),
     st.booleans(),
 )
+SAMPLE = ("clearer", "condensing", "clearer, truncate, guard", "shaper, clearer, summarizer, guard", "window")
+"""Recipes that a plain run puts to every test: one of each kind of edit, and what is stacked most."""
+
+
+def sampled(recipes: Iterable[str]) -> list[object]:
+    """All of these recipes; those outside of the sample only with ``--full``."""
+    return [each if each in SAMPLE else pytest.param(each, marks=pytest.mark.slow) for each in recipes]
+
+
 every_recipe = pytest.mark.parametrize("recipe", RECIPES)
-every_pure_recipe = pytest.mark.parametrize("recipe", PURE)
+most_recipes = pytest.mark.parametrize("recipe", sampled(RECIPES))
+most_pure_recipes = pytest.mark.parametrize("recipe", sampled(PURE))
 
 
 @every_recipe
@@ -136,7 +147,7 @@ KEPT = {"as it is": lambda answer: answer, "stripped, encoded anew, with other i
 
 
 @pytest.mark.parametrize("kept", KEPT)
-@every_recipe
+@most_recipes
 @MODEST
 @given(talk=TALKS)
 def test_between_edits_the_prefix_stays(recipe: str, kept: str, talk: Talk) -> None:
@@ -155,7 +166,7 @@ def test_between_edits_the_prefix_stays(recipe: str, kept: str, talk: Talk) -> N
     asyncio.run(check())
 
 
-@every_pure_recipe
+@most_pure_recipes
 @MODEST
 @given(talk=TALKS, every=st.integers(1, 5))
 def test_a_restart_without_a_store_changes_nothing(recipe: str, talk: Talk, every: int) -> None:
@@ -170,7 +181,7 @@ def test_a_restart_without_a_store_changes_nothing(recipe: str, talk: Talk, ever
     asyncio.run(check())
 
 
-@every_recipe
+@most_recipes
 @MODEST
 @given(talk=TALKS)
 def test_two_processes_that_race_on_one_request_send_the_same(recipe: str, talk: Talk) -> None:
@@ -198,7 +209,7 @@ ALTERNATING = (
 )
 
 
-@every_recipe
+@most_recipes
 @MODEST
 @given(talk=TALKS, given_options=st.lists(st.sampled_from(ALTERNATING), min_size=1, max_size=4))
 def test_options_that_alternate_never_change_the_prefix(
@@ -220,7 +231,7 @@ def test_options_that_alternate_never_change_the_prefix(
     asyncio.run(check())
 
 
-@every_recipe
+@most_recipes
 @MODEST
 @given(talk=TALKS)
 def test_a_reminder_that_is_not_kept_changes_nothing_but_its_own_request(recipe: str, talk: Talk) -> None:

@@ -121,6 +121,7 @@ class SyncContract(LayerContract):
         assert all(len(numbers_in(request.messages)) == 1 for request in inner.requests)
 
 
+@pytest.mark.slow
 class TestAPlainTracer(SyncContract):
     def around(self, inner: ChatClient, telemetry: Telemetry) -> ChatClient:
         return ModelTracer(inner, telemetry=telemetry)
