@@ -61,7 +61,7 @@ class ChatStackClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Ba
         self, *, messages: Sequence[TheirMessage], stream: bool, options: Mapping[str, Any], **kwargs: Any
     ) -> Awaitable[TheirResponse[Any]] | TheirStream:
         conversation_id: str | None = kwargs.get(_CONVERSATION)
-        known: dict[int, Any] = {}
+        known = Counterparts()
         ours = tuple(from_theirs(message, known) for message in messages)
         request = ChatRequest(ours, from_their_options(options), conversation_id, stream=stream)
         response_format = options.get("response_format")

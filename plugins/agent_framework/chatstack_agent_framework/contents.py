@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from agent_framework import Content
@@ -22,37 +21,57 @@ _KEPT = "chatstack"
 """Key in ``additional_properties`` of one content of a message, for what theirs has no field for."""
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "assistant": "assistant", "tool": "tool"}
 
-Counterparts: TypeAlias = Mapping[int, Any]
-"""Messages and contents of theirs, by the ids of the messages and parts that were made from them."""
 
-counterparts_now: ContextVar[Counterparts] = ContextVar("chatstack_counterparts", default=MappingProxyType({}))
+class Counterparts:
+    """Messages and contents of theirs, by what was made from them: it is held, so that nothing new gets its id."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Message | Part, Any]] = {}
+
+    def note(self, ours: Message | Part, theirs: TheirMessage | Content) -> None:
+        """Note what a message or a part was made from."""
+        self._known[id(ours)] = ours, theirs
+
+    def of(self, ours: Message | Part) -> Any:
+        """Return what this very message or part was made from; None for any other."""
+        return self._known.get(id(ours), (None, None))[1]
+
+
+_NONE = Counterparts()
+counterparts_now: ContextVar[Counterparts] = ContextVar("chatstack_counterparts", default=_NONE)
 """The counterparts of the request under way, where a client of theirs is at the bottom of a stack."""
 
 
-def from_theirs(message: TheirMessage, counterparts: dict[int, Any] | None = None) -> Message:
+def from_theirs(message: TheirMessage, counterparts: Counterparts | None = None) -> Message:
     """Return the message as ours. Into ``counterparts`` goes what it was made from."""
-    parts: list[Part] = []
-    for content in message.contents:
-        part = part_of(content)
-        if part is not None:
-            parts.append(part)
-            if counterparts is not None:
-                counterparts[id(part)] = content
-    made = Message(_ROLES.get(message.role, "user"), tuple(parts))
-    made = _kept_in(message, made) or made
-    if counterparts is not None:
-        counterparts[id(made)] = message
-    return made
+    found = [(part, content) for content in message.contents if (part := part_of(content)) is not None]
+    plain = Message(_ROLES.get(message.role, "user"), tuple(part for part, _ in found))
+    kept = _kept_in(message, plain)
+    if counterparts is None:
+        return kept or plain
+    for part, content in found if kept is None else _contents_in(kept, found):
+        counterparts.note(part, content)
+    counterparts.note(kept or plain, message)
+    return kept or plain
+
+
+def _contents_in(kept: Message, found: Iterable[tuple[Part, Content]]) -> Iterable[tuple[Part, Content]]:
+    """Yield the parts of a message of a model with the contents that say them, of which ``found`` has the plain parts;
+    not with the one that holds the message, which is another one once it is edited."""
+    shown = [(part, plain) for part in kept.parts if (plain := _plain(part)) is not None]
+    for (part, expected), (plain, content) in zip(shown, found, strict=False):
+        if plain == expected and _KEPT not in content.additional_properties:
+            yield part, content
 
 
 def to_theirs(message: Message, counterparts: Counterparts) -> TheirMessage:
     """Return the message as theirs: the one that it was made from, unless it was edited; of that, what was not."""
-    same: TheirMessage | None = counterparts.get(id(message))
+    same: TheirMessage | None = counterparts.of(message)
     if same is not None:
         return same
-    made = (counterparts.get(id(part)) or content_of(part) for part in message.parts)
+    made = (counterparts.of(part) or content_of(part) for part in message.parts)
     contents = [content for content in made if content is not None]
-    before: TheirMessage | None = counterparts.get(id(message.original))
+    before: TheirMessage | None = counterparts.of(message.original)
     if before is None:
         return TheirMessage(message.role, contents)
     return TheirMessage(
@@ -107,8 +126,14 @@ def content_of(part: Part, *, informational: bool = False) -> Content | None:
 def kept_of(message: Message) -> dict[str, Any]:
     """Return the properties for a content of the message, by which ``from_theirs`` finds what theirs has no field for:
     signatures, items of providers."""
-    plain = (None if content is None else part_of(content) for content in map(content_of, message.parts))
-    return {} if tuple(plain) == message.parts and not message.extra_json else {_KEPT: msgspec.to_builtins(message)}
+    says_all = tuple(map(_plain, message.parts)) == message.parts and not message.extra_json
+    return {} if says_all else {_KEPT: msgspec.to_builtins(message)}
+
+
+def _plain(part: Part) -> Part | None:
+    """Return what theirs says of a part."""
+    content = content_of(part)
+    return None if content is None else part_of(content)
 
 
 def _kept_in(theirs: TheirMessage, plain: Message) -> Message | None:

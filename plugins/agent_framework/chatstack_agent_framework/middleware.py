@@ -20,7 +20,7 @@ from chatstack.providers.foreign import foreign_stream
 from chatstack.stack.recipe import NO_PROVIDER
 from chatstack_agent_framework.answers import TheirAnswer, answered, their_response, their_updates, whole_of
 from chatstack_agent_framework.client import AgentFrameworkClient, info_of
-from chatstack_agent_framework.contents import from_theirs, to_theirs
+from chatstack_agent_framework.contents import Counterparts, from_theirs, to_theirs
 from chatstack_agent_framework.options import from_their_options
 
 _MOST_CLIENTS = 100
@@ -55,7 +55,7 @@ class StackMiddleware(ChatMiddleware):
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         """Answer one model call."""
-        counterparts: dict[int, Any] = {}
+        counterparts = Counterparts()
         came: Sequence[Any] = context.messages
         messages = tuple(from_theirs(message, counterparts) for message in normalize_messages(came))
         if all(message.role == "tool" for message in messages):

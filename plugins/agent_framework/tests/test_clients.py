@@ -30,7 +30,7 @@ from chatstack import (
 from chatstack import Message as Ours
 from chatstack.testing import ScriptedClient
 from chatstack_agent_framework import AgentFrameworkClient, ChatStackClient
-from chatstack_agent_framework.contents import from_theirs, to_theirs
+from chatstack_agent_framework.contents import Counterparts, from_theirs, kept_of, to_theirs
 from chatstack_agent_framework.options import from_their_options, to_their_options
 from tests.scripted import TheirClient, TheirError
 
@@ -219,9 +219,31 @@ PARTS = [
 def test_contents_come_back_as_they_were(content: Content) -> None:
     message = Message("assistant", [content])
     ours = from_theirs(message)
-    theirs = to_theirs(ours, {})
+    theirs = to_theirs(ours, Counterparts())
     assert theirs.contents[0].to_dict() == content.to_dict()
     assert from_theirs(theirs) == ours
+
+
+def test_an_edited_message_of_a_stacks_is_never_sent_with_contents_of_another_one() -> None:
+    history: list[Message] = []
+    for at in range(300):
+        named = [f"{at}a", f"{at}b", f"{at}c"]
+        calls = [ToolCall(each, "look", "{}") for each in named]
+        said = Ours("assistant", (Reasoning("hm", '{"signature": "s"}', "anthropic"), *calls))
+        contents = [Content.from_function_call(each, "look", arguments="{}", informational_only=True) for each in named]
+        contents[-1].additional_properties.update(kept_of(said))
+        history.append(Message("assistant", [Content.from_text_reasoning(text="hm"), *contents]))
+    counterparts = Counterparts()
+    ours = [from_theirs(message, counterparts) for message in history]
+    for message, theirs in zip(ours, history, strict=True):
+        first, second, third = message.calls
+        made = ToolCall(first.id, "look", '{"cleared": true}')
+        edited = message.edited(parts=(message.parts[0], made, second, third))
+        sent = to_theirs(edited, counterparts).contents
+        assert [each.call_id for each in sent] == [None, first.id, second.id, third.id]
+        assert sent[1].arguments == made.arguments
+        assert sent[2] is theirs.contents[2]
+        assert from_theirs(Message("assistant", sent)).calls == (made, second, third)
 
 
 def test_options_come_back_as_they_were() -> None:
