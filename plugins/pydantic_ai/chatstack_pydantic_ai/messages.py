@@ -7,7 +7,7 @@ back as the object that it is, with all its fields.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
@@ -102,10 +102,10 @@ def from_response(response: ModelResponse) -> Message:
     return Message("assistant", tuple(map(_response_part, response.parts)))
 
 
-def to_response_parts(message: Message) -> list[ModelResponsePart]:
-    """Return the parts of a response for a message of the model's."""
+def to_response_parts(given: Iterable[Part]) -> list[ModelResponsePart]:
+    """Return the parts of a response for those of a message of the model's."""
     parts: list[ModelResponsePart] = []
-    for part in message.parts:
+    for part in given:
         if isinstance(part, Text):
             parts.append(TextPart(part.text))
         elif isinstance(part, Reasoning):
@@ -196,7 +196,7 @@ def _document(url: str) -> FileUrl:
 
 def _edited_response(response: ModelResponse | None, message: Message) -> ModelResponse:
     if response is None:
-        return ModelResponse(to_response_parts(message))
+        return ModelResponse(to_response_parts(message.parts))
     if message is message.original:
         return response
     arguments = {call.id: call.arguments for call in message.calls}

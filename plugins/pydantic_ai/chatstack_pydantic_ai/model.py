@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ModelResponseStreamEvent, ThinkingPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ModelResponsePart,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    ThinkingPart,
+    ThinkingPartDelta,
+)
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 
-from chatstack import ChatClient, ChatRequest, ChatResponse, ChatStream, Message, ToolCall, WiringError
+from chatstack import ChatClient, ChatRequest, ChatResponse, ChatStream, ToolCall, WiringError
 from chatstack.nodes.whole_stack import WholeStack
 from chatstack_pydantic_ai.answers import to_finish_reason, to_usage
 from chatstack_pydantic_ai.messages import Converted, to_response_parts
 from chatstack_pydantic_ai.options import options_from
+
+_UNSIGNED: dict[str, Any] = {"provider_name": None, "provider_details": None}
 
 
 class ChatStackModel(Model):
@@ -91,7 +102,7 @@ class ChatStackModel(Model):
 
     def _response(self, answer: ChatResponse) -> ModelResponse:
         return ModelResponse(
-            to_response_parts(answer.messages[-1]),
+            to_response_parts(answer.messages[-1].parts),
             usage=to_usage(answer.usage),
             model_name=answer.model or self.model_name,
             provider_name=self.system,
@@ -108,19 +119,22 @@ class _Streamed(StreamedResponse):
     _model: str
     _system: str
     _began: datetime = field(default_factory=lambda: datetime.now(tz=UTC))
+    _whole: Sequence[ModelResponsePart] | None = field(default=None, init=False)
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         manager = self._parts_manager
         begun: set[str] = set()
+        run, last = 0, ""  # text or reasoning that nothing else has interrupted is one part
         async for update in self._stream:
             delta, part = update.call_delta, update.part
-            if update.text:
-                for event in manager.handle_text_delta(vendor_part_id="text", content=update.text):
-                    yield event
-            elif update.reasoning:
-                for event in manager.handle_thinking_delta(vendor_part_id="reasoning", content=update.reasoning):
-                    yield event
-            elif delta is not None:
+            for kind, said in (("reasoning", update.reasoning), ("text", update.text)):
+                if said:
+                    run, last = run + (kind != last), kind
+                    handled = manager.handle_text_delta if kind == "text" else manager.handle_thinking_delta
+                    for event in handled(vendor_part_id=(kind, run), content=said):
+                        yield event
+            if delta is not None:
+                last = ""
                 begun.add(delta.id)
                 found = manager.handle_tool_call_delta(
                     vendor_part_id=delta.index,
@@ -130,28 +144,30 @@ class _Streamed(StreamedResponse):
                 )
                 if found is not None:
                     yield found
-            elif isinstance(part, ToolCall) and part.id not in begun:
-                yield manager.handle_tool_call_part(
-                    vendor_part_id=part.id, tool_name=part.name, args=part.arguments, tool_call_id=part.id
-                )
-            if update.message_done is not None:
-                for event in self._signed(update.message_done):
-                    yield event
+            elif part is not None and not (isinstance(part, ToolCall) and part.id in begun):
+                last = ""
+                for each in to_response_parts([part]):
+                    yield manager.handle_part(vendor_part_id=None, part=each)
         answer = await self._stream.response()
+        self._whole = to_response_parts(answer.messages[-1].parts)
+        for event in self._signed(self._whole):
+            yield event
         self._usage = to_usage(answer.usage)
         self.provider_response_id = answer.id or None
         self.finish_reason = to_finish_reason(answer.finish_reason)
 
-    def _signed(self, message: Message) -> Iterator[ModelResponseStreamEvent]:
-        """Yield what only the whole message tells of its reasoning: the provider's own item."""
-        for part in to_response_parts(message):
-            if isinstance(part, ThinkingPart) and part.provider_details:
-                yield from self._parts_manager.handle_thinking_delta(
-                    vendor_part_id="reasoning",
-                    content="",
-                    provider_name=part.provider_name,
-                    provider_details=part.provider_details,
-                )
+    def _signed(self, whole: Sequence[ModelResponsePart]) -> Iterator[ModelResponseStreamEvent]:
+        """Yield what only the whole message tells of its reasoning: the provider's own items."""
+        for index, (part, shown) in enumerate(zip(whole, self._parts_manager.get_parts(), strict=False)):
+            if part != shown and isinstance(part, ThinkingPart) and replace(part, **_UNSIGNED) == shown:
+                details: dict[str, Any] = {name: getattr(part, name) for name in _UNSIGNED}
+                signed = ThinkingPartDelta(content_delta="", **details)
+                yield PartDeltaEvent(index=index, delta=signed)
+
+    def get(self) -> ModelResponse:
+        """Return the response so far; once it is whole, as it would be if it had not been streamed."""
+        response = super().get()
+        return response if self._whole is None else replace(response, parts=self._whole)
 
     async def close_stream(self) -> None:
         await self._stream.aclose()

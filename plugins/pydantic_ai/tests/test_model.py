@@ -9,13 +9,24 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, BinaryContent, NativeOutput
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelResponse, ToolReturnPart
+from pydantic_ai.messages import (
+    FunctionToolCallEvent,
+    ModelMessage,
+    ModelResponse,
+    ModelResponsePart,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    ThinkingPart,
+    ToolReturnPart,
+)
 
 from chatstack import (
     ChatStack,
     FunctionInvoker,
     Image,
     Message,
+    Part,
     ProviderInfo,
     RateLimitError,
     Reasoning,
@@ -72,6 +83,67 @@ def test_streamed_and_not_are_the_same_response() -> None:
     whole, streamed = asyncio.run(run())
     assert whole.parts == streamed.parts
     assert (whole.usage, whole.finish_reason, whole.model_name) == (streamed.usage, streamed.finish_reason, "m")
+
+
+def thought(text: str, signature: str) -> Reasoning:
+    item = f'{{"type":"thinking","thinking":"{text}","signature":"{signature}"}}'
+    return Reasoning(text, item, "anthropic")
+
+
+HIDDEN = Reasoning("", '{"type":"redacted_thinking","data":"x"}', "anthropic")
+LOOK = ToolCall("c1", "look", '{"place":"a"}')
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (thought("a", "1"), Text("so"), thought("b", "2"), LOOK),
+        (thought("a", "1"), thought("b", "2"), Text("so"), LOOK),
+        (Text("well"), thought("a", "1"), LOOK, thought("b", "2")),
+        (HIDDEN, thought("a", "1"), Text("so"), HIDDEN, LOOK),
+        (Text("so"), LOOK, Text("then")),
+    ],
+)
+def test_several_items_of_reasoning_are_streamed_as_several_in_their_order(parts: tuple[Part, ...]) -> None:
+    model, provider = over([Message("assistant", parts), "done", Message("assistant", parts), "done"])
+    agent = Agent(model, tools=[look])
+
+    async def run() -> tuple[ModelMessage, ModelMessage]:
+        async with agent.iter("look") as run:
+            async for node in run:
+                if Agent.is_model_request_node(node):
+                    async with node.stream(run.ctx) as events:
+                        async for _ in events:
+                            pass
+        return run.all_messages()[1], (await agent.run("look")).all_messages()[1]
+
+    streamed, whole = asyncio.run(run())
+    assert streamed.parts == whole.parts
+    assert [each.messages[1].parts for each in (provider.requests[1], provider.requests[3])] == [parts, parts]
+
+
+def test_signatures_are_in_the_events_of_a_stream_too() -> None:
+    model, _ = over([Message("assistant", (thought("a", "1"), Text("so"), thought("b", "2"), LOOK)), "done"])
+
+    async def run() -> dict[int, ModelResponsePart]:
+        found: dict[int, ModelResponsePart] = {}
+        async with agent.run_stream_events("look") as events:
+            async for event in events:
+                if isinstance(event, FunctionToolCallEvent):
+                    break
+                if isinstance(event, PartStartEvent):
+                    found[event.index] = event.part
+                elif isinstance(event, PartDeltaEvent):
+                    found[event.index] = event.delta.apply(found[event.index])  # type: ignore[arg-type]
+        return found
+
+    agent = Agent(model, tools=[look])
+    parts = list(asyncio.run(run()).values())
+    assert [each.content for each in parts if isinstance(each, TextPart | ThinkingPart)] == ["a", "so", "b"]
+    assert [(each.provider_details or {})["chatstack"][1] for each in parts if isinstance(each, ThinkingPart)] == [
+        "anthropic",
+        "anthropic",
+    ]
 
 
 @pytest.mark.parametrize("stream", [True, False])
