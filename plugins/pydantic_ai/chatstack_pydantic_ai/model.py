@@ -94,8 +94,8 @@ class ChatStackModel(Model):
         stream: bool,
     ) -> ChatStream:
         settings, parameters = self.prepare_request(settings, parameters)
+        options = options_from(self, messages, settings, parameters)
         last = next((each for each in reversed(messages) if isinstance(each, ModelRequest)), None)
-        options = options_from(settings, parameters, last.instructions if last is not None else None)
         conversation_id: str | None = getattr(last, "conversation_id", None)
         request = ChatRequest(Converted(messages).messages, options, conversation_id, stream)
         return await self._stack.send(request)

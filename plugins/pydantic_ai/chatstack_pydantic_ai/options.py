@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, cast
 
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.messages import InstructionPart, ModelMessage
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
@@ -24,10 +26,22 @@ def declared(parameters: ModelRequestParameters) -> tuple[ToolDeclaration, ...]:
     )
 
 
+def weighed(model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> ChatOptions:
+    """Return what takes room in a call, as ``model`` has prepared its parameters: instructions, tools, a schema."""
+    schema = parameters.output_object if parameters.output_mode == "native" else None
+    parts = model._get_instruction_parts(messages, parameters)  # pyright: ignore[reportPrivateUsage]
+    return ChatOptions(
+        instructions=InstructionPart.join(parts or []) or "",
+        tools=declared(parameters),
+        output_schema=None if schema is None else _schema(schema),
+    )
+
+
 def options_from(
-    settings: ModelSettings | None, parameters: ModelRequestParameters, instructions: str | None
+    model: Model, messages: Sequence[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
 ) -> ChatOptions:
-    """Return our options for those of a call. Raises ``InputError`` for a tool that runs at their provider."""
+    """Return our options for a call as ``model`` has prepared it. Raises ``InputError`` for a tool that runs at their
+    provider."""
     if parameters.native_tools:
         kinds = ", ".join(type(tool).__name__ for tool in parameters.native_tools)
         raise InputError(
@@ -36,16 +50,13 @@ def options_from(
     given = cast("dict[str, Any]", settings or {})
     known = {name: given[name] for name in _SAME if given.get(name) is not None}
     choice = given.get("tool_choice")
-    if choice is None and declared(parameters) and not parameters.allow_text_output:
+    options = weighed(model, messages, parameters)
+    if choice is None and options.tools and not parameters.allow_text_output:
         choice = "required"
-    schema = parameters.output_object if parameters.output_mode == "native" else None
-    return ChatOptions(
+    return options.but(
         **known,
-        instructions=instructions or "",
-        tools=declared(parameters),
         tool_choice=choice if isinstance(choice, str) else None,
         stop=tuple(given.get("stop_sequences") or ()),
-        output_schema=None if schema is None else _schema(schema),
         extra=cast("dict[str, Any]", given.get("extra_body") or {}),
     )
 

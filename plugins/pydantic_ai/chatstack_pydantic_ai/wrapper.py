@@ -26,7 +26,7 @@ from chatstack.client.wiring import Resolver
 from chatstack.nodes.in_place import InPlace
 from chatstack_pydantic_ai.answers import answer_of
 from chatstack_pydantic_ai.messages import Converted
-from chatstack_pydantic_ai.options import declared
+from chatstack_pydantic_ai.options import weighed
 
 Answer: TypeAlias = ModelResponse | StreamedResponse
 Ask: TypeAlias = Callable[[list[ModelMessage]], Awaitable[Answer]]
@@ -59,7 +59,8 @@ class StackedModel(WrapperModel):
         async def ask(left: list[ModelMessage]) -> ModelResponse:
             return await self.wrapped.request(left, model_settings, model_request_parameters)
 
-        call = _Call(messages, model_request_parameters, ask, stream=False)
+        options = self._options(messages, model_settings, model_request_parameters)
+        call = _Call(messages, options, ask, stream=False)
         if not call.asked.messages:
             return await ask(messages)
         async with await self._sent(call) as stream:
@@ -81,7 +82,8 @@ class StackedModel(WrapperModel):
                     self.wrapped.request_stream(left, model_settings, model_request_parameters, run_context)
                 )
 
-            call = _Call(messages, model_request_parameters, ask, stream=True)
+            options = self._options(messages, model_settings, model_request_parameters)
+            call = _Call(messages, options, ask, stream=True)
             if not call.asked.messages:
                 yield await ask(messages)
                 return
@@ -94,6 +96,12 @@ class StackedModel(WrapperModel):
     def _layers(stack: ChatStack, resolve: Resolver | None) -> InPlace:
         return InPlace(stack, owner="StackedModel", whole="ChatStackModel", resolve=resolve)
 
+    def _options(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ChatOptions:
+        _, prepared = self.wrapped.prepare_request(settings, parameters)
+        return weighed(self.wrapped, messages, prepared)
+
     async def _sent(self, call: _Call) -> ChatStream:
         layers = self._untraced if _has_chat_span() else self._traced
         return await layers.send(call.asked, call.answered)
@@ -102,15 +110,11 @@ class StackedModel(WrapperModel):
 class _Call:
     """One model call of an agent: the history as ours, and what came of it."""
 
-    def __init__(
-        self, messages: list[ModelMessage], parameters: ModelRequestParameters, ask: Ask, *, stream: bool
-    ) -> None:
+    def __init__(self, messages: list[ModelMessage], options: ChatOptions, ask: Ask, *, stream: bool) -> None:
         self._came = messages
         self._ask = ask
         self._converted = Converted(messages)
         last = next((each for each in reversed(messages) if isinstance(each, ModelRequest)), None)
-        instructions = (last.instructions if last is not None else None) or ""
-        options = ChatOptions(instructions=instructions, tools=declared(parameters))
         named = getattr(last, "conversation_id", None)
         self.asked = ChatRequest(self._converted.messages, options, named, stream)
         self.answer: Answer | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, BinaryContent, NativeOutput
+from pydantic_ai import Agent, BinaryContent, NativeOutput, PromptedOutput
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolReturnPart,
 )
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from chatstack import (
     ChatStack,
@@ -182,6 +183,26 @@ def test_structured_output_by_a_tool_and_natively() -> None:
     schema = provider.requests[-1].options.output_schema
     assert schema is not None
     assert "name" in schema.schema
+
+
+def test_a_schema_in_the_prompt_reaches_the_provider_with_the_instructions() -> None:
+    class Place(BaseModel):
+        name: str
+
+    asked: list[str | None] = []
+
+    def bare(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.append(info.instructions)
+        return ModelResponse([TextPart('{"name": "here"}')])
+
+    model, provider = over(['{"name": "here"}'])
+    for each in (FunctionModel(bare), model):
+        agent = Agent(each, output_type=PromptedOutput(Place), instructions="Be brief.")
+        assert agent.run_sync("?").output == Place(name="here")
+    options = provider.requests[-1].options
+    assert options.instructions == asked[0]
+    assert options.output_schema is None
+    assert '"name"' in options.instructions
 
 
 def test_pictures_and_settings_reach_the_provider() -> None:

@@ -12,8 +12,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
+from pydantic import BaseModel, create_model
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, NativeOutput, PromptedOutput
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
@@ -22,6 +22,7 @@ from pydantic_ai.usage import RequestUsage
 
 from chatstack import (
     ChatStack,
+    ContextOverflowError,
     ContextWindowGuard,
     Fallback,
     FunctionInvoker,
@@ -215,6 +216,19 @@ def test_structured_output_and_usage_are_as_without_the_layer() -> None:
     result = Agent(clearing(Script([answer])), output_type=Place).run_sync("where?")
     assert result.output == Place(name="here")
     assert (result.usage.input_tokens, result.usage.output_tokens) == (10, 2)
+
+
+def test_a_schema_is_counted_with_the_instructions_wherever_it_stands() -> None:
+    fields: Any = {f"field_{number}": (str, ...) for number in range(300)}
+    large: type[BaseModel] = create_model("Large", **fields)
+    script = Script(["unused"])
+    stack = ChatStack(PydanticAIClient(script.model)).use(
+        ContextWindowGuard, max_context_tokens=1_500, prune_on_overflow=True, strict=True
+    )
+    for output in (PromptedOutput(large), NativeOutput(large), large):
+        with pytest.raises(ContextOverflowError):
+            Agent(StackedModel(script.model, stack), output_type=output).run_sync("?")
+    assert script.received == []
 
 
 def test_an_approval_pauses_and_resumes() -> None:
