@@ -42,7 +42,7 @@ class PydanticAIClient(ForeignClient):
 
     async def _updates(self, request: ChatRequest) -> AsyncGenerator[ChatUpdate, None]:
         options = request.options
-        messages = to_theirs(request.messages)
+        messages = to_theirs(request.messages, self.model.system)
         if options.instructions:
             messages.insert(0, ModelRequest([SystemPromptPart(options.instructions)]))
         parameters = parameters_of(options)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
+from pydantic import ValidationError
 from pydantic_ai.messages import (
     BinaryContent,
     CachePoint,
@@ -28,20 +29,24 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UploadedFile,
     UserPromptPart,
 )
 
-from chatstack import File, Image, Message, Part, ProviderItem, Reasoning, Text, ToolCall
+from chatstack import File, Image, InputError, Message, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
 
 WIRE = "chatstack"
+Content: TypeAlias = "Text | Image | File | ProviderItem"
 Source: TypeAlias = "tuple[ModelMessage, ModelRequestPart | None]"
 """Where a message of ours comes from: their message, and the part of a request."""
 
 
 class Converted:
-    """A history of Pydantic AI's as ours, which remembers what each message of ours stands for."""
+    """A history of Pydantic AI's as ours, which remembers what each message of ours stands for. ``system`` is whose
+    files are named by their ids in messages that come from elsewhere."""
 
-    def __init__(self, history: Sequence[ModelMessage]) -> None:
+    def __init__(self, history: Sequence[ModelMessage], system: str = "") -> None:
+        self._system = system
         self._sources: dict[int, Source] = {}
         found: list[Message] = []
         for message in history:
@@ -67,26 +72,59 @@ class Converted:
             if request is not whose and request is not None:
                 found += _closed(whose, group)
                 whose, group = request, []
-            group += _request_parts(part, message)
+            group += self._request_parts(part, message)
         return [*found, *_closed(whose, group)]
+
+    def _request_parts(self, part: ModelRequestPart | None, message: Message) -> list[ModelRequestPart]:
+        """Return the part that it came from, with what an edit changed; new ones for a message of a layer's."""
+        if part is not None:
+            if message is message.original:
+                return [part]
+            left = message.results[0].output if message.results else message.parts
+            return [cast("ModelRequestPart", replace(cast("Any", part), content=self._content(left, _items_of(part))))]
+        if message.role == "system":
+            return [SystemPromptPart(message.text)]
+        results = [ToolReturnPart(each.name, self._content(each.output), each.call_id) for each in message.results]
+        said = [each for each in message.parts if isinstance(each, Text | Image | File)]
+        return [*results, UserPromptPart(self._content(said))] if said else [*results]
+
+    def _content(self, said: str | Sequence[Part], before: Iterable[Any] = ()) -> str | list[Any]:
+        """Return content for what a message says: the items that it said ``before``, where these still say it."""
+        if isinstance(said, str):
+            return said
+        known: dict[Part, Any] = {part: each for each in before for part in _ours([each])}
+        found = [known.get(part) or _item_of(part, self._system) for part in said]
+        content = [each for each in found if each is not None]
+        return content[0] if len(content) == 1 and isinstance(content[0], str) else content or ""
 
     def _noted(self, ours: Message, message: ModelMessage, part: ModelRequestPart | None) -> Message:
         self._sources[id(ours)] = (message, part)
         return ours
 
 
-def to_theirs(messages: Sequence[Message]) -> list[ModelMessage]:
-    """Return Pydantic AI's messages for ours."""
-    return Converted([]).theirs(messages)
+def to_theirs(messages: Sequence[Message], system: str) -> list[ModelMessage]:
+    """Return Pydantic AI's messages for ours, for a model of that system."""
+    return Converted([], system).theirs(messages)
+
+
+def refuse_unknown(messages: Iterable[Message]) -> None:
+    """Raise ``InputError`` for content of a request that has no part of ours, so that nobody could send it."""
+    for message in messages:
+        for part in message.parts if message.role != "assistant" else ():
+            outputs = part.output if isinstance(part, ToolResult) else (part,)
+            for each in outputs:
+                if isinstance(each, ProviderItem):
+                    raise InputError(f"ChatStackModel: content cannot be sent: {each.json}")
 
 
 def from_part(part: ModelRequestPart) -> Message:
     """Return our message for a part of a request."""
     if isinstance(part, UserPromptPart):
-        return Message("user", tuple(_user_parts(part.content)))
+        return Message("user", tuple(_ours(_items_of(part))))
     if isinstance(part, ToolReturnPart):
         failed = getattr(part, "outcome", "success") not in ("success", None)
-        return Message.tool(part.tool_call_id, part.model_response_str(), name=part.tool_name, is_error=failed)
+        output = tuple(_ours(_items_of(part))) if part.files else part.model_response_str()
+        return Message.tool(part.tool_call_id, output, name=part.tool_name, is_error=failed)
     if part.part_kind in ("retry-prompt", "retry-feedback"):  # the first one is deprecated, and still in histories
         retried = cast("Any", part)
         if getattr(retried, "tool_name", None) is None:
@@ -134,8 +172,17 @@ def _response_part(part: ModelResponsePart) -> Part:
     return ProviderItem("pydantic-ai", json.dumps({"type": part.part_kind, "content": content}, default=str))
 
 
-def _user_parts(content: str | Sequence[Any]) -> Iterator[Part]:
-    for each in [content] if isinstance(content, str) else content:
+def _items_of(part: ModelRequestPart) -> Sequence[Any]:
+    """Return what a part of a request holds, item by item."""
+    if isinstance(part, ToolReturnPart):
+        return part.content_items(mode="str")
+    if isinstance(part, UserPromptPart):
+        return [part.content] if isinstance(part.content, str) else part.content
+    return ()
+
+
+def _ours(items: Iterable[Any]) -> Iterator[Content]:
+    for each in items:
         if isinstance(each, str):
             yield Text(each)
         elif isinstance(each, TextContent):
@@ -143,6 +190,9 @@ def _user_parts(content: str | Sequence[Any]) -> Iterator[Part]:
         elif isinstance(each, BinaryContent):
             kind = Image if each.is_image else File
             yield kind(data=each.base64, media_type=each.media_type)
+        elif isinstance(each, UploadedFile):
+            kind = Image if each.media_type.startswith("image/") else File
+            yield kind(file_id=each.file_id, media_type=each.media_type)
         elif isinstance(each, ImageUrl):
             yield Image(url=each.url)
         elif isinstance(each, FileUrl):
@@ -160,38 +210,23 @@ def _closed(whose: ModelRequest | None, parts: list[ModelRequestPart]) -> list[M
     return [whose if same else replace(whose, parts=parts)]
 
 
-def _request_parts(part: ModelRequestPart | None, message: Message) -> list[ModelRequestPart]:
-    """Return the part that it came from, with what an edit changed; new ones for a message of a layer's."""
-    if part is not None:
-        if message is message.original:
-            return [part]
-        text = message.results[0].text if message.results else message.text
-        return [cast("ModelRequestPart", replace(cast("Any", part), content=text))]
-    if message.role == "system":
-        return [SystemPromptPart(message.text)]
-    results = [ToolReturnPart(each.name, each.text, each.call_id) for each in message.results]
-    said = [each for each in message.parts if isinstance(each, Text | Image | File)]
-    return [*results, UserPromptPart(_their_content(said))] if said else [*results]
-
-
-def _their_content(parts: Sequence[Text | Image | File]) -> str | list[Any]:
-    if len(parts) == 1 and isinstance(parts[0], Text):
-        return parts[0].text
-    content: list[Any] = []
-    for part in parts:
-        if isinstance(part, Text):
-            content.append(part.text)
-        elif part.data:
-            content.append(BinaryContent.from_data_uri(f"data:{part.media_type};base64,{part.data}"))
-        elif isinstance(part, File) and part.text:
-            content.append(part.text)
-        elif part.url:
-            content.append(ImageUrl(part.url) if isinstance(part, Image) else _document(part.url))
-    return content
-
-
-def _document(url: str) -> FileUrl:
-    return DocumentUrl(url)
+def _item_of(part: Part, system: str) -> Any:
+    """Return an item of content for a part; None for one that has none."""
+    if isinstance(part, Text):
+        return part.text
+    if not isinstance(part, Image | File):
+        return None
+    if part.file_id:
+        kind = part.media_type or ("image/*" if isinstance(part, Image) else None)
+        try:
+            return UploadedFile(part.file_id, cast("Any", system), media_type=kind)
+        except ValidationError as error:
+            raise InputError(f"PydanticAIClient: {part.file_id}: {system or 'the model'} keeps no files") from error
+    if part.data:
+        return BinaryContent.from_data_uri(f"data:{part.media_type};base64,{part.data}")
+    if isinstance(part, File):
+        return part.text or DocumentUrl(part.url)
+    return ImageUrl(part.url)
 
 
 def _edited_response(response: ModelResponse | None, message: Message) -> ModelResponse:

@@ -26,7 +26,7 @@ from pydantic_ai.settings import ModelSettings
 from chatstack import ChatClient, ChatRequest, ChatResponse, ChatStream, ToolCall, WiringError
 from chatstack.nodes.whole_stack import WholeStack
 from chatstack_pydantic_ai.answers import to_finish_reason, to_usage
-from chatstack_pydantic_ai.messages import Converted, to_response_parts
+from chatstack_pydantic_ai.messages import Converted, refuse_unknown, to_response_parts
 from chatstack_pydantic_ai.options import options_from
 
 _UNSIGNED: dict[str, Any] = {"provider_name": None, "provider_details": None}
@@ -97,7 +97,9 @@ class ChatStackModel(Model):
         options = options_from(self, messages, settings, parameters)
         last = next((each for each in reversed(messages) if isinstance(each, ModelRequest)), None)
         conversation_id: str | None = getattr(last, "conversation_id", None)
-        request = ChatRequest(Converted(messages).messages, options, conversation_id, stream)
+        converted = Converted(messages).messages
+        refuse_unknown(converted)
+        request = ChatRequest(converted, options, conversation_id, stream)
         return await self._stack.send(request)
 
     def _response(self, answer: ChatResponse) -> ModelResponse:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, BinaryContent, NativeOutput, PromptedOutput
+from pydantic_ai import Agent, BinaryContent, ImageUrl, NativeOutput, PromptedOutput
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     ModelResponsePart,
     PartDeltaEvent,
@@ -19,13 +20,18 @@ from pydantic_ai.messages import (
     TextPart,
     ThinkingPart,
     ToolReturnPart,
+    UploadedFile,
+    UserPromptPart,
 )
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from chatstack import (
     ChatStack,
+    File,
     FunctionInvoker,
     Image,
+    InputError,
     Message,
     Part,
     ProviderInfo,
@@ -35,6 +41,7 @@ from chatstack import (
     ToolCall,
     ToolResultClearer,
     WiringError,
+    tool,
 )
 from chatstack.testing import ScriptedClient
 from chatstack_pydantic_ai import ChatStackModel, PydanticAIClient
@@ -214,6 +221,70 @@ def test_pictures_and_settings_reach_the_provider() -> None:
     options = provider.requests[-1].options
     assert (options.temperature, options.max_tokens, options.stop) == (0.5, 7, ("x",))
     assert provider.requests[-1].messages[0].parts == (Text("what?"), Image(data="cG5n", media_type="image/png"))
+
+
+PNG = BinaryContent(b"png", media_type="image/png")
+KEPT = UploadedFile("file_1", "openai", media_type="application/pdf")
+SHOWN = UploadedFile("file_2", "openai", media_type="image/png")
+
+
+def test_pictures_of_a_tool_and_uploaded_files_reach_the_provider() -> None:
+    def show(kind: str) -> Any:
+        """Show it."""
+        return {"one": PNG, "several": ["see", ImageUrl("https://x.test/z.png"), {"size": 3}]}[kind]
+
+    asking = [Message.assistant(ToolCall(each, "show", f'{{"kind": "{each}"}}')) for each in ("one", "several")]
+    provider = ScriptedClient([*asking, "done"])
+    Agent(ChatStackModel(provider), tools=[show]).run_sync(["what?", KEPT, SHOWN])
+    first, _, one, _, several = provider.requests[-1].messages
+    pdf = File(file_id="file_1", media_type="application/pdf")
+    assert first.parts == (Text("what?"), pdf, Image(file_id="file_2", media_type="image/png"))
+    assert one.results[0].output == (Image(data="cG5n", media_type="image/png"),)
+    assert several.results[0].output == (Text("see"), Image(url="https://x.test/z.png"), Text('{"size":3}'))
+
+
+def test_content_that_has_no_part_of_ours_is_refused() -> None:
+    model, _ = over(["done"])
+    prompt = UserPromptPart("what?")
+    prompt.content = [cast("Any", object())]  # whatever a later version has
+    with pytest.raises(InputError, match=r'cannot be sent: {"type": "object"}'):
+        asyncio.run(model.request([ModelRequest([prompt])], None, ModelRequestParameters()))
+
+
+class Files(FunctionModel):
+    """A model of a provider that keeps files."""
+
+    @property
+    def system(self) -> str:
+        return "openai"
+
+
+def test_pictures_of_a_stacks_tool_and_files_by_their_id_reach_a_model_of_theirs() -> None:
+    @tool
+    def show() -> Any:
+        """Show it."""
+        return [Text("see"), Image.from_bytes(b"png", "image/png")]
+
+    script = Script([called(("c1", "show", {})), "done"])
+    client = ChatStack(PydanticAIClient(Files(script.answer))).use(FunctionInvoker, tools=[show]).build()
+    files = (File(file_id="file_1", media_type="application/pdf"), Image(file_id="file_2"))
+    asyncio.run(client.get_response([Message.user("what?", *files)]))
+    asked = [part for message in script.received[-1] for part in message.parts]
+    (prompt,) = [part for part in asked if isinstance(part, UserPromptPart)]
+    (shown,) = [part for part in asked if isinstance(part, ToolReturnPart)]
+    (text, pdf, image) = prompt.content
+    assert text == "what?"
+    assert isinstance(pdf, UploadedFile)
+    assert isinstance(image, UploadedFile)
+    assert (pdf.file_id, pdf.media_type, pdf.provider_name) == ("file_1", "application/pdf", "openai")
+    assert (image.file_id, image.media_type) == ("file_2", "image/*")
+    see, picture = shown.content
+    assert see == "see"
+    assert isinstance(picture, BinaryContent)
+    assert (picture.data, picture.media_type) == (PNG.data, PNG.media_type)
+    nowhere = ChatStack(PydanticAIClient(script.model)).build()
+    with pytest.raises(InputError, match="file_1"):
+        asyncio.run(nowhere.get_response([Message.user("what?", *files)]))
 
 
 def test_a_stack_with_tools_of_its_own_and_what_is_no_client_are_refused() -> None:

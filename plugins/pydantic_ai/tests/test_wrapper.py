@@ -6,8 +6,9 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -15,7 +16,17 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import BaseModel, create_model
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, NativeOutput, PromptedOutput
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import (
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UploadedFile,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.usage import RequestUsage
@@ -29,6 +40,7 @@ from chatstack import (
     ProgressReporter,
     Summarizer,
     Telemetry,
+    Text,
     ToolResultClearer,
     WiringError,
     agent_turn,
@@ -36,6 +48,7 @@ from chatstack import (
 )
 from chatstack.testing import ScriptedClient, TelemetryCapture
 from chatstack_pydantic_ai import PydanticAIClient, StackedModel
+from chatstack_pydantic_ai.messages import Converted
 
 LONG = "word " * 400
 
@@ -131,6 +144,21 @@ def test_edited_parts_keep_their_fields_and_the_others_are_the_same_objects() ->
             edited += 1
     assert same >= 5
     assert 2 <= edited <= 3
+
+
+def test_pictures_beside_edited_text_stay_the_objects_that_they_are() -> None:
+    picture, file = ImageUrl("https://x.test/z.png"), UploadedFile("file_1", "openai", media_type="image/png")
+    prompt, shown = UserPromptPart(["long", picture]), ToolReturnPart("show", ["long", picture, file], "c1")
+    converted = Converted([ModelRequest([prompt, shown])])
+    asked, result = converted.messages
+    output = result.results[0].output
+    shorter = msgspec.structs.replace(result.results[0], output=(Text("short"), *output[1:]))
+    edited = [asked.edited(parts=(Text("short"), *asked.parts[1:])), result.edited(parts=(shorter,))]
+    (request,) = converted.theirs(edited)
+    said = [cast("list[Any]", part.content) for part in request.parts]
+    assert said == [["short", picture], ["short", picture, file]]
+    assert said[0][1] is said[1][1] is picture
+    assert said[1][2] is file
 
 
 def test_below_every_trigger_the_very_messages_are_sent() -> None:
