@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextvars import ContextVar, Token
 from typing import Generic, TypeVar, cast
 
 from chatstack.client.checks import check_client, send_to
 from chatstack.client.protocol import ChatClient, chain, layer_kind, provider_info
 from chatstack.client.stream import ChatStream
+from chatstack.errors import InputError
 from chatstack.telemetry.agent_turns import count_round
+from chatstack.values.messages import Message
+from chatstack.values.parts import ProviderItem, ToolResult
 from chatstack.values.requests import ChatRequest, ToolDeclaration
 
 T = TypeVar("T")
@@ -43,6 +47,7 @@ class WholeStack:
         check_client(client, owner, "client")
         self.client = client
         self.info = provider_info(client)
+        self._owner = owner
 
     @property
     def has_tool_loop(self) -> bool:
@@ -60,6 +65,14 @@ class WholeStack:
         finally:
             within.leave(token)
         return ChatStream.watched(stream, within)
+
+    def refuse_items(self, messages: Iterable[Message], framework: str) -> None:
+        """Raise ``InputError`` for what a user or a tool gives as an item of the framework's, which nobody sends."""
+        for message in messages:
+            for part in message.parts if message.role != "assistant" else ():
+                for each in part.output if isinstance(part, ToolResult) else (part,):
+                    if isinstance(each, ProviderItem) and each.provider == framework:
+                        raise InputError(f"{self._owner}: content that cannot be sent: {each.json:.200}")
 
 
 def tool_names(request: ChatRequest) -> frozenset[str]:

@@ -13,8 +13,10 @@ from chatstack import (
     ChatStack,
     ChatStream,
     FunctionInvoker,
+    InputError,
     Message,
     ProviderItem,
+    Text,
     ToolDeclaration,
     WiringError,
     agent_turn,
@@ -73,3 +75,12 @@ def test_the_tools_of_the_agent_and_those_of_the_stack_are_told_apart() -> None:
     assert not WholeStack(stack.build(), owner="x").has_tool_loop
     tools = (ToolDeclaration("look"), ProviderItem("openai", '{"type": "web_search"}'))
     assert tool_names(ChatRequest((), ChatOptions(tools=tools))) == {"look"}
+
+
+def test_items_of_the_framework_that_nobody_sends_are_refused() -> None:
+    stack = WholeStack(ScriptedClient(["x"]), owner="TheirModel")
+    theirs, other = ProviderItem("theirs", '{"type": "store"}'), ProviderItem("anthropic", "{}")
+    stack.refuse_items([Message("assistant", (theirs,)), Message("user", (Text("hi"), other))], "theirs")
+    for message in (Message("user", (theirs,)), Message.tool("c1", (theirs,))):
+        with pytest.raises(InputError, match=r'TheirModel: content that cannot be sent: {"type": "store"}'):
+            stack.refuse_items([message], "theirs")

@@ -21,7 +21,7 @@ from chatstack.client.protocol import ChatClient
 from chatstack.nodes.whole_stack import WholeStack, Within, tool_names
 from chatstack_agent_framework.answers import TheirStream, their_response, their_updates, whole_of
 from chatstack_agent_framework.client import AgentFrameworkClient
-from chatstack_agent_framework.contents import Counterparts, counterparts_now, from_theirs
+from chatstack_agent_framework.contents import FRAMEWORK, Counterparts, counterparts_now, from_theirs
 from chatstack_agent_framework.options import from_their_options
 
 _CONVERSATION = "chatstack_conversation_id"
@@ -38,15 +38,15 @@ class ChatStackClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Ba
     """
 
     OTEL_PROVIDER_NAME: ClassVar[str] = "chatstack"
-    DEFAULT_EXCLUDE: ClassVar[set[str]] = {*BaseChatClient.DEFAULT_EXCLUDE, "client", "_stack"}
+    DEFAULT_EXCLUDE: ClassVar[set[str]] = {*BaseChatClient.DEFAULT_EXCLUDE, "client", "_stack", "_below"}
 
     def __init__(self, client: ChatClient, **options: Any) -> None:
         self._stack = WholeStack(client, owner="ChatStackClient")
         self.client = client
         self.model = self._stack.info.model if self._stack.info is not None else ""
-        below = find(client, AgentFrameworkClient)
-        if below is not None:  # an agent asks who keeps the history
-            vars(self)["STORES_BY_DEFAULT"] = getattr(below.client, "STORES_BY_DEFAULT", False)
+        self._below = find(client, AgentFrameworkClient)
+        if self._below is not None:  # an agent asks who keeps the history
+            vars(self)["STORES_BY_DEFAULT"] = getattr(self._below.client, "STORES_BY_DEFAULT", False)
         super().__init__(**options)
 
     def get_response(self, messages: Any, **given: Any) -> Any:
@@ -63,6 +63,8 @@ class ChatStackClient(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], Ba
         conversation_id: str | None = kwargs.get(_CONVERSATION)
         known = Counterparts()
         ours = tuple(from_theirs(message, known) for message in messages)
+        if self._below is None:
+            self._stack.refuse_items(ours, FRAMEWORK)
         request = ChatRequest(ours, from_their_options(options), conversation_id, stream=stream)
         response_format = options.get("response_format")
         if not stream:

@@ -15,7 +15,7 @@ from chatstack import File, Image, InputError, Message, ProviderItem, Reasoning,
 from chatstack.values.messages import Role
 from chatstack.values.parts import Part
 
-_OURS = "agent-framework"
+FRAMEWORK = "agent-framework"
 """The provider of items that have no part of ours: approvals, tools that run at a service."""
 _KEPT = "chatstack"
 """Key in ``additional_properties`` of one content of a message, for what theirs has no field for."""
@@ -44,8 +44,10 @@ counterparts_now: ContextVar[Counterparts] = ContextVar("chatstack_counterparts"
 
 def from_theirs(message: TheirMessage, counterparts: Counterparts | None = None) -> Message:
     """Return the message as ours. Into ``counterparts`` goes what it was made from."""
-    found = [(part, content) for content in message.contents if (part := part_of(content)) is not None]
-    plain = Message(_ROLES.get(message.role, "user"), tuple(part for part, _ in found))
+    role = _ROLES.get(message.role, "user")
+    read = part_of if role == "assistant" else _given
+    found = [(part, content) for content in message.contents if (part := read(content)) is not None]
+    plain = Message(role, tuple(part for part, _ in found))
     kept = _kept_in(message, plain)
     if counterparts is None:
         return kept or plain
@@ -92,7 +94,7 @@ def part_of(content: Content) -> Part | None:
             return Text(_clean(content.text or ""))
         case "text_reasoning":
             item = {} if content.protected_data is None else {"protected_data": content.protected_data}
-            return Reasoning(_clean(content.text or ""), json.dumps(item) if item else "", _OURS if item else "")
+            return Reasoning(_clean(content.text or ""), json.dumps(item) if item else "", FRAMEWORK if item else "")
         case "function_call":
             return ToolCall(content.call_id or "", content.name or "", arguments_of(content))
         case "function_result":
@@ -100,7 +102,15 @@ def part_of(content: Content) -> Part | None:
         case "data" | "uri":
             return _media(content)
         case _:
-            return ProviderItem(_OURS, json.dumps(content.to_dict(), default=str))
+            return ProviderItem(FRAMEWORK, json.dumps(content.to_dict(), default=str))
+
+
+def _given(content: Content) -> Part | None:
+    """Return what a user or a tool gives as a part: a file that lies at the provider, too."""
+    if content.type != "hosted_file":
+        return part_of(content)
+    where: dict[str, str] = {"file_id": content.file_id or "", "media_type": content.media_type or ""}
+    return Image(**where) if where["media_type"].startswith("image/") else File(**where, name=content.name or "")
 
 
 def content_of(part: Part, *, informational: bool = False) -> Content | None:
@@ -109,7 +119,7 @@ def content_of(part: Part, *, informational: bool = False) -> Content | None:
     if isinstance(part, Text):
         return Content.from_text(part.text)
     if isinstance(part, Reasoning):
-        item: dict[str, Any] = json.loads(part.item_json) if part.item_json and part.provider == _OURS else {}
+        item: dict[str, Any] = json.loads(part.item_json) if part.item_json and part.provider == FRAMEWORK else {}
         return Content.from_text_reasoning(text=part.text, protected_data=item.get("protected_data"))
     if isinstance(part, ToolCall):
         return Content.from_function_call(
@@ -119,7 +129,7 @@ def content_of(part: Part, *, informational: bool = False) -> Content | None:
         output = part.output if isinstance(part.output, str) else [c for c in map(content_of, part.output) if c]
         return Content.from_function_result(part.call_id, result=output, exception="error" if part.is_error else None)
     if isinstance(part, ProviderItem):
-        return Content.from_dict(json.loads(part.json)) if part.provider == _OURS else None
+        return Content.from_dict(json.loads(part.json)) if part.provider == FRAMEWORK else None
     return _media_content(part)
 
 
@@ -164,7 +174,7 @@ def _output(content: Content) -> str | tuple[Text | Image | File | ProviderItem,
     items: Sequence[Content] = content.items or ()
     if all(item.type == "text" for item in items):
         return _clean(content.result if isinstance(content.result, str) else json.dumps(content.result, default=str))
-    return tuple(part for part in map(part_of, items) if isinstance(part, (Text, Image, File, ProviderItem)))
+    return tuple(part for part in map(_given, items) if isinstance(part, (Text, Image, File, ProviderItem)))
 
 
 def _media(content: Content) -> Part:
@@ -179,11 +189,12 @@ def _media(content: Content) -> Part:
 
 
 def _media_content(part: Image | File) -> Content:
+    name = part.name if isinstance(part, File) else ""
     if part.file_id:
-        return Content.from_hosted_file(part.file_id)
+        return Content.from_hosted_file(part.file_id, media_type=part.media_type or None, name=name or None)
     if isinstance(part, File) and part.text:
         return Content.from_text(part.text)
-    named = {"filename": part.name} if isinstance(part, File) and part.name else {}
+    named = {"filename": name} if name else {}
     uri = part.url or f"data:{part.media_type};base64,{part.data}"
     return Content.from_uri(uri, media_type=part.media_type or "image/*", additional_properties=named)
 

@@ -17,7 +17,10 @@ from chatstack import (
     ChatStack,
     ChatUpdate,
     ContextWindowGuard,
+    File,
     FunctionInvoker,
+    Image,
+    InputError,
     RateLimitError,
     Reasoning,
     Text,
@@ -244,6 +247,24 @@ def test_an_edited_message_of_a_stacks_is_never_sent_with_contents_of_another_on
         assert sent[1].arguments == made.arguments
         assert sent[2] is theirs.contents[2]
         assert from_theirs(Message("assistant", sent)).calls == (made, second, third)
+
+
+def test_files_that_lie_at_the_provider_reach_it_and_what_cannot_be_sent_is_refused() -> None:
+    model = ScriptedClient(["a report"])
+    planner = Agent(client=ChatStackClient(model))
+    pdf = Content.from_hosted_file("file-1", media_type="application/pdf", name="a.pdf")
+    asked = Message("user", ["what is it?", pdf, Content.from_hosted_file("file-2", media_type="image/png")])
+    asyncio.run(planner.run(asked))
+    file = File(file_id="file-1", media_type="application/pdf", name="a.pdf")
+    (message,) = model.requests[0].messages
+    assert message.parts == (Text("what is it?"), file, Image(file_id="file-2", media_type="image/png"))
+    assert to_theirs(message, Counterparts()).contents[1].to_dict() == pdf.to_dict()
+    store = Message("user", ["what is it?", Content.from_hosted_vector_store("vs-1")])
+    with pytest.raises(InputError, match="hosted_vector_store"):
+        asyncio.run(planner.run(store))
+    client = TheirClient(["fine"])
+    asyncio.run(Agent(client=ChatStackClient(ChatStack(AgentFrameworkClient(client)).build())).run(store))
+    assert client.asked[0][0].contents[1] is store.contents[1]
 
 
 def test_options_come_back_as_they_were() -> None:

@@ -33,9 +33,11 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from chatstack import File, Image, InputError, Message, Part, ProviderItem, Reasoning, Text, ToolCall, ToolResult
+from chatstack import File, Image, InputError, Message, Part, ProviderItem, Reasoning, Text, ToolCall
 
 WIRE = "chatstack"
+FRAMEWORK = "pydantic-ai"
+"""The provider of items that have no part of ours."""
 Content: TypeAlias = "Text | Image | File | ProviderItem"
 Source: TypeAlias = "tuple[ModelMessage, ModelRequestPart | None]"
 """Where a message of ours comes from: their message, and the part of a request."""
@@ -107,16 +109,6 @@ def to_theirs(messages: Sequence[Message], system: str) -> list[ModelMessage]:
     return Converted([], system).theirs(messages)
 
 
-def refuse_unknown(messages: Iterable[Message]) -> None:
-    """Raise ``InputError`` for content of a request that has no part of ours, so that nobody could send it."""
-    for message in messages:
-        for part in message.parts if message.role != "assistant" else ():
-            outputs = part.output if isinstance(part, ToolResult) else (part,)
-            for each in outputs:
-                if isinstance(each, ProviderItem):
-                    raise InputError(f"ChatStackModel: content cannot be sent: {each.json}")
-
-
 def from_part(part: ModelRequestPart) -> Message:
     """Return our message for a part of a request."""
     if isinstance(part, UserPromptPart):
@@ -169,7 +161,7 @@ def _response_part(part: ModelResponsePart) -> Part:
         kept = (part.provider_details or {}).get(WIRE)
         return Reasoning(part.content, *kept) if kept else Reasoning(part.content)
     content: object = getattr(part, "content", None)
-    return ProviderItem("pydantic-ai", json.dumps({"type": part.part_kind, "content": content}, default=str))
+    return ProviderItem(FRAMEWORK, json.dumps({"type": part.part_kind, "content": content}, default=str))
 
 
 def _items_of(part: ModelRequestPart) -> Sequence[Any]:
@@ -198,7 +190,7 @@ def _ours(items: Iterable[Any]) -> Iterator[Content]:
         elif isinstance(each, FileUrl):
             yield File(url=each.url)
         elif not isinstance(each, CachePoint):
-            yield ProviderItem("pydantic-ai", json.dumps({"type": type(each).__name__}))
+            yield ProviderItem(FRAMEWORK, json.dumps({"type": type(each).__name__}))
 
 
 def _closed(whose: ModelRequest | None, parts: list[ModelRequestPart]) -> list[ModelMessage]:

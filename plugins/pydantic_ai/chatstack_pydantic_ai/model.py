@@ -26,7 +26,7 @@ from pydantic_ai.settings import ModelSettings
 from chatstack import ChatClient, ChatRequest, ChatResponse, ChatStream, ToolCall, WiringError
 from chatstack.nodes.whole_stack import WholeStack
 from chatstack_pydantic_ai.answers import to_finish_reason, to_usage
-from chatstack_pydantic_ai.messages import Converted, refuse_unknown, to_response_parts
+from chatstack_pydantic_ai.messages import FRAMEWORK, Converted, to_response_parts
 from chatstack_pydantic_ai.options import options_from
 
 _UNSIGNED: dict[str, Any] = {"provider_name": None, "provider_details": None}
@@ -98,7 +98,7 @@ class ChatStackModel(Model):
         last = next((each for each in reversed(messages) if isinstance(each, ModelRequest)), None)
         conversation_id: str | None = getattr(last, "conversation_id", None)
         converted = Converted(messages).messages
-        refuse_unknown(converted)
+        self._stack.refuse_items(converted, FRAMEWORK)
         request = ChatRequest(converted, options, conversation_id, stream)
         return await self._stack.send(request)
 
